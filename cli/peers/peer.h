@@ -184,7 +184,7 @@ static double peer_measure(const struct call *c, int root, long warmup, long ite
 
 static int peer_socket = -1;
 
-/* Ends this rank when nobody listens any more. */
+/* Ends this rank when its parent listens no more. */
 static void peer_alone(int signal) {
   (void)signal;
   struct pollfd fd = {peer_socket, 0, 0};
@@ -280,7 +280,7 @@ static void peer_run(const char *line) {
   if (!peer.me) peer_say(answer);
 }
 
-/* Does what it is told, once `peer` is filled in. Returns when that is to end. */
+/* Executes the orders of the parent, once `peer` is filled in. Returns when the parent ends the session. */
 static int peer_serve(void) {
   char line[400];
   FILE *commands = fdopen(peer_socket, "r");

@@ -12,11 +12,11 @@ use roundelay_dsl::diag::{Code, Diagnostic, Severity, codes};
 use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
 
-use crate::args::Check;
-use crate::load::{Input, Loaded, load};
-use crate::progress::Progress;
-use crate::report::{Failure, Outcome, Report, WRONG_INPUT};
-use crate::values::{Ranks, size_text, time_text};
+use crate::args::CheckArgs;
+use crate::load::{LoadedInput, LoadedPrograms, load};
+use crate::progress::WorkProgress;
+use crate::report::{VerbError, VerbReport, VerbResult, WRONG_INPUT};
+use crate::values::{RankCounts, size_text, time_text};
 
 /// A result as programs read it. What is not known is left null.
 #[derive(Debug, Default, Serialize)]
@@ -28,7 +28,7 @@ struct CheckRow {
     verdict: CheckVerdict,
     method: Option<String>,
     rounds: Option<u32>,
-    /// The bound holds for ranks with so many ports.
+    /// The number of ports of a rank for which the bound holds.
     rounds_bound: Option<u32>,
     /// Most messages that a rank sends or receives in a round.
     ports: Option<u32>,
@@ -100,12 +100,12 @@ impl CheckVerdict {
 const MOST_COUNTED: u64 = 50_000;
 
 /// Runs the verb.
-pub(crate) fn check(args: &Check, report: Report) -> Outcome {
+pub(crate) fn check(args: &CheckArgs, report: VerbReport) -> VerbResult {
     let loaded = match load(&args.target) {
-        Ok(Input::Programs(loaded)) => loaded,
-        Ok(Input::Plan(plan)) => return checked_plan(&plan, report),
+        Ok(LoadedInput::Programs(loaded)) => loaded,
+        Ok(LoadedInput::Plan(plan)) => return checked_plan(&plan, report),
         Err(failure) => {
-            if let Failure::Input(sources, found) = &failure {
+            if let VerbError::Input(sources, found) = &failure {
                 let diagnostics = found.iter().map(|d| json(sources, d)).collect();
                 let verdict = CheckVerdict::of(found);
                 report.result(&CheckRow { verdict, diagnostics, ..CheckRow::default() });
@@ -118,24 +118,24 @@ pub(crate) fn check(args: &Check, report: Report) -> Outcome {
         ends.push(ProofTable::new(args, report, &loaded, program).fill());
     }
     for end in &ends {
-        if let End::Proved(warnings) = end {
+        if let CheckOutcome::Proved(warnings) = end {
             report.diagnostics(&loaded.sources, warnings);
         }
     }
     // Of several algorithms some need not allow the ranks: that is no fault of theirs.
-    let passes = ends.iter().any(|end| matches!(end, End::Proved(_)));
+    let passes = ends.iter().any(|end| matches!(end, CheckOutcome::Proved(_)));
     let faults = ends.into_iter().filter_map(|end| match end {
-        End::Proved(_) => None,
-        End::NotAllowed(_) if passes => None,
-        End::NotAllowed(found) | End::Failed(found) => Some(found),
+        CheckOutcome::Proved(_) => None,
+        CheckOutcome::NotAllowed(_) if passes => None,
+        CheckOutcome::NotAllowed(found) | CheckOutcome::Failed(found) => Some(found),
     });
     let faults: Vec<Vec<Diagnostic>> = faults.collect();
     faults.iter().for_each(|found| report.diagnostics(&loaded.sources, found));
-    if faults.is_empty() { Ok(()) } else { Err(Failure::Said(WRONG_INPUT)) }
+    if faults.is_empty() { Ok(()) } else { Err(VerbError::Said(WRONG_INPUT)) }
 }
 
 /// Reports a plan that was read. It is checked already: it decoded.
-fn checked_plan(plan: &Plan, report: Report) -> Outcome {
+fn checked_plan(plan: &Plan, report: VerbReport) -> VerbResult {
     let h = &plan.header;
     let hash: String = h.hash.iter().map(|b| format!("{b:02x}")).collect();
     let (rank, ranks) = (plan.part.rank, h.ranks);
@@ -151,7 +151,7 @@ fn checked_plan(plan: &Plan, report: Report) -> Outcome {
 }
 
 /// The result of the proof at one rank count.
-struct Proved {
+struct ShapeProof {
     checked: Checked,
     spec: Spec,
     /// The predicted time, by the cost model.
@@ -160,8 +160,8 @@ struct Proved {
     ports: Option<u32>,
 }
 
-impl Proved {
-    /// Returns the fewest rounds, and the ports of ranks that can do with so many.
+impl ShapeProof {
+    /// Returns the fewest rounds, and the ports that ranks need for them.
     fn rounds(&self) -> Option<(u32, u32)> {
         let (facts, n) = (&self.checked.facts, u64::from(self.spec.ranks));
         // On the average no more than one a rank and round.
@@ -173,15 +173,15 @@ impl Proved {
 
 /// The results of one algorithm.
 struct ProofTable<'a> {
-    args: &'a Check,
-    report: Report,
+    args: &'a CheckArgs,
+    report: VerbReport,
     sources: &'a SourceMap,
     program: &'a Arc<Program>,
     options: Options,
 }
 
 /// The outcome of all rank counts of an algorithm; the first that did not go well says why.
-enum End {
+enum CheckOutcome {
     /// The algorithm is proved; with the warnings of the first rank count that has some.
     Proved(Vec<Diagnostic>),
     /// It allows none of them.
@@ -191,22 +191,27 @@ enum End {
 
 /// One rank count.
 enum ShapeResult {
-    Proved(Box<Proved>),
+    Proved(Box<ShapeProof>),
     Failed(Vec<Diagnostic>),
 }
 
 impl<'a> ProofTable<'a> {
-    fn new(args: &'a Check, report: Report, loaded: &'a Loaded, program: &'a Arc<Program>) -> Self {
+    fn new(
+        args: &'a CheckArgs,
+        report: VerbReport,
+        loaded: &'a LoadedPrograms,
+        program: &'a Arc<Program>,
+    ) -> Self {
         let options = args.target.options();
         ProofTable { args, report, sources: &loaded.sources, program, options }
     }
 
     /// Proves all rank counts.
-    fn fill(&self) -> End {
+    fn fill(&self) -> CheckOutcome {
         let ranks = self.args.n.clone().unwrap_or_else(|| usual_ranks(self.program));
         let name = format!("{}.{}", self.program.kind.name(), self.program.name);
         self.head(&name);
-        let progress = Progress::new(&name, ranks.shapes.len());
+        let progress = WorkProgress::new(&name, ranks.shapes.len());
         let (mut skipped, mut shown) = (Vec::new(), 0);
         let mut warnings = Vec::new();
         let mut failed: Option<Vec<Diagnostic>> = None;
@@ -243,9 +248,9 @@ impl<'a> ProofTable<'a> {
             self.name_skipped(&name, &skipped);
         }
         match failed {
-            None => End::Proved(warnings),
-            Some(found) if not_allowed(&found) => End::NotAllowed(found),
-            Some(found) => End::Failed(found),
+            None => CheckOutcome::Proved(warnings),
+            Some(found) if not_allowed(&found) => CheckOutcome::NotAllowed(found),
+            Some(found) => CheckOutcome::Failed(found),
         }
     }
 
@@ -260,7 +265,7 @@ impl<'a> ProofTable<'a> {
                 let (spec, known) = (instance.spec.clone(), checked.facts.messages <= MOST_COUNTED);
                 let graph = known.then(|| graph::unroll(&Arc::new(instance)).ok()).flatten();
                 let ports = graph.map(|graph| graph::ports(&graph));
-                ShapeResult::Proved(Box::new(Proved { checked, spec, time_us, ports }))
+                ShapeResult::Proved(Box::new(ShapeProof { checked, spec, time_us, ports }))
             }
             Err(found) => ShapeResult::Failed(found),
         }
@@ -302,7 +307,7 @@ impl<'a> ProofTable<'a> {
             self.report.line(format!("  {:>9}  {verdict:11}  {code}", shape.to_string()));
             return;
         };
-        let Proved { checked, spec, .. } = &**proved;
+        let ShapeProof { checked, spec, .. } = &**proved;
         let bounds = spec.lower_bounds();
         let rounds = proved.rounds().map(|(rounds, ports)| match ports {
             1 => rounds.to_string(),
@@ -354,7 +359,7 @@ impl<'a> ProofTable<'a> {
                 line.diagnostics = found.iter().map(|d| json(self.sources, d)).collect();
             }
             ShapeResult::Proved(proved) => {
-                let Proved { checked, spec, time_us, ports } = &**proved;
+                let ShapeProof { checked, spec, time_us, ports } = &**proved;
                 let bytes = self.args.bytes as f64;
                 line.verdict = CheckVerdict::Proved;
                 line.method = Some(checked.method.to_string());
@@ -413,15 +418,17 @@ fn not_allowed(found: &[Diagnostic]) -> bool {
 }
 
 /// Returns small counts, even and odd, powers of two and others.
-fn usual_ranks(program: &Program) -> Ranks {
+fn usual_ranks(program: &Program) -> RankCounts {
     let grid = |a: u32, b: u32| {
         let mut axes = vec![1; program.axes.names.len().saturating_sub(2)];
         axes.extend([a, b]);
         Shape { axes }
     };
     match program.axes.names.len() {
-        0 | 1 => Ranks { shapes: (2..=9).map(Shape::flat).collect(), range: true },
-        _ => Ranks { shapes: vec![grid(2, 2), grid(2, 3), grid(3, 2), grid(2, 4)], range: true },
+        0 | 1 => RankCounts { shapes: (2..=9).map(Shape::flat).collect(), range: true },
+        _ => {
+            RankCounts { shapes: vec![grid(2, 2), grid(2, 3), grid(3, 2), grid(2, 4)], range: true }
+        }
     }
 }
 

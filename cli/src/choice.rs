@@ -9,18 +9,22 @@ use roundelay_compiler::Shape;
 use roundelay_compiler::cost::Topology;
 use roundelay_dsl::diag::codes;
 
-use crate::args::{Device, Explain, Play};
+use crate::args::{DeviceKind, ExplainArgs, JobArgs};
 use crate::hints;
 use crate::load::{placement, rooted};
 use crate::member;
-use crate::report::{Failure, Outcome, fault, refused, usage};
+use crate::report::{VerbError, VerbResult, fault, refused, usage};
 
 /// Hints of the command line that choose among algorithms, where one is named: another one is refused, and of
 /// what decides nothing there the words are returned.
-pub(crate) fn idle(play: &Play, collective: &str, name: &str) -> Result<Option<String>, Failure> {
-    let call = hints::given(&hints::texts(play))?;
+pub(crate) fn idle(
+    job_args: &JobArgs,
+    collective: &str,
+    name: &str,
+) -> Result<Option<String>, VerbError> {
+    let call = hints::given(&hints::texts(job_args))?;
     if let Some(other) = call.algorithm(collective).filter(|other| *other != name) {
-        return Err(Failure::Usage(format!(
+        return Err(VerbError::Usage(format!(
             "the hint algorithm={other} and the name {collective}.{name} contradict each other: give \
              `{collective}` for the hint to choose, or `{collective}.{other}`, or leave the hint out"
         )));
@@ -33,12 +37,12 @@ pub(crate) fn idle(play: &Play, collective: &str, name: &str) -> Result<Option<S
         given.into_iter().filter_map(|(key, given)| given.then_some(key)).collect();
     Ok((!keys.is_empty()).then(|| {
         let keys = keys.join(" and ");
-        format!("note: {keys} choose among algorithms; {collective}.{name} is named, and played")
+        format!("note: {keys} choose among algorithms; {collective}.{name} is named, and run")
     }))
 }
 
 /// Returns the resolver of this machine and user, which chooses algorithms.
-pub(crate) fn resolver() -> Result<Resolver, Failure> {
+pub(crate) fn resolver() -> Result<Resolver, VerbError> {
     Resolver::from_env().map_err(usage)
 }
 
@@ -47,7 +51,7 @@ pub(crate) fn choose(
     resolver: &mut Resolver,
     request: &Request<'_>,
     texts: &[String],
-) -> Result<Choice, Failure> {
+) -> Result<Choice, VerbError> {
     let call = hints::given(texts)?;
     resolver.choose(request, &call, &Hints::default()).map_err(|e| match e.code() {
         codes::UNSUPPORTED | codes::USAGE => usage(e),
@@ -56,7 +60,7 @@ pub(crate) fn choose(
 }
 
 /// Fails unless the root is a rank, where the collective has one.
-fn root_fits(collective: &str, root: u32, ranks: u64) -> Outcome {
+fn root_fits(collective: &str, root: u32, ranks: u64) -> VerbResult {
     if !rooted(collective) || u64::from(root) < ranks {
         return Ok(());
     }
@@ -74,8 +78,8 @@ pub(crate) fn usual(collective: &str) -> Shape {
     Shape::flat(if collective == "sendrecv" { 2 } else { 4 })
 }
 
-/// Returns the links that carry calls between ranks of so many hosts like this one, under these hints.
-fn carried(hosts: u32, hints: &Hints) -> Result<Transports, Failure> {
+/// Returns the links that carry calls between ranks of a number of hosts like this one, under these hints.
+fn carried(hosts: u32, hints: &Hints) -> Result<Transports, VerbError> {
     let paths = hints::paths(hints)?;
     let of = |path: &NetworkPath| match path.transport.as_str() {
         RDMA => Transport::Rdma,
@@ -99,54 +103,54 @@ fn name(of: Transports) -> &'static str {
 }
 
 /// The ranks of a call and how they are reached, as the resolver is asked with.
-struct World {
+struct CallTopology {
     topology: Topology,
     transport: &'static str,
 }
 
-impl World {
+impl CallTopology {
     /// Returns the ranks of hosts like this one, over which they are spread evenly.
     fn like_here(
         ranks: u32,
         hosts: u32,
-        device: Device,
+        device: DeviceKind,
         texts: &[String],
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, VerbError> {
         let uneven = || {
             let text = format!("{ranks} ranks cannot be spread evenly over {hosts} hosts");
-            Failure::Usage(text)
+            VerbError::Usage(text)
         };
         let hints = hints::merged(texts)?;
         let transport = match device {
-            Device::Host => name(carried(hosts, &hints)?),
-            Device::Cuda => NVLINK,
+            DeviceKind::Host => name(carried(hosts, &hints)?),
+            DeviceKind::Cuda => NVLINK,
         };
         let topology = like_this_host(ranks, hosts).ok_or_else(uneven)?;
-        Ok(World { topology: topology.over(hints::costs(&hints)?), transport })
+        Ok(CallTopology { topology: topology.over(hints::costs(&hints)?), transport })
     }
 
     /// Returns the ranks of a job.
-    fn of(play: &Play, ranks: u32) -> Result<Self, Failure> {
-        let (device, texts) = (play.on.device, hints::texts(play));
-        let Some((topology, transport)) = member::topology(play)? else {
-            return World::like_here(ranks, play.hosts, device, &texts);
+    fn of(job_args: &JobArgs, ranks: u32) -> Result<Self, VerbError> {
+        let (device, texts) = (job_args.on.device, hints::texts(job_args));
+        let Some((topology, transport)) = member::topology(job_args)? else {
+            return CallTopology::like_here(ranks, job_args.hosts, device, &texts);
         };
-        let transport = if play.on.gpus() { NVLINK } else { name(transport) };
+        let transport = if job_args.on.gpus() { NVLINK } else { name(transport) };
         let topology = topology.over(hints::costs(&hints::merged(&texts)?)?);
-        Ok(World { topology, transport })
+        Ok(CallTopology { topology, transport })
     }
 }
 
-/// Returns the transport of the data of a job of so many ranks, by its name in results.
-pub(crate) fn transport_of(play: &Play, ranks: u64) -> Result<&'static str, Failure> {
-    let (all, hosts, alone) = match member::topology(play)? {
+/// Returns the transport of the data of a job of `ranks` ranks, by its name in results.
+pub(crate) fn transport_of(job_args: &JobArgs, ranks: u64) -> Result<&'static str, VerbError> {
+    let (all, hosts, alone) = match member::topology(job_args)? {
         Some((topology, all)) => (all, topology.hosts(), topology.ranks() <= topology.hosts()),
         None => {
-            let hints = hints::merged(&hints::texts(play))?;
-            (carried(play.hosts, &hints)?, play.hosts, ranks <= play.hosts.into())
+            let hints = hints::merged(&hints::texts(job_args))?;
+            (carried(job_args.hosts, &hints)?, job_args.hosts, ranks <= job_args.hosts.into())
         }
     };
-    if play.on.gpus() {
+    if job_args.on.gpus() {
         return Ok(match name(all.posted()) {
             _ if hosts <= 1 => NVLINK,
             between if alone => between,
@@ -155,7 +159,7 @@ pub(crate) fn transport_of(play: &Play, ranks: u64) -> Result<&'static str, Fail
             _ => "nvlink+tcp+rdma",
         });
     }
-    // Where each is alone on its host, nobody shares memory.
+    // Where each is alone on its host, no ranks share memory.
     let posted = all.posted();
     Ok(name(if alone && !posted.is_empty() { posted } else { all }))
 }
@@ -166,37 +170,37 @@ pub(crate) fn of_play(
     root: u32,
     shape: Option<&Shape>,
     bytes: u64,
-    play: &Play,
-) -> Result<Choice, Failure> {
+    job_args: &JobArgs,
+) -> Result<Choice, VerbError> {
     let shape = shape.cloned().unwrap_or_else(|| usual(collective));
     root_fits(collective, root, shape.ranks())?;
-    let world = World::of(play, shape.ranks() as u32)?;
+    let world = CallTopology::of(job_args, shape.ranks() as u32)?;
     let request = Request {
         collective,
         topology: &world.topology,
         grid: grid(&shape),
         root,
         bytes,
-        dtype: play.dtype,
-        op: play.op,
-        placement: placement(collective, play.in_place, play.out_of_place),
-        slot_bytes: play.slot_bytes,
+        dtype: job_args.dtype,
+        op: job_args.op,
+        placement: placement(collective, job_args.in_place, job_args.out_of_place),
+        slot_bytes: job_args.slot_bytes,
         transport: world.transport,
     };
-    choose(&mut resolver()?, &request, &hints::texts(play))
+    choose(&mut resolver()?, &request, &hints::texts(job_args))
 }
 
 /// Calls `say` with the choice that `explain` asks for, and the request.
 pub(crate) fn of_explain(
-    args: &Explain,
+    args: &ExplainArgs,
     collective: &str,
     shape: &Shape,
     bytes: u64,
-    say: impl FnOnce(&Request<'_>, &Choice),
-) -> Outcome {
+    show: impl FnOnce(&Request<'_>, &Choice),
+) -> VerbResult {
     root_fits(collective, args.root, shape.ranks())?;
     let ranks = shape.ranks() as u32;
-    let world = World::like_here(ranks, args.hosts, args.device, &args.hints)?;
+    let world = CallTopology::like_here(ranks, args.hosts, args.device, &args.hints)?;
     let request = Request {
         collective,
         topology: &world.topology,
@@ -209,6 +213,6 @@ pub(crate) fn of_explain(
         slot_bytes: None,
         transport: world.transport,
     };
-    say(&request, &choose(&mut resolver()?, &request, &args.hints)?);
+    show(&request, &choose(&mut resolver()?, &request, &args.hints)?);
     Ok(())
 }

@@ -11,43 +11,43 @@ use roundelay::trace::{
 use serde::{Deserialize, Serialize};
 
 use crate::args;
-use crate::report::{Failure, Outcome, Report, fault, refused};
+use crate::report::{VerbError, VerbReport, VerbResult, fault, refused};
 use roundelay_dsl::diag::codes;
 
 /// A file of one rank's recorder, or the one that `--flight` leaves.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Dump {
+enum FlightDump {
     Job { flights: Vec<Flight>, ranks: Vec<Standing> },
     Rank(Box<Flight>),
 }
 
 /// The outcome as programs read it.
 #[derive(Serialize)]
-struct Diagnosis {
+struct DoctorReport {
     /// The cause; none if no rank waits and nothing is slow.
     verdict: Option<Verdict>,
-    communicators: Vec<Standings>,
+    communicators: Vec<CommunicatorRanks>,
     /// Why the ranks of a running job have not all joined.
     #[serde(skip_serializing_if = "Option::is_none")]
     joining: Option<String>,
     /// The ranks of a running job that did not answer, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    silent: Vec<Silent>,
+    silent: Vec<SilentRank>,
 }
 
 /// A rank that did not answer.
 #[derive(Serialize)]
-struct Silent {
+struct SilentRank {
     rank: u32,
     why: String,
 }
 
 /// The ranks of a communicator.
 #[derive(Serialize)]
-struct Standings {
+struct CommunicatorRanks {
     communicator: String,
-    /// The cause as far as this communicator tells it.
+    /// The cause as far as the ranks of this communicator show it.
     verdict: Option<Verdict>,
     /// The state of each rank.
     ranks: Vec<Standing>,
@@ -56,16 +56,18 @@ struct Standings {
 }
 
 /// Runs the verb.
-pub(crate) fn doctor(args: &args::Doctor, report: Report) -> Outcome {
+pub(crate) fn doctor(args: &args::DoctorArgs, report: VerbReport) -> VerbResult {
     let mut silent = Vec::new();
     let jobs = match &args.store {
         Some(store) => {
             match gather(store, &args.job, &secret()?.unwrap_or_default(), args.timeout)? {
-                Gathered::Running { communicator, told } => ask(communicator, told, &mut silent),
+                Gathered::Running { communicator, told: answers } => {
+                    ask(communicator, answers, &mut silent)
+                }
                 Gathered::Joining(why) => {
                     report.line(format!("cause: {why}"));
                     let (verdict, communicators) = (None, Vec::new());
-                    report.result(&Diagnosis {
+                    report.result(&DoctorReport {
                         verdict,
                         communicators,
                         joining: Some(why),
@@ -80,23 +82,23 @@ pub(crate) fn doctor(args: &args::Doctor, report: Report) -> Outcome {
     };
     let is_several = jobs.len() > 1;
     let flights: Vec<Flight> = jobs.values().flat_map(|job| job.flights.clone()).collect();
-    let communicators: Vec<Standings> =
-        jobs.into_iter().map(|(name, job)| job.told(name)).collect();
-    for told in &communicators {
+    let communicators: Vec<CommunicatorRanks> =
+        jobs.into_iter().map(|(name, job)| job.standings(name)).collect();
+    for all in &communicators {
         if is_several {
-            report.line(format!("communicator {}:", told.communicator));
+            report.line(format!("communicator {}:", all.communicator));
         }
-        for standing in &told.ranks {
-            report.line(line(standing, !told.missing.contains(&standing.rank)));
+        for standing in &all.ranks {
+            report.line(line(standing, !all.missing.contains(&standing.rank)));
         }
-        if let Some(verdict) = told.verdict.as_ref().filter(|_| is_several) {
+        if let Some(verdict) = all.verdict.as_ref().filter(|_| is_several) {
             report.line(format!("  by itself: {verdict}"));
         }
     }
-    for Silent { rank, why } in &silent {
+    for SilentRank { rank, why } in &silent {
         report.line(format!("rank {rank}: {why}"));
     }
-    let verdicts = communicators.iter().filter_map(|told| told.verdict.clone());
+    let verdicts = communicators.iter().filter_map(|all| all.verdict.clone());
     let verdict = deadlock(&flights).or_else(|| verdicts.min_by_key(|verdict| verdict.class));
     report.line(match &verdict {
         Some(verdict) => format!("\ncause: {verdict}"),
@@ -105,20 +107,20 @@ pub(crate) fn doctor(args: &args::Doctor, report: Report) -> Outcome {
         }
         None => "\nno rank waits for another, and none is lost".into(),
     });
-    report.result(&Diagnosis { verdict, communicators, joining: None, silent });
+    report.result(&DoctorReport { verdict, communicators, joining: None, silent });
     Ok(())
 }
 
 /// The recorders of one communicator.
-struct Job {
+struct CommunicatorFlights {
     ranks: u32,
     flights: Vec<Flight>,
     /// Ranks that do not run, as their launcher or the system sees them.
     lost: Vec<Standing>,
 }
 
-impl Job {
-    fn told(mut self, communicator: String) -> Standings {
+impl CommunicatorFlights {
+    fn standings(mut self, communicator: String) -> CommunicatorRanks {
         let ranks = match self.flights.first_mut() {
             Some(first) => {
                 first.seen.append(&mut self.lost);
@@ -126,12 +128,12 @@ impl Job {
             }
             None => std::mem::take(&mut self.lost),
         };
-        let told = |rank: &u32| self.flights.iter().any(|flight| flight.rank == *rank);
-        let missing: Vec<u32> = (0..self.ranks).filter(|rank| !told(rank)).collect();
-        Standings { communicator, verdict: self.verdict(&ranks), ranks, missing }
+        let answered = |rank: &u32| self.flights.iter().any(|flight| flight.rank == *rank);
+        let missing: Vec<u32> = (0..self.ranks).filter(|rank| !answered(rank)).collect();
+        CommunicatorRanks { communicator, verdict: self.verdict(&ranks), ranks, missing }
     }
 
-    /// Returns the cause: as the ranks stand, or, where nobody is lost and none makes another call, by how long they
+    /// Returns the cause: as the ranks stand, or, where no rank is lost and none makes another call, by how long they
     /// have waited for whom.
     fn verdict(&self, ranks: &[Standing]) -> Option<Verdict> {
         let standing = diagnose(ranks, None);
@@ -145,15 +147,19 @@ impl Job {
     }
 }
 
-/// Puts together what the ranks of a job have told, by communicator; of those that are silent it notes why. Several
-/// ranks of a host tell of each other.
-fn ask(whole: String, told: Vec<Told>, silent: &mut Vec<Silent>) -> BTreeMap<String, Job> {
-    let size = told.len() as u32;
-    let none = |ranks| Job { ranks, flights: Vec::new(), lost: Vec::new() };
-    let mut jobs: BTreeMap<String, Job> = BTreeMap::new();
+/// Groups the answers of the ranks of a job by communicator, and notes why silent ranks are silent. Ranks of one host
+/// report each other.
+fn ask(
+    whole: String,
+    answers: Vec<Told>,
+    silent: &mut Vec<SilentRank>,
+) -> BTreeMap<String, CommunicatorFlights> {
+    let size = answers.len() as u32;
+    let none = |ranks| CommunicatorFlights { ranks, flights: Vec::new(), lost: Vec::new() };
+    let mut jobs: BTreeMap<String, CommunicatorFlights> = BTreeMap::new();
     let mut gone = Vec::new();
-    for (rank, told) in (0..).zip(told) {
-        let seen = match told {
+    for (rank, answer) in (0..).zip(answers) {
+        let seen = match answer {
             Told::Seen(seen) => seen,
             Told::Gone(how) => {
                 gone.push((rank, Condition::Died(how)));
@@ -161,7 +167,7 @@ fn ask(whole: String, told: Vec<Told>, silent: &mut Vec<Silent>) -> BTreeMap<Str
             }
             Told::Silent(why) => {
                 gone.push((rank, Condition::Unknown));
-                silent.push(Silent { rank, why });
+                silent.push(SilentRank { rank, why });
                 continue;
             }
         };
@@ -193,26 +199,26 @@ fn ask(whole: String, told: Vec<Told>, silent: &mut Vec<Silent>) -> BTreeMap<Str
 }
 
 /// Looks at the ranks of all communicators of processes, by communicator.
-fn watch(pids: &[i32]) -> Result<BTreeMap<String, Job>, Failure> {
+fn watch(pids: &[i32]) -> Result<BTreeMap<String, CommunicatorFlights>, VerbError> {
     let mut jobs = BTreeMap::new();
     for &pid in pids {
         for Live { communicator, ranks, flights, standings } in live(pid)? {
-            jobs.insert(communicator, Job { ranks, flights, lost: standings });
+            jobs.insert(communicator, CommunicatorFlights { ranks, flights, lost: standings });
         }
     }
     Ok(jobs)
 }
 
 /// Reads the recorders, by communicator.
-fn read(files: &[PathBuf]) -> Result<BTreeMap<String, Job>, Failure> {
-    type Found<'a> = BTreeMap<u32, (&'a Path, Flight)>;
-    let mut jobs: BTreeMap<String, (Found<'_>, Vec<Standing>)> = BTreeMap::new();
+fn read(files: &[PathBuf]) -> Result<BTreeMap<String, CommunicatorFlights>, VerbError> {
+    type FlightsByRank<'a> = BTreeMap<u32, (&'a Path, Flight)>;
+    let mut jobs: BTreeMap<String, (FlightsByRank<'_>, Vec<Standing>)> = BTreeMap::new();
     for path in files {
         let (here, others) = match dump(path)? {
-            Dump::Rank(flight) => (vec![*flight], Vec::new()),
-            Dump::Job { flights, ranks } => (flights, ranks),
+            FlightDump::Rank(flight) => (vec![*flight], Vec::new()),
+            FlightDump::Job { flights, ranks } => (flights, ranks),
         };
-        // What the launcher has seen of ranks that could not tell it themselves.
+        // What the launcher has seen of ranks that could not report it themselves.
         if let Some(flight) = here.first() {
             let lost = others.into_iter().filter(|s| s.condition != Condition::Running);
             jobs.entry(flight.communicator.clone()).or_default().1.extend(lost);
@@ -226,10 +232,10 @@ fn read(files: &[PathBuf]) -> Result<BTreeMap<String, Job>, Failure> {
         let none = files.first().map(PathBuf::as_path).unwrap_or(Path::new(""));
         return Err(wrong(none, "it has the flight recorder of no rank"));
     }
-    let job = |(name, (flights, lost)): (String, (Found<'_>, Vec<Standing>))| {
+    let job = |(name, (flights, lost)): (String, (FlightsByRank<'_>, Vec<Standing>))| {
         let flights: Vec<Flight> = flights.into_values().map(|(_, flight)| flight).collect();
         let ranks = flights.first().map_or(0, |flight| flight.ranks);
-        (name, Job { ranks, flights, lost })
+        (name, CommunicatorFlights { ranks, flights, lost })
     };
     Ok(jobs.into_iter().map(job).collect())
 }
@@ -239,7 +245,7 @@ fn add<'a>(
     flights: &mut BTreeMap<u32, (&'a Path, Flight)>,
     path: &'a Path,
     flight: Flight,
-) -> Result<(), Failure> {
+) -> Result<(), VerbError> {
     let (rank, n) = (flight.rank, flight.ranks);
     if let Some((first, other)) = flights.values().next()
         && other.ranks != n
@@ -264,7 +270,7 @@ fn add<'a>(
 /// Ranks that a job may have: as many as have been modelled.
 const MOST: usize = 1 << 20;
 
-fn dump(path: &Path) -> Result<Dump, Failure> {
+fn dump(path: &Path) -> Result<FlightDump, VerbError> {
     let text = std::fs::read_to_string(path).map_err(|e| wrong(path, &e.to_string()))?;
     let read = serde_json::from_str(&text);
     read.map_err(|_| {
@@ -276,12 +282,12 @@ fn dump(path: &Path) -> Result<Dump, Failure> {
     })
 }
 
-fn wrong(path: &Path, why: &str) -> Failure {
+fn wrong(path: &Path, why: &str) -> VerbError {
     refused(fault(codes::FILE, format!("{}: {why}", path.display())))
 }
 
 /// Describes a rank: its condition, its last call, and the wait it is in.
-fn line(standing: &Standing, told: bool) -> String {
+fn line(standing: &Standing, answered: bool) -> String {
     let calls = format!("{} calls", standing.calls);
     let condition = match &standing.condition {
         Condition::Running => calls,
@@ -297,6 +303,6 @@ fn line(standing: &Standing, told: bool) -> String {
         let place = if wait.site.is_empty() { String::new() } else { format!(" at {}", wait.site) };
         format!(", waits for rank {} in step {}{place}", wait.peer, wait.step)
     });
-    let recorder = if told { "" } else { ", no recorder" };
+    let recorder = if answered { "" } else { ", no recorder" };
     format!("rank {}: {condition}{last}{wait}{recorder}", standing.rank)
 }

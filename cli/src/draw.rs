@@ -8,14 +8,14 @@ use roundelay_compiler::{Instance, compile, graph};
 use roundelay_dsl::diag::Diagnostics;
 use serde::Serialize;
 
-use crate::args::Draw;
+use crate::args::DrawArgs;
 use crate::load::{load_one, placement};
-use crate::report::{Failure, Outcome, Report, unwritten};
+use crate::report::{VerbError, VerbReport, VerbResult, unwritten};
 use crate::show::one_shape;
 
 /// The picture that was written, as programs read it.
 #[derive(Serialize)]
-struct Drawn<'a> {
+struct DrawnPicture<'a> {
     algorithm: &'a str,
     collective: &'a str,
     ranks: u64,
@@ -23,7 +23,7 @@ struct Drawn<'a> {
 }
 
 /// Runs the verb.
-pub(crate) fn draw(args: &Draw, report: Report) -> Outcome {
+pub(crate) fn draw(args: &DrawArgs, report: VerbReport) -> VerbResult {
     let (sources, program) = load_one(&args.target)?;
     let shape = one_shape(&args.n, &program)?;
     let options = args.target.options();
@@ -36,7 +36,7 @@ pub(crate) fn draw(args: &Draw, report: Report) -> Outcome {
             let instance = Instance::new(&program, &shape, &options).map(Arc::new);
             match instance.and_then(|instance| graph::unroll(&instance)) {
                 Ok(graph) => (html_of_refuted(&graph, &sources, &found), found),
-                Err(_) => return Err(Failure::Input(Box::new(sources), found)),
+                Err(_) => return Err(VerbError::Input(Box::new(sources), found)),
             }
         }
     };
@@ -46,9 +46,9 @@ pub(crate) fn draw(args: &Draw, report: Report) -> Outcome {
     let file = path.display().to_string();
     std::fs::write(&path, page).map_err(|e| unwritten("page", &path, &e))?;
     report.line(format!("{collective}.{name} on {shape} ranks: {file}"));
-    report.result(&Drawn { algorithm: name, collective, ranks: shape.ranks(), file });
+    report.result(&DrawnPicture { algorithm: name, collective, ranks: shape.ranks(), file });
     match found.is_empty() {
         true => Ok(()),
-        false => Err(Failure::Input(Box::new(sources), found)),
+        false => Err(VerbError::Input(Box::new(sources), found)),
     }
 }

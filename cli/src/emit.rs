@@ -1,18 +1,18 @@
-//! Implements `roundelay emit`: writes a proved schedule in the form that somebody else's program takes.
+//! Implements `roundelay emit`: writes a proved schedule in the form that another program takes.
 
 use std::path::Path;
 
 use roundelay_compiler::emit::cuda::cuda_function;
 use serde::Serialize;
 
-use crate::args::Emit;
+use crate::args::EmitArgs;
 use crate::load::{load_one, placement, proved};
-use crate::report::{Failure, Outcome, Report, print, unwritten};
+use crate::report::{VerbError, VerbReport, VerbResult, print, unwritten};
 use crate::show::{lowered, one_shape, rank_of, spec, unsupported};
 
 /// The text that was written, as programs read it.
 #[derive(Serialize)]
-struct Emitted<'a> {
+struct EmittedText<'a> {
     collective: &'a str,
     algorithm: &'a str,
     ranks: u64,
@@ -24,7 +24,7 @@ struct Emitted<'a> {
 }
 
 /// Runs the verb.
-pub(crate) fn emit(args: &Emit, report: Report) -> Outcome {
+pub(crate) fn emit(args: &EmitArgs, report: VerbReport) -> VerbResult {
     let (sources, program) = load_one(&args.target)?;
     let shape = one_shape(&args.n, &program)?;
     let n = shape.ranks();
@@ -32,13 +32,13 @@ pub(crate) fn emit(args: &Emit, report: Report) -> Outcome {
     let (collective, algorithm) = (program.kind.name(), program.name.as_str());
     let placement = placement(collective, args.call.in_place, args.call.out_of_place);
     let proved = proved(&program, &sources, &shape, &args.target.options(), placement);
-    let proved = proved.map_err(|found| Failure::Input(Box::new(sources), found))?;
+    let proved = proved.map_err(|found| VerbError::Input(Box::new(sources), found))?;
     let chosen = lowered(&proved, args.call.protocol, args.rank)?;
     let name = args.name.clone().unwrap_or_else(|| format!("{collective}_{algorithm}"));
     let header = cuda_function(&chosen, &spec(&args.call)?, &name).map_err(|e| unsupported(&e))?;
     let text = header.text();
     let mut emitted =
-        Emitted { collective, algorithm, ranks: n, name: &name, file: None, text: None };
+        EmittedText { collective, algorithm, ranks: n, name: &name, file: None, text: None };
     match &args.output {
         None if report.json => emitted.text = Some(&text),
         None => print(&text),
@@ -53,6 +53,6 @@ pub(crate) fn emit(args: &Emit, report: Report) -> Outcome {
     Ok(())
 }
 
-fn write(path: &Path, text: &str) -> Outcome {
+fn write(path: &Path, text: &str) -> VerbResult {
     std::fs::write(path, text).map_err(|e| unwritten("header", path, &e))
 }

@@ -7,12 +7,14 @@ use roundelay_dsl::diag::codes;
 use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
 
-use crate::args::Fmt;
+use crate::args::FmtArgs;
 use crate::load;
-use crate::report::{Failure, Outcome, Report, WRONG_INPUT, fault, print, refused, unwritten};
+use crate::report::{
+    VerbError, VerbReport, VerbResult, WRONG_INPUT, fault, print, refused, unwritten,
+};
 
 /// Runs the verb. Goes through all files, whatever is wrong with some.
-pub(crate) fn fmt(args: &Fmt, report: Report) -> Outcome {
+pub(crate) fn fmt(args: &FmtArgs, report: VerbReport) -> VerbResult {
     let mut code = 0;
     for path in &args.files {
         let (state, text) = match one(path, args.check, report) {
@@ -25,14 +27,14 @@ pub(crate) fn fmt(args: &Fmt, report: Report) -> Outcome {
         if state == "unformatted" {
             code = code.max(WRONG_INPUT);
         }
-        report.result(&Formatted { file: path.display().to_string(), state, text });
+        report.result(&FormattedFile { file: path.display().to_string(), state, text });
     }
-    if code == 0 { Ok(()) } else { Err(Failure::Said(code)) }
+    if code == 0 { Ok(()) } else { Err(VerbError::Said(code)) }
 }
 
 /// The result for one file, as programs read it.
 #[derive(Serialize)]
-struct Formatted {
+struct FormattedFile {
     file: String,
     /// `unchanged`, `formatted` if it is now, `unformatted` with `--check`, or `failed`.
     state: &'static str,
@@ -45,15 +47,15 @@ struct Formatted {
 fn one(
     path: &Path,
     check: bool,
-    report: Report,
-) -> Result<(&'static str, Option<String>), Failure> {
+    report: VerbReport,
+) -> Result<(&'static str, Option<String>), VerbError> {
     let stream = path == Path::new("-");
     let text = if stream { standard_input()? } else { load::text(path).map_err(refused)? };
     let mut sources = SourceMap::new();
     let id = sources.add(path.display().to_string(), text.as_str());
     let formatted = match roundelay_dsl::format(&sources, id) {
         Ok(formatted) => formatted,
-        Err(found) => return Err(Failure::Input(Box::new(sources), found)),
+        Err(found) => return Err(VerbError::Input(Box::new(sources), found)),
     };
     let changed = formatted != text;
     if stream && !check {
@@ -73,7 +75,7 @@ fn one(
     Ok(("formatted", None))
 }
 
-fn standard_input() -> Result<String, Failure> {
+fn standard_input() -> Result<String, VerbError> {
     let mut bytes = Vec::new();
     let limit = roundelay_dsl::MAX_BYTES as u64 + 1;
     std::io::stdin()

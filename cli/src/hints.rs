@@ -8,8 +8,8 @@ use roundelay::internal::system;
 use roundelay::{HintError, Hints};
 use roundelay_compiler::cost::{LinkCost, PathCost};
 
-use crate::args::Play;
-use crate::report::{Failure, fault, refused, usage};
+use crate::args::JobArgs;
+use crate::report::{VerbError, fault, refused, usage};
 
 /// Returns the hints of the command line.
 pub(crate) fn given(texts: &[String]) -> Result<Hints, HintError> {
@@ -17,20 +17,20 @@ pub(crate) fn given(texts: &[String]) -> Result<Hints, HintError> {
 }
 
 /// Returns the hints of a job as text, those that have an option of their own among them.
-pub(crate) fn texts(play: &Play) -> Vec<String> {
-    let transport = play.transport.map(|name| format!("transport={}", name.name()));
-    play.hints.iter().cloned().chain(transport).collect()
+pub(crate) fn texts(job_args: &JobArgs) -> Vec<String> {
+    let transport = job_args.transport.map(|name| format!("transport={}", name.name()));
+    job_args.hints.iter().cloned().chain(transport).collect()
 }
 
 /// Returns the hints of the command line and of the environment.
-pub(crate) fn merged(texts: &[String]) -> Result<Hints, Failure> {
+pub(crate) fn merged(texts: &[String]) -> Result<Hints, VerbError> {
     let (call, environment) = (given(texts)?, Hints::from_env()?);
     let merged = Merged::new([(Level::Call, &call), (Level::Environment, &environment)]);
     Ok(merged.hints().clone())
 }
 
 /// Returns the paths between hosts that hints name, with what the topology file says of them.
-pub(crate) fn costs(hints: &Hints) -> Result<Vec<PathCost>, Failure> {
+pub(crate) fn costs(hints: &Hints) -> Result<Vec<PathCost>, VerbError> {
     if let Some(file) = hints.topology() {
         return load(file)?.costs(hints.paths(), &[]).map_err(usage);
     }
@@ -42,7 +42,7 @@ pub(crate) fn costs(hints: &Hints) -> Result<Vec<PathCost>, Failure> {
 }
 
 /// Returns the paths between hosts that hints name, and what they are.
-pub(crate) fn paths(hints: &Hints) -> Result<Vec<NetworkPath>, Failure> {
+pub(crate) fn paths(hints: &Hints) -> Result<Vec<NetworkPath>, VerbError> {
     match (hints.paths(), hints.topology()) {
         (Some(names), _) => named_paths(hints, names),
         (None, Some(file)) => Ok(load(file)?.paths),
@@ -51,7 +51,7 @@ pub(crate) fn paths(hints: &Hints) -> Result<Vec<NetworkPath>, Failure> {
 }
 
 /// Returns the paths of these names: as the topology file says, or else as they are called on this machine.
-pub(crate) fn named_paths(hints: &Hints, names: &[String]) -> Result<Vec<NetworkPath>, Failure> {
+pub(crate) fn named_paths(hints: &Hints, names: &[String]) -> Result<Vec<NetworkPath>, VerbError> {
     let paths = match hints.topology() {
         Some(file) => load(file)?.named_paths(names),
         None => system::named_paths(names),
@@ -59,6 +59,6 @@ pub(crate) fn named_paths(hints: &Hints, names: &[String]) -> Result<Vec<Network
     paths.map_err(usage)
 }
 
-fn load(file: &str) -> Result<Fabric, Failure> {
+fn load(file: &str) -> Result<Fabric, VerbError> {
     Fabric::load(Path::new(file)).map_err(|e| refused(fault(e.code(), e.to_string())))
 }

@@ -40,8 +40,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Cli, Verb};
-use report::Report;
+use args::{CommandLine, VerbArgs};
+use report::VerbReport;
 use roundelay::Playable;
 
 /// Runs the command line, with these algorithms beside the algorithm library. They go by their names, `ring` or
@@ -55,7 +55,7 @@ use roundelay::Playable;
 pub fn main(algorithms: &[&dyn Playable]) -> ExitCode {
     // Ranks and peers are waited for, whatever this program was started by.
     let _statuses = roundelay::internal::ChildStatuses::keep();
-    let cli = match Cli::try_parse() {
+    let cli = match CommandLine::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
             // Help and version come this way too; a closed pipe is no fault. An error quotes the command line.
@@ -67,14 +67,15 @@ pub fn main(algorithms: &[&dyn Playable]) -> ExitCode {
             return ExitCode::from(if e.use_stderr() { report::USAGE } else { 0 });
         }
     };
-    // Of ranks that somebody else started together one speaks for all.
+    // Of ranks that another launcher started together one prints for all.
     let quiet = match &cli.verb {
-        Verb::Run(args::Run { play, .. }) | Verb::Bench(args::Bench { play, .. }) => {
-            member::membership(play).is_ok_and(|m| m.is_some_and(|m| m.rank > 0))
+        VerbArgs::Run(args::RunArgs { job_args, .. })
+        | VerbArgs::Bench(args::BenchArgs { job_args, .. }) => {
+            member::membership(job_args).is_ok_and(|m| m.is_some_and(|m| m.rank > 0))
         }
         _ => false,
     };
-    let report = Report { json: cli.json, quiet };
+    let report = VerbReport { json: cli.json, quiet };
     roundelay::internal::allow_imports(cli.allow_import);
     let known = match &cli.from {
         Some(program) => own::become_program(program),
@@ -91,25 +92,25 @@ pub fn main(algorithms: &[&dyn Playable]) -> ExitCode {
             .for_each(|text| report.remark(&text));
     }
     let outcome = match &cli.verb {
-        Verb::Check(args) => check::check(args, report),
-        Verb::Run(args) => match args.chaos {
+        VerbArgs::Check(args) => check::check(args, report),
+        VerbArgs::Run(args) => match args.chaos {
             Some(rates) => chaos::chaos(args, rates, report),
             None => run::run(args, report),
         },
-        Verb::Bench(args) => bench::bench(args, report),
-        Verb::Show(args) => show::show(args, report),
-        Verb::Draw(args) => draw::draw(args, report),
-        Verb::Emit(args) => emit::emit(args, report),
-        Verb::Fmt(args) => fmt::fmt(args, report),
-        Verb::Explain(args) => explain::explain(args, report),
-        Verb::Tune(args) => tune::tune(args, report),
-        Verb::Route(args) => route::route(args, report),
-        Verb::Doctor(args) => doctor::doctor(args, report),
-        Verb::Info(args) => info::info(args, report),
-        Verb::Stress(args) => stress::stress(args, report),
-        Verb::StressRank { order } => stress::rank::rank(order),
-        Verb::ChaosRank { order } => chaos::rank::rank(order),
-        Verb::Rank { job } => job::rank::rank(job),
+        VerbArgs::Bench(args) => bench::bench(args, report),
+        VerbArgs::Show(args) => show::show(args, report),
+        VerbArgs::Draw(args) => draw::draw(args, report),
+        VerbArgs::Emit(args) => emit::emit(args, report),
+        VerbArgs::Fmt(args) => fmt::fmt(args, report),
+        VerbArgs::Explain(args) => explain::explain(args, report),
+        VerbArgs::Tune(args) => tune::tune(args, report),
+        VerbArgs::Route(args) => route::route(args, report),
+        VerbArgs::Doctor(args) => doctor::doctor(args, report),
+        VerbArgs::Info(args) => info::info(args, report),
+        VerbArgs::Stress(args) => stress::stress(args, report),
+        VerbArgs::StressRank { order } => stress::rank::rank(order),
+        VerbArgs::ChaosRank { order } => chaos::rank::rank(order),
+        VerbArgs::Rank { job } => job::rank::rank(job),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

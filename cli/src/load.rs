@@ -21,9 +21,9 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes, similar};
 use roundelay_dsl::span::SourceMap;
 use roundelay_dsl::{MAX_BYTES, check_text};
 
-use crate::args::Target;
+use crate::args::TargetArgs;
 use crate::own;
-use crate::report::{Failure, fault, refused};
+use crate::report::{VerbError, fault, refused};
 
 /// The bytes at the beginning of a plan file.
 const PLAN_MAGIC: &[u8] = b"RLPLAN";
@@ -31,7 +31,7 @@ const PLAN_MAGIC: &[u8] = b"RLPLAN";
 const MAX_PLAN_BYTES: usize = 1 << 30;
 
 /// Programs with the texts that they come from.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedPrograms {
     /// All texts.
     pub(crate) sources: SourceMap,
     /// The programs, in order of declaration.
@@ -39,18 +39,18 @@ pub(crate) struct Loaded {
 }
 
 /// The programs or the plan that a name stands for.
-pub(crate) enum Input {
+pub(crate) enum LoadedInput {
     /// Text.
-    Programs(Loaded),
+    Programs(LoadedPrograms),
     /// A plan of one rank, checked.
     Plan(Box<Plan>),
 }
 
 /// Loads everything that the target names.
-pub(crate) fn load(target: &Target) -> Result<Input, Failure> {
+pub(crate) fn load(target: &TargetArgs) -> Result<LoadedInput, VerbError> {
     let name = target.target.as_str();
     let input = match (own::find(name).filter(|_| !is_path(name)), entry(name)) {
-        (Some(own), _) => Input::Programs(Loaded {
+        (Some(own), _) => LoadedInput::Programs(LoadedPrograms {
             sources: own.sources().clone(),
             programs: vec![own.program().clone()],
         }),
@@ -59,18 +59,20 @@ pub(crate) fn load(target: &Target) -> Result<Input, Failure> {
         (None, None) => file(name)?,
     };
     match (input, &target.algorithm) {
-        (Input::Programs(loaded), Some(wanted)) => narrow(loaded, wanted).map(Input::Programs),
+        (LoadedInput::Programs(loaded), Some(wanted)) => {
+            narrow(loaded, wanted).map(LoadedInput::Programs)
+        }
         (input, _) => Ok(input),
     }
 }
 
 /// Loads the one program that the target names.
-pub(crate) fn load_one(target: &Target) -> Result<(SourceMap, Arc<Program>), Failure> {
+pub(crate) fn load_one(target: &TargetArgs) -> Result<(SourceMap, Arc<Program>), VerbError> {
     let loaded = match load(target)? {
-        Input::Programs(loaded) => loaded,
-        Input::Plan(plan) => {
-            return Err(Failure::Usage(format!(
-                "`{}` is the plan of rank {} alone; `check` and `show` read it, and to play the \
+        LoadedInput::Programs(loaded) => loaded,
+        LoadedInput::Plan(plan) => {
+            return Err(VerbError::Usage(format!(
+                "`{}` is the plan of rank {} alone; `check` and `show` read it, and to run the \
                  algorithm give its file or name",
                 target.target, plan.part.rank
             )));
@@ -80,7 +82,7 @@ pub(crate) fn load_one(target: &Target) -> Result<(SourceMap, Arc<Program>), Fai
         [one] => Ok((loaded.sources, one.clone())),
         several => {
             let names: Vec<&str> = several.iter().map(|p| p.name.as_str()).collect();
-            Err(Failure::Usage(format!(
+            Err(VerbError::Usage(format!(
                 "`{}` has several algorithms ({}): choose one with --algorithm NAME",
                 target.target,
                 names.join(", ")
@@ -131,26 +133,26 @@ pub(crate) fn shadowed(name: &str) -> Option<String> {
     file.then(|| format!("note: `{name}` is not the file of that name here, which is `./{name}`"))
 }
 
-fn library(collective: &str, name: &str) -> Result<Input, Failure> {
+fn library(collective: &str, name: &str) -> Result<LoadedInput, VerbError> {
     let Some((source, text)) = AlgorithmLibrary.algorithm(collective, name) else {
         return Err(refused(unknown(collective, name)));
     };
     let mut loaded = programs(source, text)?;
     loaded.programs.retain(|p| p.name == name && p.kind.name() == collective);
-    Ok(Input::Programs(loaded))
+    Ok(LoadedInput::Programs(loaded))
 }
 
 /// Returns all algorithms that the library has for a collective.
-fn library_of(collective: &str) -> Result<Input, Failure> {
-    let mut all = Loaded { sources: SourceMap::new(), programs: Vec::new() };
+fn library_of(collective: &str) -> Result<LoadedInput, VerbError> {
+    let mut all = LoadedPrograms { sources: SourceMap::new(), programs: Vec::new() };
     for e in roundelay_algorithms::of(collective) {
         let id = all.sources.add(format!("library:{}", e.path), e.text);
         match resolve(&mut all.sources, id, &Files) {
             Ok(programs) => all.programs.extend(programs),
-            Err(found) => return Err(Failure::Input(Box::new(all.sources), found)),
+            Err(found) => return Err(VerbError::Input(Box::new(all.sources), found)),
         }
     }
-    Ok(Input::Programs(all))
+    Ok(LoadedInput::Programs(all))
 }
 
 fn unknown(collective: &str, name: &str) -> Diagnostic {
@@ -176,34 +178,34 @@ fn unknown(collective: &str, name: &str) -> Diagnostic {
     }
 }
 
-fn file(name: &str) -> Result<Input, Failure> {
+fn file(name: &str) -> Result<LoadedInput, VerbError> {
     let bytes = bytes(Path::new(name)).map_err(refused)?;
     if bytes.starts_with(PLAN_MAGIC) || name.ends_with(".plan") {
         return Plan::decode(&bytes)
-            .map(|plan| Input::Plan(Box::new(plan)))
+            .map(|plan| LoadedInput::Plan(Box::new(plan)))
             .map_err(|e| refused(fault(codes::PLAN_DAMAGED, format!("{name}: {e}"))));
     }
     match check_text(&bytes) {
-        Ok(text) => programs(name.into(), text.into()).map(Input::Programs),
+        Ok(text) => programs(name.into(), text.into()).map(LoadedInput::Programs),
         Err(d) => Err(refused(d.note(format!("in {name}")))),
     }
 }
 
-fn programs(name: String, text: String) -> Result<Loaded, Failure> {
+fn programs(name: String, text: String) -> Result<LoadedPrograms, VerbError> {
     let mut sources = SourceMap::new();
     let id = sources.add(name.clone(), text);
     match resolve(&mut sources, id, &Files) {
         Ok(programs) if programs.is_empty() => {
             let d = fault(codes::EMPTY, format!("{name} declares no algorithm"));
-            Err(Failure::Input(Box::new(sources), vec![d]))
+            Err(VerbError::Input(Box::new(sources), vec![d]))
         }
-        Ok(programs) => Ok(Loaded { sources, programs }),
-        Err(found) => Err(Failure::Input(Box::new(sources), found)),
+        Ok(programs) => Ok(LoadedPrograms { sources, programs }),
+        Err(found) => Err(VerbError::Input(Box::new(sources), found)),
     }
 }
 
 /// Keeps the algorithm of that name.
-fn narrow(mut loaded: Loaded, wanted: &str) -> Result<Loaded, Failure> {
+fn narrow(mut loaded: LoadedPrograms, wanted: &str) -> Result<LoadedPrograms, VerbError> {
     let names: Vec<String> = loaded.programs.iter().map(|p| p.name.clone()).collect();
     loaded
         .programs
@@ -239,7 +241,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>, Diagnostic> {
     }
     let mut bytes = Vec::new();
     let mut read = |limit: usize, bytes: &mut Vec<u8>| {
-        // One more byte than allowed tells that there are too many.
+        // One byte more than allowed shows that there are too many.
         file.by_ref().take((limit + 1 - bytes.len()) as u64).read_to_end(bytes)
     };
     read(MAX_BYTES, &mut bytes).map_err(|e| fail(&e.to_string()))?;

@@ -1,4 +1,4 @@
-//! Joins the ranks that somebody else started, where this process is one of them.
+//! Joins the ranks that another launcher started, where this process is one of them.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -7,38 +7,38 @@ use roundelay::bootstrap::{ByHand, Membership, Setup, membership_with};
 use roundelay::{Communicator, Error, Hints, Transports};
 use roundelay_compiler::cost::Topology;
 
-use crate::args::Play;
+use crate::args::JobArgs;
 use crate::hints;
-use crate::report::{Failure, usage};
+use crate::report::{VerbError, usage};
 
 thread_local! {
-    /// A process joins once, and plays several jobs.
+    /// A process joins once, and runs several jobs.
     static COMM: RefCell<Option<Communicator>> = const { RefCell::new(None) };
 }
 
 /// A rank that another launcher started, and the settings with which it joins.
-pub(crate) struct Member {
+pub(crate) struct ExternalMember {
     membership: Membership,
     hints: Hints,
     timeout: Duration,
     slot_bytes: Option<u64>,
 }
 
-impl Member {
+impl ExternalMember {
     /// Returns this process as a rank, if it is one.
-    pub(crate) fn of(play: &Play) -> Result<Option<Self>, Failure> {
-        let Some(membership) = membership(play)? else { return Ok(None) };
-        let hints = hints::merged(&hints::texts(play))?;
-        let timeout = hints.timeout().unwrap_or(play.timeout);
-        let slot_bytes = play.slot_bytes.or(hints.slot_bytes());
-        Ok(Some(Member { membership, hints, timeout, slot_bytes }))
+    pub(crate) fn of(job_args: &JobArgs) -> Result<Option<Self>, VerbError> {
+        let Some(membership) = membership(job_args)? else { return Ok(None) };
+        let hints = hints::merged(&hints::texts(job_args))?;
+        let timeout = hints.timeout().unwrap_or(job_args.timeout);
+        let slot_bytes = job_args.slot_bytes.or(hints.slot_bytes());
+        Ok(Some(ExternalMember { membership, hints, timeout, slot_bytes }))
     }
 
     /// Uses the communicator, which is joined when it is first needed.
     pub(crate) fn with<T>(
         &self,
-        used: impl FnOnce(&mut Communicator) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        used: impl FnOnce(&mut Communicator) -> Result<T, VerbError>,
+    ) -> Result<T, VerbError> {
         COMM.with_borrow_mut(|kept| match kept {
             Some(comm) => used(comm),
             none => used(none.insert(self.join()?)),
@@ -56,13 +56,14 @@ impl Member {
 }
 
 /// Returns the rank of this process, if another launcher started it as one.
-pub(crate) fn membership(play: &Play) -> Result<Option<Membership>, Failure> {
-    let by_hand = ByHand { rank: play.rank, size: play.size, store: play.store.clone() };
+pub(crate) fn membership(job_args: &JobArgs) -> Result<Option<Membership>, VerbError> {
+    let by_hand =
+        ByHand { rank: job_args.rank, size: job_args.size, store: job_args.store.clone() };
     membership_with(&by_hand).map_err(usage)
 }
 
 /// Returns the topology and the transports that carry calls, if another launcher started the ranks; joins to learn them.
-pub(crate) fn topology(play: &Play) -> Result<Option<(Topology, Transports)>, Failure> {
-    let topology = |member: Member| member.with(|comm| Ok(comm.topology()?));
-    Member::of(play)?.map(topology).transpose()
+pub(crate) fn topology(job_args: &JobArgs) -> Result<Option<(Topology, Transports)>, VerbError> {
+    let topology = |member: ExternalMember| member.with(|comm| Ok(comm.topology()?));
+    ExternalMember::of(job_args)?.map(topology).transpose()
 }

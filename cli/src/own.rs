@@ -9,15 +9,15 @@ use std::sync::OnceLock;
 use roundelay::{Algorithm, Error, Playable};
 use roundelay_dsl::diag::codes;
 
-use crate::report::{Failure, fault, refused};
+use crate::report::{VerbError, fault, refused};
 
 static OWN: OnceLock<Vec<Algorithm>> = OnceLock::new();
 
 /// Remembers the program's algorithms.
-pub(crate) fn register(given: &[&dyn Playable]) -> Result<(), Failure> {
+pub(crate) fn register(given: &[&dyn Playable]) -> Result<(), VerbError> {
     let mut own: Vec<Algorithm> = Vec::new();
-    for playable in given {
-        let algorithm = playable.algorithm().map_err(|e| match e {
+    for prototype in given {
+        let algorithm = prototype.algorithm().map_err(|e| match e {
             Error::Refused { code, text, .. } => refused(fault(code, text)),
             other => refused(fault(other.code(), other.to_string())),
         })?;
@@ -41,7 +41,7 @@ pub(crate) fn all() -> &'static [Algorithm] {
     OWN.get().map_or(&[], Vec::as_slice)
 }
 
-/// Finds the algorithm of this name: `ring`, or `all_reduce.ring`. A name that two have is nobody's.
+/// Finds the algorithm of this name: `ring`, or `all_reduce.ring`. A name that two have finds none.
 pub(crate) fn find(name: &str) -> Option<&'static Algorithm> {
     let mut found = all().iter().filter(|a| a.to_string() == name || a.name() == name);
     let first = found.next()?;
@@ -49,7 +49,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Algorithm> {
 }
 
 /// Replaces this process by another program, with the same arguments but for `--from`.
-pub(crate) fn become_program(program: &Path) -> Result<(), Failure> {
+pub(crate) fn become_program(program: &Path) -> Result<(), VerbError> {
     // A path, and not a name to be searched for.
     let path = std::fs::canonicalize(program).unwrap_or_else(|_| program.to_path_buf());
     let error = Command::new(&path).args(without_from(std::env::args_os().skip(1))).exec();

@@ -22,30 +22,29 @@ const BELOW: f64 = 50.0;
 const LEGEND: f64 = 170.0;
 const WIDTH: f64 = 2.0 * (LEFT + WIDE) + LEGEND;
 
-/// Ours stand out by dark colours and wide lines; the others are told apart on any screen and by the
-/// colour-blind.
+/// Ours stand out by dark colours and wide lines; the others are distinct on any screen and by the colour-blind.
 const OURS: [&str; 4] = ["#111111", "#0057b8", "#6a3d9a", "#7a4a00"];
 const PEERS: [&str; 8] =
     ["#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#999933", "#777777", "#aa4466"];
 
 /// All results of a bench.
 #[derive(Debug, Default)]
-pub(crate) struct Plot {
-    rows: Vec<Row>,
+pub(crate) struct BenchPlot {
+    rows: Vec<PlotRow>,
     /// All names, and whether they are ours.
     names: Vec<(String, bool)>,
 }
 
 /// The two panels of a title.
 #[derive(Debug)]
-struct Row {
+struct PlotRow {
     title: String,
-    series: Vec<Series>,
+    series: Vec<PlotSeries>,
 }
 
 /// The results of one library or algorithm.
 #[derive(Debug)]
-struct Series {
+struct PlotSeries {
     /// Index of its name.
     name: usize,
     points: Vec<PlotPoint>,
@@ -58,7 +57,7 @@ struct PlotPoint {
     busbw_gbs: f64,
 }
 
-impl Plot {
+impl BenchPlot {
     /// Adds a result. What has no place on a logarithmic axis is left out. Of several results of one name at one
     /// size, as a library has that was measured beside several algorithms, the fastest is drawn.
     pub(crate) fn add(&mut self, title: &str, name: &str, line: &ResultRow) {
@@ -67,10 +66,10 @@ impl Plot {
         }
         let (bytes, time_us, busbw_gbs) = (line.bytes as f64, line.time_us, line.busbw_gbs);
         let name = index(&mut self.names, |n| n.0 == name, || (name.into(), line.peer.is_none()));
-        let new = || Row { title: title.into(), series: Vec::new() };
+        let new = || PlotRow { title: title.into(), series: Vec::new() };
         let row = index(&mut self.rows, |r| r.title == title, new);
         let all = &mut self.rows[row].series;
-        let at = index(all, |s| s.name == name, || Series { name, points: Vec::new() });
+        let at = index(all, |s| s.name == name, || PlotSeries { name, points: Vec::new() });
         let (points, point) = (&mut all[at].points, PlotPoint { bytes, time_us, busbw_gbs });
         match points.iter_mut().find(|p| p.bytes == bytes) {
             Some(known) if known.time_us > time_us => *known = point,
@@ -86,7 +85,7 @@ impl Plot {
         }
         let row = ABOVE + HIGH + BELOW;
         let height = row * self.rows.len() as f64 + 10.0;
-        let mut out = Svg(format!(
+        let mut out = SvgText(format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
              width=\"{WIDTH}\" height=\"{height}\" font-family=\"system-ui, sans-serif\" \
              font-size=\"12\" fill=\"#333\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
@@ -97,13 +96,13 @@ impl Plot {
         Some(out.0 + "</svg>\n")
     }
 
-    fn row(&self, out: &mut Svg, row: &Row, top: f64) {
+    fn row(&self, out: &mut SvgText, row: &PlotRow, top: f64) {
         let points = || row.series.iter().flat_map(|s| &s.points);
-        let sizes = Log::new(2.0, points().map(|p| p.bytes));
-        let times = Log::new(10.0, points().map(|p| p.time_us));
+        let sizes = LogAxis::new(2.0, points().map(|p| p.bytes));
+        let times = LogAxis::new(10.0, points().map(|p| p.time_us));
         let most = points().map(|p| p.busbw_gbs).fold(0.0, f64::max);
-        let time = Panel { left: LEFT, top: top + ABOVE };
-        let bandwidth = Panel { left: 2.0 * LEFT + WIDE, ..time };
+        let time = PlotPanel { left: LEFT, top: top + ABOVE };
+        let bandwidth = PlotPanel { left: 2.0 * LEFT + WIDE, ..time };
         out.text(
             time.left,
             top + 22.0,
@@ -139,11 +138,11 @@ impl Plot {
         }
     }
 
-    fn look(&self, name: usize) -> Look {
+    fn look(&self, name: usize) -> LineStyle {
         let ours = self.names[name].1;
         let before = self.names[..name].iter().filter(|n| n.1 == ours).count();
         let colours: &[&'static str] = if ours { &OURS } else { &PEERS };
-        Look {
+        LineStyle {
             colour: colours[before % colours.len()],
             width: if ours { 2.6 } else { 1.5 },
             // Colours that come again come with dashes.
@@ -162,7 +161,7 @@ fn index<T>(items: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T
 }
 
 /// The style of a line.
-struct Look {
+struct LineStyle {
     colour: &'static str,
     width: f64,
     dashed: bool,
@@ -170,20 +169,20 @@ struct Look {
 }
 
 /// A logarithmic axis.
-struct Log {
+struct LogAxis {
     base: f64,
     from: f64,
     to: f64,
 }
 
-impl Log {
+impl LogAxis {
     /// Makes an axis from the power of the base below the least value to that above the greatest.
-    fn new(base: f64, values: impl Iterator<Item = f64>) -> Log {
+    fn new(base: f64, values: impl Iterator<Item = f64>) -> LogAxis {
         let logs = values.map(|v| v.log(base));
         let (least, most) = logs.fold((f64::MAX, f64::MIN), |(a, b), l| (a.min(l), b.max(l)));
         // Powers themselves are not quite whole.
         let (from, to) = ((least + 1e-9).floor(), (most - 1e-9).ceil());
-        Log { base, from, to: to.max(from + 1.0) }
+        LogAxis { base, from, to: to.max(from + 1.0) }
     }
 
     /// Returns the position of a value on the axis, from 0 to 1.
@@ -238,14 +237,14 @@ fn time_text(us: f64) -> String {
 
 /// A panel, by its upper left corner.
 #[derive(Clone, Copy)]
-struct Panel {
+struct PlotPanel {
     left: f64,
     top: f64,
 }
 
-impl Panel {
-    fn frame(self, out: &mut Svg, title: &str, sizes: &Log) {
-        let Panel { left, top } = self;
+impl PlotPanel {
+    fn frame(self, out: &mut SvgText, title: &str, sizes: &LogAxis) {
+        let PlotPanel { left, top } = self;
         out.text(left, top - 10.0, "start", "fill=\"#666\"", title);
         for (at, text) in sizes.ticks(|bytes| size_text(bytes as u64)) {
             let x = left + at * WIDE;
@@ -257,13 +256,13 @@ impl Panel {
     }
 
     /// Draws a line across, and its label.
-    fn level(self, out: &mut Svg, at: f64, text: &str) {
+    fn level(self, out: &mut SvgText, at: f64, text: &str) {
         let y = self.top + HIGH * (1.0 - at);
         out.grid(self.left, y, self.left + WIDE, y);
         out.text(self.left - 7.0, y + 4.0, "end", "", text);
     }
 
-    fn line(self, out: &mut Svg, look: &Look, points: &[(f64, f64)]) {
+    fn line(self, out: &mut SvgText, look: &LineStyle, points: &[(f64, f64)]) {
         let place = |&(x, y): &(f64, f64)| (self.left + x * WIDE, self.top + (1.0 - y) * HIGH);
         let places: Vec<(f64, f64)> = points.iter().map(place).collect();
         out.path(look, &places, "line");
@@ -272,9 +271,9 @@ impl Panel {
 }
 
 /// The text of a picture.
-struct Svg(String);
+struct SvgText(String);
 
-impl Svg {
+impl SvgText {
     /// Appends text. Writing to a string cannot fail.
     fn push(&mut self, text: std::fmt::Arguments<'_>) {
         let _ = self.0.write_fmt(text);
@@ -294,8 +293,8 @@ impl Svg {
         ));
     }
 
-    fn path(&mut self, look: &Look, points: &[(f64, f64)], class: &str) {
-        let Look { colour, width, dashed, .. } = look;
+    fn path(&mut self, look: &LineStyle, points: &[(f64, f64)], class: &str) {
+        let LineStyle { colour, width, dashed, .. } = look;
         let dash = if *dashed { " stroke-dasharray=\"6 4\"" } else { "" };
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         self.push(format_args!(
@@ -305,7 +304,7 @@ impl Svg {
         ));
     }
 
-    fn mark(&mut self, look: &Look, x: f64, y: f64) {
+    fn mark(&mut self, look: &LineStyle, x: f64, y: f64) {
         let colour = look.colour;
         match look.square {
             true => self.push(format_args!(
@@ -341,19 +340,19 @@ mod tests {
 
     #[test]
     fn axes_are_read_by_people() {
-        let texts = |log: &Log, text: fn(f64) -> String| -> Vec<String> {
+        let texts = |log: &LogAxis, text: fn(f64) -> String| -> Vec<String> {
             log.ticks(text).into_iter().map(|t| t.1).collect()
         };
-        let sizes = Log::new(2.0, [8.0, 1024.0, 16777216.0].into_iter());
+        let sizes = LogAxis::new(2.0, [8.0, 1024.0, 16777216.0].into_iter());
         let size = |v: f64| size_text(v as u64);
         assert_eq!(texts(&sizes, size), ["8", "64", "512", "4K", "32K", "256K", "2M", "16M"]);
         assert_eq!((sizes.at(8.0), sizes.at(16777216.0)), (0.0, 1.0));
-        let times = Log::new(10.0, [0.31, 2400.0].into_iter());
+        let times = LogAxis::new(10.0, [0.31, 2400.0].into_iter());
         assert_eq!(
             texts(&times, time_text),
             ["100 ns", "1 us", "10 us", "100 us", "1 ms", "10 ms"]
         );
-        let one = Log::new(2.0, [64.0].into_iter());
+        let one = LogAxis::new(2.0, [64.0].into_iter());
         assert_eq!(texts(&one, size), ["64", "128"]);
         assert_eq!([step(7.3), step(0.9), step(41.0), step(0.0)], [1.0, 0.2, 10.0, 1.0]);
         assert_eq!([trimmed(0.2), trimmed(10.0), trimmed(0.0)], ["0.2", "10", "0"]);

@@ -12,14 +12,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(500);
 
 /// Work of a known number of parts. The bar appears and goes on by itself, also within a part that takes long.
-pub(crate) struct Progress {
+pub(crate) struct WorkProgress {
     bar: ProgressBar,
     /// Dropped to end what shows it, and that.
     over: Option<Sender<()>>,
     shows: Option<JoinHandle<()>>,
 }
 
-impl Progress {
+impl WorkProgress {
     /// Starts a bar. It is not shown at once, and never where standard error is no terminal.
     pub(crate) fn new(what: &str, parts: usize) -> Self {
         let bar = ProgressBar::with_draw_target(Some(parts as u64), ProgressDrawTarget::hidden());
@@ -34,7 +34,7 @@ impl Progress {
                 later.enable_steady_tick(TICK);
             }
         });
-        Progress { bar, over: Some(over), shows: shows.ok() }
+        WorkProgress { bar, over: Some(over), shows: shows.ok() }
     }
 
     /// Shows the current activity.
@@ -48,12 +48,12 @@ impl Progress {
     }
 
     /// Says something without tearing the bar.
-    pub(crate) fn aside(&self, say: impl FnOnce()) {
-        self.bar.suspend(say);
+    pub(crate) fn aside(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
     }
 }
 
-impl Drop for Progress {
+impl Drop for WorkProgress {
     fn drop(&mut self) {
         drop(self.over.take());
         self.shows.take().map(JoinHandle::join);

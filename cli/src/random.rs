@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 /// Numbers at random, the same for the same seed (splitmix64).
-pub(crate) struct Random(u64);
+pub(crate) struct RandomSource(u64);
 
-impl Random {
+impl RandomSource {
     pub(crate) fn new(seed: u64) -> Self {
-        Random(seed)
+        RandomSource(seed)
     }
 
     fn next(&mut self) -> u64 {
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn events_come_at_their_rate() {
-        let mut random = Random::new(7);
+        let mut random = RandomSource::new(7);
         let all: Duration = (0..10_000).map(|_| random.after(5.0)).sum();
         assert!((all.as_secs_f64() / 2000.0 - 1.0).abs() < 0.05, "{all:?}");
         assert!(random.after(0.0) > Duration::from_secs(1 << 20));

@@ -20,7 +20,7 @@ pub(crate) const FAILED: u8 = 3;
 
 /// The reason why a verb could not do what it was asked for.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum VerbError {
     /// The input is wrong, for these reasons.
     Input(Box<SourceMap>, Diagnostics),
     /// The command line makes no sense.
@@ -33,30 +33,30 @@ pub(crate) enum Failure {
     Said(u8),
 }
 
-impl From<HintError> for Failure {
+impl From<HintError> for VerbError {
     fn from(error: HintError) -> Self {
         usage(error)
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for VerbError {
     fn from(error: Error) -> Self {
-        Failure::Call(error)
+        VerbError::Call(error)
     }
 }
 
-impl Failure {
+impl VerbError {
     /// Returns the failure of a run that ended with this code: arguments that do not go together are wrong input.
     pub(crate) fn of_run(code: Code, finding: Diagnostic) -> Self {
         match code {
             codes::UNSUPPORTED | codes::USAGE | codes::SETTINGS => refused(finding),
-            _ => Failure::Run(finding),
+            _ => VerbError::Run(finding),
         }
     }
 }
 
 /// The outcome of a verb.
-pub(crate) type Outcome = Result<(), Failure>;
+pub(crate) type VerbResult = Result<(), VerbError>;
 
 /// Returns a finding that is about no text: the title of its code, and what happened.
 pub(crate) fn fault(code: Code, what: impl Into<String>) -> Diagnostic {
@@ -64,24 +64,24 @@ pub(crate) fn fault(code: Code, what: impl Into<String>) -> Diagnostic {
     Diagnostic::error(code, title).note(what)
 }
 
-/// Returns a [`Failure::Input`] that is about no text.
-pub(crate) fn refused(diagnostic: Diagnostic) -> Failure {
-    Failure::Input(Box::default(), vec![diagnostic])
+/// Returns a [`VerbError::Input`] that is about no text.
+pub(crate) fn refused(diagnostic: Diagnostic) -> VerbError {
+    VerbError::Input(Box::default(), vec![diagnostic])
 }
 
-/// Returns a [`Failure::Usage`] for this reason.
-pub(crate) fn usage(why: impl fmt::Display) -> Failure {
-    Failure::Usage(why.to_string())
+/// Returns a [`VerbError::Usage`] for this reason.
+pub(crate) fn usage(why: impl fmt::Display) -> VerbError {
+    VerbError::Usage(why.to_string())
 }
 
 /// Returns the failure of a file that could not be written, with what was to be in it: one code and one title
 /// for all verbs.
-pub(crate) fn unwritten(what: &str, path: &Path, error: &io::Error) -> Failure {
-    Failure::Run(fault(codes::WRITE, format!("{what}: {}: {error}", path.display())))
+pub(crate) fn unwritten(what: &str, path: &Path, error: &io::Error) -> VerbError {
+    VerbError::Run(fault(codes::WRITE, format!("{what}: {}: {error}", path.display())))
 }
 
 /// Tries whether a file can be written that will be needed later. What is there stays as it is.
-pub(crate) fn writable(what: &str, path: &Path) -> Outcome {
+pub(crate) fn writable(what: &str, path: &Path) -> VerbResult {
     let tried = match path.metadata() {
         // Opening a pipe would wait for its reader.
         Ok(known) if !known.is_file() && !known.is_dir() => Ok(()),
@@ -96,14 +96,14 @@ pub(crate) fn writable(what: &str, path: &Path) -> Outcome {
 
 /// The form of results and diagnostics.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Report {
+pub(crate) struct VerbReport {
     /// Results as JSON, one object a line.
     pub(crate) json: bool,
     /// No results: another rank says them.
     pub(crate) quiet: bool,
 }
 
-impl Report {
+impl VerbReport {
     /// Prints a line for people; nothing where programs read.
     pub(crate) fn line(&self, text: impl AsRef<str>) {
         if !self.json && !self.quiet {
@@ -143,30 +143,30 @@ impl Report {
     }
 
     /// Says why a verb failed, and with which code to end.
-    pub(crate) fn failure(&self, failure: &Failure) -> u8 {
+    pub(crate) fn failure(&self, failure: &VerbError) -> u8 {
         match failure {
-            Failure::Input(sources, diagnostics) => {
+            VerbError::Input(sources, diagnostics) => {
                 self.diagnostics(sources, diagnostics);
                 WRONG_INPUT
             }
-            Failure::Usage(text) => {
+            VerbError::Usage(text) => {
                 complain(&format!("error: {text}\n\nFor more information, try '--help'."));
                 USAGE
             }
-            Failure::Run(diagnostic) => {
+            VerbError::Run(diagnostic) => {
                 self.diagnostics(&SourceMap::new(), std::slice::from_ref(diagnostic));
                 FAILED
             }
             // The other rank has said why, which may be on another host: here a line is enough.
-            Failure::Call(error @ Error::Aborted { .. }) => {
+            VerbError::Call(error @ Error::Aborted { .. }) => {
                 complain(&format!("note: {error}"));
                 FAILED
             }
-            Failure::Call(error) => {
+            VerbError::Call(error) => {
                 let finding = fault(error.code(), error.to_string());
-                self.failure(&Failure::of_run(error.code(), finding))
+                self.failure(&VerbError::of_run(error.code(), finding))
             }
-            Failure::Said(code) => *code,
+            VerbError::Said(code) => *code,
         }
     }
 }

@@ -7,8 +7,8 @@ use roundelay::choose::NVLINK;
 use roundelay::{Communicator, Hints, Transports};
 use serde::Serialize;
 
-use crate::args::{Device, Route, TransportName};
-use crate::report::{Outcome, Report, usage};
+use crate::args::{DeviceKind, RouteArgs, TransportName};
+use crate::report::{VerbReport, VerbResult, usage};
 
 /// A route as programs read it.
 #[derive(Serialize)]
@@ -20,7 +20,7 @@ struct RouteRow<'a> {
 }
 
 /// Runs the verb.
-pub(crate) fn route(args: &Route, report: Report) -> Outcome {
+pub(crate) fn route(args: &RouteArgs, report: VerbReport) -> VerbResult {
     // Ranks of another launcher say each their own routes, local ones are all here.
     let mut comms = match membership().map_err(usage)? {
         Some(member) => {
@@ -43,15 +43,15 @@ pub(crate) fn route(args: &Route, report: Report) -> Outcome {
             let (from, to) = (comm.rank(), route.rank);
             let near = topology.host(from) == topology.host(to);
             let link = match (args.device, near) {
-                (Device::Cuda, true) => NVLINK.to_owned(),
+                (DeviceKind::Cuda, true) => NVLINK.to_owned(),
                 _ => route.transports.to_string(),
             };
             let why = match (args.device, near) {
-                (Device::Host, _) => Cow::from(&*route.why),
-                (Device::Cuda, true) => {
+                (DeviceKind::Host, _) => Cow::from(&*route.why),
+                (DeviceKind::Cuda, true) => {
                     "same host: kernels load and store in each other's memory".into()
                 }
-                (Device::Cuda, false) => {
+                (DeviceKind::Cuda, false) => {
                     format!("{}: threads carry what kernels send", route.why).into()
                 }
             };
@@ -62,7 +62,7 @@ pub(crate) fn route(args: &Route, report: Report) -> Outcome {
     Ok(())
 }
 
-fn allowed(setup: Setup, args: &Route) -> Setup {
+fn allowed(setup: Setup, args: &RouteArgs) -> Setup {
     match args.transport {
         None => setup,
         Some(TransportName::Shm) => setup.transports(Transports::SHM),

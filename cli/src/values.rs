@@ -34,7 +34,7 @@ pub(crate) enum ValueError {
 
 /// `8`, `2x4`, `2,4,8` or `2..64` (both ends included).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ranks {
+pub(crate) struct RankCounts {
     /// The shapes, in the order given.
     pub(crate) shapes: Vec<Shape>,
     /// Given as a range: counts that the algorithm does not allow are passed over.
@@ -44,13 +44,13 @@ pub(crate) struct Ranks {
 /// More shapes than this in one option are a slip.
 const MOST: u32 = 100_000;
 
-impl FromStr for Ranks {
+impl FromStr for RankCounts {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let Some((from, to)) = text.split_once("..") else {
             let shapes = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
-            return Ok(Ranks { shapes, range: false });
+            return Ok(RankCounts { shapes, range: false });
         };
         let end = |s: &str| {
             let shape: Shape = s.strip_prefix('=').unwrap_or(s).parse()?;
@@ -66,28 +66,28 @@ impl FromStr for Ranks {
         if to - from >= MOST {
             return Err(ValueError::TooMany(text.into()));
         }
-        Ok(Ranks { shapes: (from..=to).map(Shape::flat).collect(), range: true })
+        Ok(RankCounts { shapes: (from..=to).map(Shape::flat).collect(), range: true })
     }
 }
 
 /// `4K`, `1,4K,1M` or `8..128M` (both ends included).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sizes(Vec<Item>);
+pub(crate) struct ByteSizes(Vec<SizeTerm>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Item {
+enum SizeTerm {
     One(u64),
     Range(u64, u64),
 }
 
-impl Sizes {
+impl ByteSizes {
     /// Returns the sizes, ranges stepping by a factor.
     pub(crate) fn list(&self, factor: u64) -> Vec<u64> {
         let mut sizes = Vec::new();
         for item in &self.0 {
             match *item {
-                Item::One(size) => sizes.push(size),
-                Item::Range(from, to) => steps(from, to, factor, &mut sizes),
+                SizeTerm::One(size) => sizes.push(size),
+                SizeTerm::Range(from, to) => steps(from, to, factor, &mut sizes),
             }
         }
         sizes
@@ -104,21 +104,21 @@ pub(crate) fn steps(from: u64, to: u64, factor: u64, sizes: &mut Vec<u64>) {
     sizes.push(to);
 }
 
-impl FromStr for Sizes {
+impl FromStr for ByteSizes {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let item = |part: &str| match part.split_once("..") {
-            None => bytes(part).map(Item::One),
+            None => bytes(part).map(SizeTerm::One),
             Some((from, to)) => {
                 let (from, to) = (bytes(from)?, bytes(to.strip_prefix('=').unwrap_or(to))?);
                 match from <= to {
-                    true => Ok(Item::Range(from, to)),
+                    true => Ok(SizeTerm::Range(from, to)),
                     false => Err(ValueError::NoSizes(part.into())),
                 }
             }
         };
-        text.split(',').map(item).collect::<Result<_, _>>().map(Sizes)
+        text.split(',').map(item).collect::<Result<_, _>>().map(ByteSizes)
     }
 }
 
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     fn ranks(text: &str) -> Result<(Vec<String>, bool), ValueError> {
-        let ranks: Ranks = text.parse()?;
+        let ranks: RankCounts = text.parse()?;
         Ok((ranks.shapes.iter().map(Shape::to_string).collect(), ranks.range))
     }
 
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn sizes() {
-        let list = |text: &str, factor| text.parse::<Sizes>().map(|s| s.list(factor));
+        let list = |text: &str, factor| text.parse::<ByteSizes>().map(|s| s.list(factor));
         assert_eq!(list("1,4K,1M", 2), Ok(vec![1, 4096, 1 << 20]));
         assert_eq!(list("8..64", 2), Ok(vec![8, 16, 32, 64]));
         assert_eq!(list("8..100", 4), Ok(vec![8, 32, 100]));

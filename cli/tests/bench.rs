@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::support::{Ran, command, file, roundelay};
+use crate::support::{RunOutput, command, file, roundelay};
 use roundelay_tests::{Needs, skip, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -25,19 +25,19 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// Runs a quick bench.
-fn bench(args: &[&str]) -> Ran {
+fn bench(args: &[&str]) -> RunOutput {
     roundelay(&[&["bench"], args, &QUICK].concat())
 }
 
 /// Runs a quick bench, with programs found in one folder only and no environments of Python.
-fn bench_with(path: &Path, args: &[&str]) -> Ran {
+fn bench_with(path: &Path, args: &[&str]) -> RunOutput {
     let mut command = command(&[&["bench"], args, &QUICK].concat());
     command.env("PATH", path).env_remove("ROUNDELAY_PEERS");
-    Ran::of(command.output().expect("the binary runs"))
+    RunOutput::of(command.output().expect("the binary runs"))
 }
 
 /// Parts the rows from the summaries.
-fn parted(ran: &Ran) -> (Vec<Value>, Vec<Value>) {
+fn parted(ran: &RunOutput) -> (Vec<Value>, Vec<Value>) {
     let (summaries, rows): (Vec<Value>, Vec<Value>) =
         ran.json().into_iter().partition(|line| line.get("summary").is_some());
     (rows, summaries.into_iter().map(|s| s["summary"].clone()).collect())
@@ -71,7 +71,7 @@ fn names_and_sizes_come_in_order() {
         (&rows[0]["algorithm"], &rows[2]["algorithm"]),
         (&"ring".into(), &"two_shot".into())
     );
-    assert!(summaries.is_empty(), "there is nobody to compare with");
+    assert!(summaries.is_empty(), "there is no library to compare with");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn missing_peers_are_named_with_the_remedy() {
     assert_eq!(parted(&ran).0.len(), 1);
 }
 
-/// A compiler without a library's headers, or without those of C, is told with the package that has them.
+/// A compiler without a library's headers, or without those of C, is reported with the package that has them.
 #[test]
 fn headers_that_are_missing_are_named_with_their_package() {
     let lacks = |header: &str| {
@@ -260,7 +260,7 @@ fn roots_turn_unless_one_is_named() {
     }
     let table = bench(&["broadcast", "-n", "3", "--bytes", "96"]).ok().out;
     assert!(table.lines().any(|l| l.split_whitespace().nth(4) == Some("turns")), "{table}");
-    // An algorithm for one root is played with that one only, and a bench says so at once.
+    // An algorithm for one root is run with that one only, and a bench says so at once.
     let star = "algorithm star implements broadcast on n ranks {
     requires root == 0
     for r in 1..n { 0 -> r : copy data[0] }

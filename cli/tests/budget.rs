@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use roundelay_tests::is_full;
 
 /// A text of depth k.
-type Family = (&'static str, fn(usize) -> String);
+type TextFamily = (&'static str, fn(usize) -> String);
 
 fn algorithm(body: &str) -> String {
     format!("algorithm a implements all_reduce on n ranks {{ {body} }}\n")
@@ -50,7 +50,7 @@ fn declared(input: &str, output: &str, body: &str) -> String {
 
 const ROUND: &str = "each r { r -> (r + 1) % n : reduce data }";
 
-const FAMILIES: [Family; 42] = [
+const FAMILIES: [TextFamily; 42] = [
     ("lets of an each", |k| {
         let lets = times(k, |i| format!("let x{} = (x{i} + x{i} + x{i}) % 9 ", i + 1));
         algorithm(&format!("each r {{ let x0 = r {lets} r -> (r + x{k}) % n : reduce data }}"))
@@ -206,7 +206,7 @@ const FAMILIES: [Family; 42] = [
     }),
 ];
 
-/// Runs `check` on a text within so many seconds of processor time and so much address space, in KiB.
+/// Runs `check` on a text within a limit of processor time in seconds and of address space, in KiB.
 fn judged(text: &str, n: u32, seconds: u32, addresses: u32) -> Output {
     // Tests run side by side, each with a file of its own.
     let test = std::thread::current().name().unwrap_or_default().to_owned();
@@ -247,7 +247,7 @@ fn many_ranks_take_a_minute_at_most() {
     within(131_072, 60, 2 << 20, &[3], if is_full() { 1 } else { 4 });
 }
 
-/// An algorithm of the library behind a round that only rank 1 plays: no symmetry, so every step of every rank is
+/// An algorithm of the library behind a round that only rank 1 runs: no symmetry, so every step of every rank is
 /// looked at.
 fn unrolled(name: &str) -> String {
     let (collective, _) = name.split_once('.').expect("collective.name");

@@ -14,26 +14,26 @@ fn chaos(args: &[&str], fault: &str) {
         skip(Needs::FullRun, format!("a sample of the tests runs no job under `{fault}`"));
         return;
     }
-    let mut told = Value::Null;
+    let mut result = Value::Null;
     for time in ["4s", "16s", "64s"] {
         let all = [&["run", "all_reduce", "--json", "--for", time, "--chaos"], args].concat();
         let ran = roundelay(&all);
         assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
-        told = serde_json::from_str(ran.out.trim()).expect("one object");
-        assert_eq!((&told["wrong"], &told["hangs"]), (&0.into(), &0.into()), "{told}");
+        result = serde_json::from_str(ran.out.trim()).expect("one object");
+        assert_eq!((&result["wrong"], &result["hangs"]), (&0.into(), &0.into()), "{result}");
         let left = serde_json::json!({"descriptors": 0, "threads": 0, "pinned_bytes": 0});
-        assert_eq!(told["left"], left, "{told}");
-        let many = |told: &Value, least| told.as_u64() > Some(least);
+        assert_eq!(result["left"], left, "{result}");
+        let many = |result: &Value, least| result.as_u64() > Some(least);
         // A generation that works was made in some time, and before its calls.
-        let time = |which: &str| told[which]["median"].as_f64().unwrap_or(-1.0);
+        let time = |which: &str| result[which]["median"].as_f64().unwrap_or(-1.0);
         let (made, works) = (time("reconfigure_ms"), time("recovery_ms"));
-        assert!(told["generations"] == 0 || made > 0.0 && works > made, "{told}");
-        let enough = many(&told["generations"], 1) && many(&told["calls"], 0);
-        if enough && many(&told["faults"][fault], 0) {
+        assert!(result["generations"] == 0 || made > 0.0 && works > made, "{result}");
+        let enough = many(&result["generations"], 1) && many(&result["calls"], 0);
+        if enough && many(&result["faults"][fault], 0) {
             return;
         }
     }
-    panic!("too little happened: {told}");
+    panic!("too little happened: {result}");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn what_it_cannot_play_is_refused() {
     let ran = roundelay(&["run", "all_reduce.nosuch", "--chaos", "kill=1/s"]);
     assert!(ran.code == 1 || ran.code == 2, "{}", ran.err);
     assert!(ran.err.contains("nosuch"), "{}", ran.err);
-    // Faults would leave nobody, and three ranks that are left could not play this.
+    // Faults would leave no rank, and three ranks that are left could not run this.
     for (args, why) in
         [(["all_reduce", "2"], "three at least"), (["all_reduce.halving_doubling", "4"], "pow2")]
     {
@@ -103,7 +103,7 @@ fn what_it_cannot_play_is_refused() {
     }
 }
 
-/// Ranks end with whoever started them, however that ended.
+/// Ranks end with the process that started them, however that ended.
 #[test]
 fn no_rank_outlives_the_program() {
     let args =

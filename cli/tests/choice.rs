@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use crate::support::{Ran, command, file, roundelay};
+use crate::support::{RunOutput, command, file, roundelay};
 
 /// Runs the binary with an environment.
-fn with(args: &[&str], environment: &[(&str, &str)]) -> Ran {
+fn with(args: &[&str], environment: &[(&str, &str)]) -> RunOutput {
     let mut command = command(args);
     command.envs(environment.iter().copied());
-    Ran::of(command.output().expect("the binary runs"))
+    RunOutput::of(command.output().expect("the binary runs"))
 }
 
 fn choice(args: &[&str], environment: &[(&str, &str)]) -> (String, String) {

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support::{Ran, command};
+use crate::support::{RunOutput, command};
 use roundelay::{Communicator, Error, RedOp};
 use roundelay_tests::{port, test_arguments, until};
 use serde_json::{Value, json};
@@ -19,31 +19,31 @@ const FOREVER: Duration = Duration::from_secs(300);
 const SECRET: &str = "what the ranks know";
 
 /// A job of processes, each on a host of its own as far as it knows; they end with it.
-struct Job {
+struct DoctorJob {
     store: String,
     ranks: Vec<Child>,
 }
 
-impl Job {
-    /// Starts that many of the ranks; `play` says what they do, see [`rank`].
-    fn start(play: &str, ranks: u32) -> Job {
+impl DoctorJob {
+    /// Starts that many of the ranks; `scenario` says what they do, see [`rank`].
+    fn start(scenario: &str, ranks: u32) -> DoctorJob {
         let store = format!("127.0.0.1:{}", port());
         let at = [("ROUNDELAY_SIZE", RANKS.to_string()), ("ROUNDELAY_STORE", store.clone())];
-        Job::start_with(play, store, "ROUNDELAY_RANK", &at, ranks)
+        DoctorJob::start_with(scenario, store, "ROUNDELAY_RANK", &at, ranks)
     }
 
     /// Starts that many of the ranks, which find their numbers and each other by those variables.
     fn start_with(
-        play: &str,
+        scenario: &str,
         store: String,
         number: &str,
         more: &[(&str, String)],
         ranks: u32,
-    ) -> Job {
+    ) -> DoctorJob {
         let start = |rank: u32| {
             Command::new(std::env::current_exe().expect("this test"))
                 .args(test_arguments(module_path!(), "rank_process"))
-                .env("DOCTOR_PLAY", play)
+                .env("DOCTOR_SCENARIO", scenario)
                 .env(number, rank.to_string())
                 .envs(more.iter().map(|(name, value)| (*name, value)))
                 .env("ROUNDELAY_HOST", format!("host{rank}"))
@@ -56,35 +56,35 @@ impl Job {
                 .expect("a process")
         };
         let ranks = (0..ranks).map(start).collect();
-        Job { store, ranks }
+        DoctorJob { store, ranks }
     }
 
-    fn doctor(&self, secret: &str, more: &[&str]) -> Ran {
+    fn doctor(&self, secret: &str, more: &[&str]) -> RunOutput {
         let mut command = command(&[&["doctor", "--store", &self.store], more].concat());
         let output = command.env("ROUNDELAY_SECRET", secret).output();
-        Ran::of(output.expect("the binary runs"))
+        RunOutput::of(output.expect("the binary runs"))
     }
 
-    /// Asks until the verdict has these members, and returns all that is told: ranks come to their calls one after
-    /// another, and whoever is on its way is late too.
+    /// Asks until the verdict has these members, and returns the whole report: ranks come to their calls one after
+    /// another, and a rank on its way is late too.
     #[track_caller]
-    fn told(&self, verdict: &Value) -> Value {
-        let mut told = Value::Null;
+    fn wait_for(&self, verdict: &Value) -> Value {
+        let mut report = Value::Null;
         let wanted = verdict.as_object().expect("members");
         let last = RefCell::new(String::new());
         let seen =
             || format!("the verdict {verdict} does not come; the last answer: {}", last.borrow());
         until(FOREVER, seen, || {
             let ran = self.doctor(SECRET, &["--json", "--timeout", "60s"]);
-            told = if ran.code == 0 { ran.json().remove(0) } else { Value::Null };
+            report = if ran.code == 0 { ran.json().remove(0) } else { Value::Null };
             *last.borrow_mut() = format!("{}{}", ran.out, ran.err);
-            wanted.iter().all(|(name, value)| told["verdict"][name] == *value)
+            wanted.iter().all(|(name, value)| report["verdict"][name] == *value)
         });
-        told
+        report
     }
 }
 
-impl Drop for Job {
+impl Drop for DoctorJob {
     fn drop(&mut self) {
         for rank in &mut self.ranks {
             let _ = rank.kill();
@@ -96,20 +96,20 @@ impl Drop for Job {
 /// Is a rank, if it was started as one.
 #[test]
 fn rank_process() {
-    let Ok(play) = std::env::var("DOCTOR_PLAY") else { return };
-    let _ = calls(&play);
+    let Ok(scenario) = std::env::var("DOCTOR_SCENARIO") else { return };
+    let _ = calls(&scenario);
     // It stays where it is, and makes no call.
     loop {
         std::thread::park();
     }
 }
 
-fn calls(play: &str) -> Result<(), Error> {
+fn calls(scenario: &str) -> Result<(), Error> {
     let mut comm = Communicator::from_env()?;
     let (rank, mut data) = (comm.rank(), [1f32; 64]);
     comm.all_reduce(&mut data, RedOp::Sum)?;
     comm.all_reduce(&mut data, RedOp::Sum)?;
-    let result = match (play, rank) {
+    let result = match (scenario, rank) {
         ("stuck", 1) => loop {
             std::thread::park();
         },
@@ -131,16 +131,18 @@ fn calls(play: &str) -> Result<(), Error> {
 
 #[test]
 fn a_rank_that_does_something_else_is_named_and_so_is_its_death() {
-    let mut job = Job::start("stuck", RANKS);
-    let told = job.told(&json!({"class": "late", "ranks": [1], "waiters": [0, 2]}));
-    let [all] = &told["communicators"].as_array().expect("a list")[..] else { panic!("{told}") };
-    assert_eq!(all["missing"], json!([]), "{told}");
-    assert_eq!(all["ranks"].as_array().expect("a list").len(), RANKS as usize, "{told}");
-    assert_eq!(told.get("silent"), None, "{told}");
+    let mut job = DoctorJob::start("stuck", RANKS);
+    let report = job.wait_for(&json!({"class": "late", "ranks": [1], "waiters": [0, 2]}));
+    let [all] = &report["communicators"].as_array().expect("a list")[..] else {
+        panic!("{report}")
+    };
+    assert_eq!(all["missing"], json!([]), "{report}");
+    assert_eq!(all["ranks"].as_array().expect("a list").len(), RANKS as usize, "{report}");
+    assert_eq!(report.get("silent"), None, "{report}");
     let text = job.doctor(SECRET, &[]).ok().out;
     assert!(text.contains("cause: rank 1 ") && text.contains("has not made call 3"), "{text}");
 
-    // Who does not know the secret is told nothing.
+    // A client without the secret gets no answer.
     for wrong in ["", "another"] {
         let ran = job.doctor(wrong, &["--json"]).fails(3, &["secret", "ROUNDELAY_SECRET"]);
         assert!(!ran.out.contains("verdict"), "{}", ran.out);
@@ -153,38 +155,41 @@ fn a_rank_that_does_something_else_is_named_and_so_is_its_death() {
     // Long enough for the others, who are there.
     let ran = job.doctor(SECRET, &["--json", "--timeout", "5s"]).ok();
     assert!(began.elapsed() < FOREVER / 2, "{:?}", began.elapsed());
-    let told = ran.json().remove(0);
-    assert_eq!(told["silent"][0]["rank"], 2, "{told}");
-    assert_eq!(told["verdict"]["ranks"], json!([1]), "{told}");
+    let report = ran.json().remove(0);
+    assert_eq!(report["silent"][0]["rank"], 2, "{report}");
+    assert_eq!(report["verdict"]["ranks"], json!([1]), "{report}");
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("a signal is sent");
 
     job.ranks[1].kill().and_then(|()| job.ranks[1].wait()).expect("its end");
-    let told = job.told(&json!({"class": "died", "ranks": [1]}));
-    assert!(told["verdict"]["cause"].as_str().is_some_and(|c| c.contains("has ended")), "{told}");
+    let report = job.wait_for(&json!({"class": "died", "ranks": [1]}));
+    assert!(
+        report["verdict"]["cause"].as_str().is_some_and(|c| c.contains("has ended")),
+        "{report}"
+    );
 
     let store = job.store.clone();
     drop(job);
-    let job = Job { store, ranks: Vec::new() };
+    let job = DoctorJob { store, ranks: Vec::new() };
     job.doctor(SECRET, &[]).fails(3, &["RL0709", "no store listens", "doctor=true", "--pid"]);
 }
 
 #[test]
 fn another_call_is_named() {
-    let mut job = Job::start("mismatch", RANKS);
-    job.told(&json!({"class": "late", "ranks": [2], "waiters": [0, 1]}));
+    let mut job = DoctorJob::start("mismatch", RANKS);
+    job.wait_for(&json!({"class": "late", "ranks": [2], "waiters": [0, 1]}));
     let last = job.ranks[2].stdin.as_mut().expect("a pipe");
     last.write_all(b"!").expect("it is written");
-    job.told(&json!({"class": "mismatch", "ranks": [2]}));
+    job.wait_for(&json!({"class": "mismatch", "ranks": [2]}));
 }
 
 /// The state of a store of torch's.
-type Values = BTreeMap<Vec<u8>, Vec<u8>>;
+type StoreValues = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Serves what torch's store has, as its clients of PyTorch 2.2 and later speak, for as long as the test runs.
 fn torch_store() -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
-    let values: Arc<(Mutex<Values>, Condvar)> = Arc::default();
+    let values: Arc<(Mutex<StoreValues>, Condvar)> = Arc::default();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let (values, stream) = (values.clone(), stream.expect("a connection"));
@@ -195,7 +200,10 @@ fn torch_store() -> std::net::SocketAddr {
 }
 
 /// Answers the queries of one connection, until one is none.
-fn serve_torch(mut stream: TcpStream, (values, changed): &(Mutex<Values>, Condvar)) -> Option<()> {
+fn serve_torch(
+    mut stream: TcpStream,
+    (values, changed): &(Mutex<StoreValues>, Condvar),
+) -> Option<()> {
     let word = |stream: &mut TcpStream| {
         let mut bytes = [0; 8];
         stream.read_exact(&mut bytes).ok().map(|()| u64::from_ne_bytes(bytes))
@@ -248,7 +256,7 @@ fn serve_torch(mut stream: TcpStream, (values, changed): &(Mutex<Values>, Condva
 #[test]
 fn torchs_store_says_where_the_ranks_are() {
     let address = torch_store();
-    let none = Job { store: address.to_string(), ranks: Vec::new() };
+    let none = DoctorJob { store: address.to_string(), ranks: Vec::new() };
     none.doctor(SECRET, &[]).fails(3, &["RL0709", "what answers at", "doctor=true"]);
     let at = [
         ("WORLD_SIZE", RANKS.to_string()),
@@ -258,23 +266,26 @@ fn torchs_store_says_where_the_ranks_are() {
         ("MASTER_ADDR", "127.0.0.1".into()),
         ("MASTER_PORT", address.port().to_string()),
     ];
-    let job = Job::start_with("stuck", address.to_string(), "RANK", &at, RANKS);
-    job.told(&json!({"class": "late", "ranks": [1]}));
+    let job = DoctorJob::start_with("stuck", address.to_string(), "RANK", &at, RANKS);
+    job.wait_for(&json!({"class": "late", "ranks": [1]}));
     job.doctor("another", &[]).fails(3, &["secret"]);
 }
 
 #[test]
 fn ranks_that_have_not_come_are_named() {
-    let job = Job::start("stuck", RANKS - 1);
+    let job = DoctorJob::start("stuck", RANKS - 1);
     let mut out = String::new();
     let seen = || "rank 2 is not missed".to_owned();
     until(FOREVER, seen, || {
         out = job.doctor(SECRET, &["--json"]).out;
         out.contains("rank 2 has not come") && !out.contains("rank 1")
     });
-    let told: Value = serde_json::from_str(&out).expect("JSON");
-    assert_eq!(told["verdict"], Value::Null, "{told}");
-    assert!(told["joining"].as_str().is_some_and(|j| j.contains("rank 2 has not come")), "{told}");
+    let report: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(report["verdict"], Value::Null, "{report}");
+    assert!(
+        report["joining"].as_str().is_some_and(|j| j.contains("rank 2 has not come")),
+        "{report}"
+    );
     let text = job.doctor(SECRET, &[]).ok().out;
     assert!(text.contains("cause: the ranks have not all joined: rank 2 has not come"), "{text}");
 }
@@ -288,9 +299,9 @@ fn what_is_no_store_is_said_to_be_none() {
             drop(stream);
         }
     });
-    let job = Job { store, ranks: Vec::new() };
+    let job = DoctorJob { store, ranks: Vec::new() };
     job.doctor(SECRET, &["--timeout", "2s"]).fails(3, &["RL0709", "what answers at"]);
-    let job = Job { store: "nowhere".into(), ranks: Vec::new() };
+    let job = DoctorJob { store: "nowhere".into(), ranks: Vec::new() };
     job.doctor(SECRET, &[]).fails(1, &["RL0712", "not an address"]);
     drop(hangs_up);
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Ran, command, roundelay};
+use crate::support::{RunOutput, command, roundelay};
 use roundelay::{Communicator, RedOp};
 use roundelay_tests::{port, test_arguments, until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -59,8 +59,8 @@ fn at_work(parent: u32) -> Vec<i32> {
     ranks
 }
 
-fn ended(child: Child, ranks: &[i32]) -> Ran {
-    let ran = Ran::of(child.wait_with_output().expect("it ends"));
+fn ended(child: Child, ranks: &[i32]) -> RunOutput {
+    let ran = RunOutput::of(child.wait_with_output().expect("it ends"));
     for pid in ranks {
         assert!(!Path::new(&format!("/proc/{pid}")).exists(), "process {pid} is left behind");
     }
@@ -108,12 +108,12 @@ fn blames(file: &str, class: &str) -> Vec<u64> {
 /// Checks that `doctor` names rank 1 and what became of it by these files.
 #[track_caller]
 fn diagnoses(files: &[&str], class: &str) {
-    let told = roundelay(&[&["doctor", "--json"], files].concat()).ok().json();
-    let [told] = &told[..] else { panic!("one object: {told:?}") };
-    assert_eq!(told["verdict"]["class"], class, "{told}");
-    assert_eq!(told["verdict"]["ranks"], serde_json::json!([1]), "{told}");
-    let missing = &told["communicators"][0]["missing"];
-    assert!(missing.as_array().is_some_and(|m| m.contains(&1.into())), "{told}");
+    let report = roundelay(&[&["doctor", "--json"], files].concat()).ok().json();
+    let [report] = &report[..] else { panic!("one object: {report:?}") };
+    assert_eq!(report["verdict"]["class"], class, "{report}");
+    assert_eq!(report["verdict"]["ranks"], serde_json::json!([1]), "{report}");
+    let missing = &report["communicators"][0]["missing"];
+    assert!(missing.as_array().is_some_and(|m| m.contains(&1.into())), "{report}");
     let text = roundelay(&[&["doctor"], files].concat()).ok().out;
     assert!(text.contains("cause: rank 1 ") && text.contains("no recorder"), "{text}");
 }
@@ -126,7 +126,7 @@ fn a_killed_rank_is_named_at_once() {
     let ran = ended(child, &ranks);
     assert!(began.elapsed() < FOREVER / 2, "{:?}", began.elapsed());
     ran.fails(3, &["RL0704", "rank 1", "SIGKILL", "all_reduce.ring, step", "ring.algo:"]);
-    // A death is told so early that a rank may not have begun to wait.
+    // A death is reported so early that a rank may not have begun to wait.
     let waiters = blames("killed.json", "died");
     assert!(waiters.iter().all(|r| [0, 2].contains(r)), "{waiters:?}");
 }
@@ -137,13 +137,13 @@ fn a_stopped_rank_is_named_at_the_deadline() {
     let (child, ranks) = endless("6s", "stopped.json");
     // From outside, while it runs and while it waits; by any of its processes.
     let seen = |pid: i32| roundelay(&["doctor", "--pid", &pid.to_string(), "--json"]).ok().json();
-    let told = &seen(ranks[2])[0];
-    assert_eq!(told["communicators"][0]["missing"], serde_json::json!([]), "{told}");
-    assert_ne!(told["verdict"]["class"], "stopped", "{told}");
+    let report = &seen(ranks[2])[0];
+    assert_eq!(report["communicators"][0]["missing"], serde_json::json!([]), "{report}");
+    assert_ne!(report["verdict"]["class"], "stopped", "{report}");
     signal(ranks[1], Signal::STOP);
-    let told = &seen(ranks[1])[0];
-    assert_eq!(told["verdict"]["class"], "stopped", "{told}");
-    assert_eq!(told["verdict"]["ranks"], serde_json::json!([1]), "{told}");
+    let report = &seen(ranks[1])[0];
+    assert_eq!(report["verdict"]["class"], "stopped", "{report}");
+    assert_eq!(report["verdict"]["ranks"], serde_json::json!([1]), "{report}");
     let ran = ended(child, &ranks);
     ran.fails(3, &["RL0703", "rank 1 is stopped", "all_reduce.ring, step", "ring.algo:"]);
     assert_eq!(blames("stopped.json", "stopped"), [0, 2]);
@@ -154,7 +154,7 @@ fn a_stopped_rank_is_named_at_the_deadline() {
 fn busy_cores_are_no_cycle() {
     let args = ["run", "all_reduce.ring", "-n", "8", "--bytes", "64K", "--iters", "500"];
     let child = command(&[&args[..], &["--timeout", "5ms"]].concat()).output();
-    let ran = Ran::of(child.expect("the binary runs"));
+    let ran = RunOutput::of(child.expect("the binary runs"));
     assert!(!ran.err.contains("a cycle"), "{}", ran.err);
     // Whether it comes so far in time is for the machine to say.
     if ran.code != 0 {
@@ -192,8 +192,8 @@ fn calling_process() {
     writeln!(std::io::stdout(), "error: {error}").expect("a pipe");
 }
 
-/// Two hosts by label with two ranks each. From the other host nobody sees the process that is stopped; the rank beside
-/// it does, and reports it.
+/// Two hosts by label with two ranks each. From the other host no rank sees the process that is stopped; the rank
+/// beside it does, and reports it.
 #[test]
 fn a_stopped_rank_is_seen_by_the_ranks_of_other_hosts() {
     let store = format!("127.0.0.1:{}", port());

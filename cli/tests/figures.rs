@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::support::{Ran, command};
+use crate::support::{RunOutput, command};
 
 /// The documents with figures, and the charts that they name.
 const DOCUMENTS: [&str; 2] = ["README.md", "docs/performance.md"];
@@ -22,9 +22,9 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-fn fill(folder: &Path, documents: &[&str]) -> Ran {
+fn fill(folder: &Path, documents: &[&str]) -> RunOutput {
     let mut command = command(&["bench", "--fill", &documents.join(",")]);
-    Ran::of(command.current_dir(folder).output().expect("the binary runs"))
+    RunOutput::of(command.current_dir(folder).output().expect("the binary runs"))
 }
 
 #[test]

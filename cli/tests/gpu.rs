@@ -27,7 +27,7 @@ fn a_library_that_is_none_is_named() {
     let nowhere = "/nowhere/libnccl.so.2";
     let mut command = crate::support::command(&["info", "--json"]);
     let output = command.env("ROUNDELAY_NCCL", nowhere).output().expect("the binary runs");
-    let info = crate::support::Ran::of(output).ok().json().remove(0);
+    let info = crate::support::RunOutput::of(output).ok().json().remove(0);
     let nccl = &info["gpus"]["nccl"];
     assert_eq!(nccl["found"], Value::Bool(false));
     assert!(nccl["what"].as_str().is_some_and(|w| w.contains(nowhere)), "{nccl}");
@@ -94,8 +94,8 @@ fn a_size_that_is_refused_on_gpus_leaves_the_others() {
         let texts =
             ["all_reduce.one_shot, 2G: not run: ", "error[RL0706]", "1 of 3 sizes were not run"];
         let ran = ran.fails(1, &texts);
-        let played: Vec<_> = ran.json().iter().filter_map(|row| row["bytes"].as_u64()).collect();
-        assert_eq!(played, [1024, 2048], "{}\n{}", ran.out, ran.err);
+        let sizes: Vec<_> = ran.json().iter().filter_map(|row| row["bytes"].as_u64()).collect();
+        assert_eq!(sizes, [1024, 2048], "{}\n{}", ran.out, ran.err);
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::support::Ran;
+use crate::support::RunOutput;
 use roundelay_tests::{Needs, port, skip};
 
 /// The table of names that both hosts have.
@@ -114,7 +114,7 @@ impl TwoHosts {
             rank.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a rank")
         };
         let ranks = [0, 1, 2].map(start);
-        let ranks = ranks.map(|rank| Ran::of(rank.wait_with_output().expect("its output")));
+        let ranks = ranks.map(|rank| RunOutput::of(rank.wait_with_output().expect("its output")));
         let texts = ranks.each_ref().map(|ran| format!("{}\n{}\n", ran.out, ran.err)).concat();
         assert_eq!(ranks.each_ref().map(|ran| ran.code), [0, 0, 0], "{texts}");
         let rows = ranks[0].json();
@@ -170,7 +170,7 @@ fn jobs_that_follow_each_other_do_not_run_out_of_ports() {
         job.args(["run", "all_reduce.ring", "-n", "4", "--hosts", "2", "--bytes", "1K"]);
         job.args(["--iters", "1", "--hint", "transport=tcp", "--timeout", "30s"]);
         job.env_remove("ROUNDELAY_HINTS").env("ROUNDELAY_TUNED", "");
-        Ran::of(job.output().expect("it runs")).ok();
+        RunOutput::of(job.output().expect("it runs")).ok();
     }
 }
 
@@ -212,7 +212,7 @@ fn the_transport_is_what_carries_the_data_where_memory_cannot_be_shared() {
         };
         let ranks: Vec<_> = prefixes.iter().enumerate().map(start).collect();
         let ended = ranks.into_iter().map(|rank| rank.wait_with_output().expect("its output"));
-        let ranks: Vec<Ran> = ended.map(Ran::of).collect();
+        let ranks: Vec<RunOutput> = ended.map(RunOutput::of).collect();
         let texts: String = ranks.iter().map(|ran| format!("{}\n{}\n", ran.out, ran.err)).collect();
         if expected.is_none() && texts.contains("unshare failed") {
             skip(Needs::Namespaces, "user namespaces cannot be made here");

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::support::{Ran, command, file, roundelay};
+use crate::support::{RunOutput, command, file, roundelay};
 use serde_json::Value;
 
 /// Returns the fields that the page names.
@@ -138,7 +138,7 @@ program all_reduce.ring on (n)
 fn fmt_says_what_became_of_each_file() {
     let ugly = "algorithm  a implements all_gather on n ranks{use all_gather.ring}";
     let path = file("json_ugly.algo", ugly);
-    let states = |ran: &Ran| -> Vec<String> {
+    let states = |ran: &RunOutput| -> Vec<String> {
         ran.json().iter().map(|l| l["state"].as_str().expect("a state").to_owned()).collect()
     };
     let check = roundelay(&["fmt", "--check", &path, "--json"]).fails(1, &[]);
@@ -151,7 +151,7 @@ fn fmt_says_what_became_of_each_file() {
         .spawn()
         .expect("the binary runs");
     child.stdin.take().expect("a pipe").write_all(ugly.as_bytes()).expect("written");
-    let ran = Ran::of(child.wait_with_output().expect("it ends"));
+    let ran = RunOutput::of(child.wait_with_output().expect("it ends"));
     let formatted = std::fs::read_to_string(&path).expect("the file");
     assert_eq!(
         (&ran.json()[0]["text"], states(&ran)),

@@ -1,9 +1,9 @@
-//! Tests files that verbs write: those that cannot be written are told alike by all of them, and soon.
+//! Tests files that verbs write: those that cannot be written are reported alike by all of them, and soon.
 
 use std::fs::File;
 use std::process::Stdio;
 
-use crate::support::{Ran, command, file, roundelay};
+use crate::support::{RunOutput, command, file, roundelay};
 
 const NOWHERE: &str = "no_such_folder/file";
 
@@ -16,7 +16,7 @@ fn a_failed_write_has_one_title_and_one_exit_code() {
     roundelay(&["bench", "all_reduce.ring", "-n", "2", "--plot", NOWHERE]).fails(3, &said);
     let out = File::options().write(true).open("/dev/full").expect("a full device");
     let full = command(&["check", "all_reduce.ring", "-n", "2"]).stdout(out).output();
-    Ran::of(full.expect("the binary runs")).fails(3, &["RL0711", "standard output"]);
+    RunOutput::of(full.expect("the binary runs")).fails(3, &["RL0711", "standard output"]);
 }
 
 /// The job is never begun: not a line of a result is printed.

@@ -8,7 +8,7 @@ use roundelay_tests::{Needs, skip};
 const TOPOLOGY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/topology.toml");
 
 #[test]
-fn algorithms_over_paths_are_proved_shown_and_played() {
+fn algorithms_over_paths_are_proved_shown_and_run() {
     let proved =
         roundelay(&["check", "all_reduce.multipath", "-n", "2,3", "--paths", "3", "--json"]).ok();
     assert!(proved.json().iter().all(|line| line["verdict"] == "proved"));

@@ -51,14 +51,14 @@ fn ranks_process() {
 }
 
 /// A process with two ranks, which ends with this.
-struct RankProcess {
+struct ListeningRank {
     child: Child,
     /// The lines that it has printed.
     found: String,
 }
 
-impl RankProcess {
-    fn with(hints: &str) -> RankProcess {
+impl ListeningRank {
+    fn with(hints: &str) -> ListeningRank {
         let mut command = Command::new(std::env::current_exe().expect("this test"));
         command.args(test_arguments(module_path!(), "ranks_process")).env(HINTS, hints);
         command.env_remove("ROUNDELAY_HINTS").env_remove("ROUNDELAY_SECRET");
@@ -69,7 +69,7 @@ impl RankProcess {
             let line = line.expect("a line");
             line.split_once(FOUND).map(|(_, text)| text.to_owned())
         });
-        RankProcess { child, found: found.expect("the ranks say where they are") }
+        ListeningRank { child, found: found.expect("the ranks say where they are") }
     }
 
     /// Returns the addresses of the store, as rank 0 gave them to the others.
@@ -79,14 +79,14 @@ impl RankProcess {
     }
 }
 
-impl Drop for RankProcess {
+impl Drop for ListeningRank {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Returns true if somebody listens at that port of another address of this host's loopback.
+/// Returns true if a process listens at that port of another address of this host's loopback.
 fn is_open_elsewhere(port: u16) -> bool {
     TcpStream::connect((Ipv4Addr::new(127, 0, 0, 2), port)).is_ok()
 }
@@ -100,7 +100,7 @@ fn ranks_listen_at_the_interface_and_the_ports_of_hints_alone() {
         let named = interface.map_or(String::new(), |name| format!(",interface={name}"));
         let hints =
             format!("doctor=true,transport=tcp,ports={}-{}{named}", range.start(), range.end());
-        let ranks = RankProcess::with(&hints);
+        let ranks = ListeningRank::with(&hints);
         let own = listeners(ranks.child.id());
         let store = ranks.store();
         assert_eq!(own.len(), SOCKETS, "{own:?}");
@@ -125,7 +125,7 @@ fn a_range_without_a_free_port_is_an_error_that_names_it() {
     let text = format!("all ports of the range {range} are taken (hint `ports`)");
     // The store of rank 0.
     for interface in ["", ",interface=127.0.0.1"] {
-        let ranks = RankProcess::with(&format!("transport=tcp,ports={range}{interface}"));
+        let ranks = ListeningRank::with(&format!("transport=tcp,ports={range}{interface}"));
         let found = &ranks.found;
         assert!(found.contains("rank 0 cannot listen") && found.contains(&text), "{found}");
     }

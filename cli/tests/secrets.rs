@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use roundelay_tests::port;
 
-use crate::support::{Ran, command, file};
+use crate::support::{RunOutput, command, file};
 
 /// Starts a rank of a job of two.
 fn rank(rank: &str, store: &str, variables: &[(&str, &OsStr)]) -> Child {
@@ -20,11 +20,11 @@ fn rank(rank: &str, store: &str, variables: &[(&str, &OsStr)]) -> Child {
 }
 
 /// Runs both ranks, each with variables of its own.
-fn both(variables: [&[(&str, &OsStr)]; 2]) -> [Ran; 2] {
+fn both(variables: [&[(&str, &OsStr)]; 2]) -> [RunOutput; 2] {
     let store = format!("127.0.0.1:{}", port());
     let [zero, one] = variables;
     let ranks = [rank("0", &store, zero), rank("1", &store, one)];
-    ranks.map(|child| Ran::of(child.wait_with_output().expect("its output")))
+    ranks.map(|child| RunOutput::of(child.wait_with_output().expect("its output")))
 }
 
 const BYTES: &[u8] = b"\xff\xfe\x80secret";
@@ -64,7 +64,7 @@ fn a_secret_that_cannot_be_had_is_an_error() {
     for (variables, text) in cases {
         let variables: Vec<_> = variables.iter().map(|&(name, v)| (name, OsStr::new(v))).collect();
         let ran = rank("0", "127.0.0.1:9", &variables).wait_with_output().expect("its output");
-        Ran::of(ran).fails(3, &[text]);
+        RunOutput::of(ran).fails(3, &[text]);
     }
 }
 
@@ -80,6 +80,6 @@ fn local_jobs_have_a_secret_of_their_own() {
             Some(secret) => command.env("ROUNDELAY_SECRET", secret),
             None => command.env_remove("ROUNDELAY_SECRET"),
         };
-        Ran::of(command.output().expect("the binary runs")).ok();
+        RunOutput::of(command.output().expect("the binary runs")).ok();
     }
 }

@@ -7,7 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Ran, command};
+use crate::support::{RunOutput, command};
 use roundelay::{Communicator, Error, RedOp, limits};
 use roundelay_tests::fuzz::mutated;
 use roundelay_tests::{Dice, listeners, port, test_arguments, until};
@@ -37,14 +37,14 @@ fn rank_process() {
 }
 
 /// The ranks of a job, which end with it.
-struct Job {
+struct StrangerJob {
     store: String,
     secret: Option<&'static str>,
     ranks: Vec<Child>,
 }
 
-impl Job {
-    fn start(secret: Option<&'static str>) -> Job {
+impl StrangerJob {
+    fn start(secret: Option<&'static str>) -> StrangerJob {
         let store = format!("127.0.0.1:{}", port());
         let start = |rank: u32| {
             let mut command = Command::new(std::env::current_exe().expect("this test"));
@@ -56,7 +56,7 @@ impl Job {
             command.envs(secret.map(|secret| ("ROUNDELAY_SECRET", secret)));
             command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("a process")
         };
-        let mut job = Job { ranks: (0..RANKS).map(start).collect(), store, secret };
+        let mut job = StrangerJob { ranks: (0..RANKS).map(start).collect(), store, secret };
         for rank in &mut job.ranks {
             let lines = BufReader::new(rank.stdout.take().expect("a pipe")).lines();
             let mut lines = lines.map(|line| line.expect("a line"));
@@ -71,11 +71,11 @@ impl Job {
             command(&["doctor", "--store", &self.store, "--json", "--timeout", "60s"]);
         command.env_remove("ROUNDELAY_SECRET").env_remove("ROUNDELAY_SECRET_FILE");
         command.envs(self.secret.map(|secret| ("ROUNDELAY_SECRET", secret)));
-        Ran::of(command.output().expect("the binary runs")).ok();
+        RunOutput::of(command.output().expect("the binary runs")).ok();
     }
 }
 
-impl Drop for Job {
+impl Drop for StrangerJob {
     fn drop(&mut self) {
         for rank in &mut self.ranks {
             let _ = rank.kill();
@@ -86,13 +86,13 @@ impl Drop for Job {
 
 /// The resources that a process holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Held {
+struct ProcessResources {
     descriptors: usize,
     threads: u64,
     bytes: u64,
 }
 
-fn held(pid: u32) -> Held {
+fn held(pid: u32) -> ProcessResources {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let number = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -100,7 +100,7 @@ fn held(pid: u32) -> Held {
         word.and_then(|word| word.parse::<u64>().ok()).expect("a number")
     };
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process").count();
-    Held { descriptors, threads: number("Threads:"), bytes: number("VmRSS:") << 10 }
+    ProcessResources { descriptors, threads: number("Threads:"), bytes: number("VmRSS:") << 10 }
 }
 
 /// Returns the ports at which a process listens.
@@ -151,7 +151,7 @@ fn strangers_that_take_all_descriptors_keep_no_rank_out() {
     let began = Instant::now();
     let one = rank("1", &store, 1024);
     for rank in [one, zero] {
-        Ran::of(rank.wait_with_output().expect("its output")).ok();
+        RunOutput::of(rank.wait_with_output().expect("its output")).ok();
     }
     // Sooner than strangers are turned away by time.
     assert!(began.elapsed() < limits::STORE.patience, "{:?}", began.elapsed());
@@ -178,7 +178,7 @@ fn strangers_cost_a_bounded_part_and_leave_nothing_behind() {
         for secret in [None, Some("what the ranks know")] {
             let samples = &samples;
             scope.spawn(move || {
-                let job = Job::start(secret);
+                let job = StrangerJob::start(secret);
                 job.serves();
                 for (rank, child) in job.ranks.iter().enumerate() {
                     let (pid, ports) = (child.id(), ports(child.id()));

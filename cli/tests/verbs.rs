@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 
-use crate::support::{Ran, command, file, roundelay};
+use crate::support::{RunOutput, command, file, roundelay};
 use roundelay_algorithms::CATALOGUE;
 
 #[test]
@@ -20,7 +20,7 @@ fn every_pair_has_a_link_and_a_reason() {
     assert!(text.contains(far), "{text}");
     let text = roundelay(&["route", "-n", "2", "--transport", "tcp", "--json"]).ok().out;
     assert!(text.contains("excludes shm"), "{text}");
-    // One of the two ranks hears of the fault first and only follows: its error must not hide the other's.
+    // One of the two ranks is notified of the fault first and only follows: its error must not hide the other's.
     for _ in 0..10 {
         roundelay(&["route", "-n", "2", "--hosts", "2", "--transport", "shm"])
             .fails(3, &["RL0709", "cannot reach rank"]);
@@ -185,7 +185,7 @@ fn files_do_not_take_the_place_of_names() {
     }
     let algorithms = |name: &str| {
         let mut check = command(&["check", name, "-n", "2", "--json"]);
-        let ran = Ran::of(check.current_dir(&folder).output().expect("the binary runs"));
+        let ran = RunOutput::of(check.current_dir(&folder).output().expect("the binary runs"));
         let names: Vec<String> =
             ran.json().iter().filter_map(|l| Some(l["algorithm"].as_str()?.to_owned())).collect();
         assert_eq!(ran.code, 0, "{name}: {}", ran.err);

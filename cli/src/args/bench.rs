@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::Play;
-use crate::values::{Sizes, bytes, duration};
+use super::JobArgs;
+use crate::values::{ByteSizes, bytes, duration};
 
 /// `roundelay bench`
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ Examples:
   roundelay bench all_reduce --device cuda -n 4 -b 1K -e 512K --graph 20 --vs nccl --json > rows.json
   roundelay bench --rows rows.jsonl --markdown --plot gpus.svg
   roundelay bench --fill README.md,docs/performance.md")]
-pub(crate) struct Bench {
+pub(crate) struct BenchArgs {
     /// `collective.name` of the algorithm library, collectives, or files: what has a `/`, or ends in `.algo`, is
     /// always a file
     #[arg(value_name = "FILE|NAME", required_unless_present_any = ["rows", "fill"], value_delimiter = ',')]
@@ -48,7 +48,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "RANK")]
     pub(crate) root: Option<u32>,
     #[command(flatten)]
-    pub(crate) play: Play,
+    pub(crate) job_args: JobArgs,
     /// Smallest size
     #[arg(short = 'b', long, value_name = "SIZE", default_value = "8", value_parser = bytes)]
     pub(crate) min: u64,
@@ -60,10 +60,10 @@ pub(crate) struct Bench {
     pub(crate) factor: u64,
     /// Sizes, in place of -b, -e and -f
     #[arg(long, value_name = "SIZES")]
-    pub(crate) bytes: Option<Sizes>,
+    pub(crate) bytes: Option<ByteSizes>,
     /// Other libraries to measure beside ours
     #[arg(long, value_delimiter = ',', value_name = "PEERS")]
-    pub(crate) vs: Vec<Peer>,
+    pub(crate) vs: Vec<PeerName>,
     /// Times that each size is measured in turn with the peers; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) turns: u32,
@@ -99,7 +99,7 @@ const BUDGET: Duration = Duration::from_millis(400);
 /// best peer in one run and 1.6 in the next.
 const BUDGET_BESIDE_OTHERS: Duration = Duration::from_secs(1);
 
-impl Bench {
+impl BenchArgs {
     /// Returns the time for the timed calls of a size, in each turn and for each library.
     pub(crate) fn budget(&self) -> Duration {
         let others = self.neighbours > 0;
@@ -108,14 +108,14 @@ impl Bench {
 
     /// Returns true if chance decides how many slices of the scheduler a turn has.
     pub(crate) fn has_few_slices(&self) -> bool {
-        let is_timed = self.play.iters.is_none();
+        let is_timed = self.job_args.iters.is_none();
         self.neighbours > 0 && is_timed && self.budget() < BUDGET_BESIDE_OTHERS
     }
 }
 
 /// Other libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Peer {
+pub(crate) enum PeerName {
     /// Whatever can be had
     All,
     /// Every MPI
@@ -138,12 +138,12 @@ pub(crate) enum Peer {
     Nccl,
 }
 
-impl Peer {
+impl PeerName {
     /// Returns true if the peer is measured on GPUs, false if on the host; `None` for `all`, which has both.
     pub(crate) fn on_gpus(self) -> Option<bool> {
         match self {
-            Peer::All => None,
-            Peer::Nccl => Some(true),
+            PeerName::All => None,
+            PeerName::Nccl => Some(true),
             _ => Some(false),
         }
     }

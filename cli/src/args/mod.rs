@@ -2,8 +2,8 @@
 
 mod bench;
 mod chaos;
-mod play;
-mod see;
+mod inspect;
+mod job;
 mod stress;
 mod target;
 mod tune;
@@ -12,15 +12,18 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-pub(crate) use bench::{Bench, Peer};
-pub(crate) use chaos::{Fault, Rates};
-pub(crate) use play::{Device, Play, Run, TransportName, Verify};
-pub(crate) use see::{Called, Check, Doctor, Draw, Emit, Explain, Fmt, Info, Route, Show, Stage};
-pub(crate) use stress::{Stress, StressPart};
-pub(crate) use target::Target;
-pub(crate) use tune::{TUNE_SIZES, Tune};
+pub(crate) use bench::{BenchArgs, PeerName};
+pub(crate) use chaos::{FaultKind, FaultRates};
+pub(crate) use inspect::{
+    CallArgs, CheckArgs, CompilerStage, DoctorArgs, DrawArgs, EmitArgs, ExplainArgs, FmtArgs,
+    InfoArgs, RouteArgs, ShowArgs,
+};
+pub(crate) use job::{DeviceKind, JobArgs, RunArgs, TransportName, VerifyScope};
+pub(crate) use stress::{StressArgs, StressPart};
+pub(crate) use target::TargetArgs;
+pub(crate) use tune::{TUNE_SIZES, TuneArgs};
 
-/// Collective algorithms, written once, proved, and played.
+/// Collective algorithms, written once, proved, and run.
 #[derive(Debug, Parser)]
 #[command(
     name = "roundelay",
@@ -31,12 +34,12 @@ Exit codes: 0 done, 1 the input is wrong, 2 usage, 3 a run failed or a file coul
 
 Examples:
   roundelay check my.algo -n 2..64        prove it for each rank count
-  roundelay run my.algo -n 4              play it on real data, compare with a reference
+  roundelay run my.algo -n 4              run it on real data, compare with a reference
   roundelay bench all_reduce.ring -n 2    measure it
   roundelay explain all_reduce -n 4       which algorithm is chosen, and why
   roundelay info                          the algorithm library, and this machine"
 )]
-pub(crate) struct Cli {
+pub(crate) struct CommandLine {
     /// Print one JSON object a result on standard output
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -48,39 +51,39 @@ pub(crate) struct Cli {
     pub(crate) allow_import: Vec<PathBuf>,
     /// The verb to run
     #[command(subcommand)]
-    pub(crate) verb: Verb,
+    pub(crate) verb: VerbArgs,
 }
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum VerbArgs {
     /// Prove algorithms, and say how far they are from the lower bounds
-    Check(Check),
-    /// Play an algorithm on local processes, and compare the result with a reference
-    Run(Run),
+    Check(CheckArgs),
+    /// Run an algorithm on local processes, and compare the result with a reference
+    Run(RunArgs),
     /// Measure algorithms, beside other libraries if asked to
-    Bench(Bench),
+    Bench(BenchArgs),
     /// Print a stage of the compiler
-    Show(Show),
+    Show(ShowArgs),
     /// Draw an algorithm as one HTML page
-    Draw(Draw),
+    Draw(DrawArgs),
     /// Write a schedule for another program: as a function of CUDA kernels
-    Emit(Emit),
+    Emit(EmitArgs),
     /// Format files in place
-    Fmt(Fmt),
+    Fmt(FmtArgs),
     /// Explain an error code, or the choice of an algorithm
-    Explain(Explain),
+    Explain(ExplainArgs),
     /// Measure the algorithm library on this machine, and write the table that choices prefer
-    Tune(Tune),
+    Tune(TuneArgs),
     /// Show the version, this machine, what communicators take from it, and the algorithm library
-    Info(Info),
+    Info(InfoArgs),
     /// Say which link each pair of ranks uses, and why
-    Route(Route),
+    Route(RouteArgs),
     /// Say which rank is at fault where a job hangs or has failed, from the flight recorders of its ranks
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
     /// Try what the GPU backend must stand: the whole algorithm library, calls at random, graphs, lost ranks
     #[command(hide = true)]
-    Stress(Stress),
+    Stress(StressArgs),
     /// One rank of a part of `stress`
     #[command(hide = true)]
     StressRank {
@@ -101,16 +104,16 @@ pub(crate) enum Verb {
     },
 }
 
-impl Verb {
+impl VerbArgs {
     /// Returns algorithms and collectives as the user names them.
     pub(crate) fn names(&self) -> Vec<&str> {
         match self {
-            Verb::Check(Check { target, .. })
-            | Verb::Run(Run { target, .. })
-            | Verb::Show(Show { target, .. })
-            | Verb::Draw(Draw { target, .. })
-            | Verb::Emit(Emit { target, .. }) => vec![target.target.as_str()],
-            Verb::Bench(bench) => bench.names.iter().map(String::as_str).collect(),
+            VerbArgs::Check(CheckArgs { target, .. })
+            | VerbArgs::Run(RunArgs { target, .. })
+            | VerbArgs::Show(ShowArgs { target, .. })
+            | VerbArgs::Draw(DrawArgs { target, .. })
+            | VerbArgs::Emit(EmitArgs { target, .. }) => vec![target.target.as_str()],
+            VerbArgs::Bench(bench) => bench.names.iter().map(String::as_str).collect(),
             _ => Vec::new(),
         }
     }
@@ -138,14 +141,14 @@ mod tests {
 
     #[test]
     fn every_example_of_every_help_is_a_command() {
-        let cli = Cli::command();
+        let cli = CommandLine::command();
         for command in std::iter::once(&cli).chain(cli.get_subcommands()) {
             let examples = examples(command);
             let inner = matches!(command.get_name(), "rank" | "stress-rank" | "chaos-rank");
             assert!(inner || !examples.is_empty(), "{} has no example", command.get_name());
             for example in examples {
                 let words = std::iter::once("roundelay").chain(example.split_whitespace());
-                let parsed = Cli::try_parse_from(words);
+                let parsed = CommandLine::try_parse_from(words);
                 assert!(
                     parsed.is_ok(),
                     "{example}: {}",

@@ -15,7 +15,7 @@ Every part runs in fresh processes, one a GPU, and is ended when its time is ove
 Examples:
   roundelay stress -n 4
   roundelay stress -n 4 library random --budget 60s --seed 7 --json")]
-pub(crate) struct Stress {
+pub(crate) struct StressArgs {
     /// Parts [default: all]
     #[arg(value_enum)]
     pub(crate) parts: Vec<StressPart>,
@@ -59,7 +59,7 @@ pub(crate) enum StressPart {
 }
 
 impl StressPart {
-    /// All of them, in the order in which they are played.
+    /// All of them, in the order in which they are run.
     pub(crate) const ALL: &[StressPart] = &[
         StressPart::Library,
         StressPart::Types,

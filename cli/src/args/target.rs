@@ -4,7 +4,7 @@ use clap::Args;
 
 /// The algorithm that a verb works on.
 #[derive(Debug, Args)]
-pub(crate) struct Target {
+pub(crate) struct TargetArgs {
     /// `collective.name` of the algorithm library, a collective, or a file: what has a `/`, or ends in `.algo`, is
     /// always a file
     #[arg(value_name = "FILE|NAME")]
@@ -20,10 +20,10 @@ pub(crate) struct Target {
     pub(crate) paths: u32,
 }
 
-impl Target {
+impl TargetArgs {
     /// Makes the target of an algorithm by name, on one path.
     pub(crate) fn of(target: String, algorithm: Option<String>, root: u32) -> Self {
-        Target { target, algorithm, root, paths: 1 }
+        TargetArgs { target, algorithm, root, paths: 1 }
     }
 
     /// Returns the options under which the algorithm is compiled: its root and the number of paths.

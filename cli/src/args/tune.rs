@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Device, TransportName};
-use crate::values::{Ranks, Sizes, duration};
+use super::{DeviceKind, TransportName};
+use crate::values::{ByteSizes, RankCounts, duration};
 
 /// Sizes of `roundelay tune`, where none are named.
 pub(crate) const TUNE_SIZES: &str = "8,1K,16K,64K,256K,1M,4M,16M";
@@ -14,13 +14,13 @@ pub(crate) const TUNE_SIZES: &str = "8,1K,16K,64K,256K,1M,4M,16M";
 /// `roundelay tune`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Every algorithm that can be played is measured at every size, unless the cost model and the sizes
+Every algorithm that can run is measured at every size, unless the cost model and the sizes
 before say that it is hopeless. Results are appended to a file beside the table as they come, and
 are not measured again: a run that was stopped goes on where it was. The table lies in
 roundelay/tuned.toml in the folder for configuration, or where ROUNDELAY_TUNED says. A row holds for one
 transport: what was measured over shared memory says nothing of TCP.
 
-With --check nothing is written: every algorithm that can be played is measured, and what would be
+With --check nothing is written: every algorithm that can run is measured, and what would be
 chosen is compared with the best.
 
 With --links every path between every two hosts is measured, and a topology file is written.
@@ -34,19 +34,19 @@ Examples:
   roundelay tune --check -n 2,4           how good choices are
   mpirun --host a,b roundelay tune --links --paths eth0,eth1 -o topology.toml
   ROUNDELAY_TUNED= roundelay tune --check how good the cost model is without a table")]
-pub(crate) struct Tune {
+pub(crate) struct TuneArgs {
     /// Collectives [default: all that have several algorithms]
     #[arg(value_name = "COLLECTIVE")]
     pub(crate) collectives: Vec<String>,
     /// Rank counts [default: 2, as many as cores, and twice that, up to 16]
     #[arg(short, value_name = "RANKS")]
-    pub(crate) n: Option<Ranks>,
+    pub(crate) n: Option<RankCounts>,
     /// The transports to measure: shm, tcp or both
     #[arg(long, value_enum, value_delimiter = ',', default_value = "shm")]
     pub(crate) transport: Vec<TransportName>,
     /// Sizes [on GPUs: 1K to 256M by fours]
     #[arg(long, value_name = "SIZES", default_value = TUNE_SIZES)]
-    pub(crate) bytes: Sizes,
+    pub(crate) bytes: ByteSizes,
     /// Factor between the sizes of a range
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
     pub(crate) factor: u64,
@@ -76,8 +76,8 @@ pub(crate) struct Tune {
     #[arg(long)]
     pub(crate) fresh: bool,
     /// The memory that holds the buffers; `cuda` takes a GPU for each rank
-    #[arg(long, value_enum, default_value_t = Device::Host)]
-    pub(crate) device: Device,
+    #[arg(long, value_enum, default_value_t = DeviceKind::Host)]
+    pub(crate) device: DeviceKind,
     /// Time for all points on GPUs; what is left then is not measured
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
     pub(crate) total: Duration,

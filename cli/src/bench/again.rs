@@ -5,13 +5,17 @@ use std::path::{Path, PathBuf};
 use roundelay_dsl::diag::codes;
 
 use super::names;
-use super::table::{Results, title};
+use super::table::{BenchResults, title};
 use crate::job::table::{ResultRow, head};
-use crate::report::{Failure, Outcome, Report, fault, refused};
+use crate::report::{VerbError, VerbReport, VerbResult, fault, refused};
 use crate::values::median;
 
 /// Shows the rows of files.
-pub(super) fn show(paths: &[PathBuf], report: Report, results: &mut Results) -> Outcome {
+pub(super) fn show(
+    paths: &[PathBuf],
+    report: VerbReport,
+    results: &mut BenchResults,
+) -> VerbResult {
     let sizes = sizes(paths)?;
     let mut about = String::new();
     let names = names::of_rows(&sizes);
@@ -29,7 +33,7 @@ pub(super) fn show(paths: &[PathBuf], report: Report, results: &mut Results) -> 
 
 /// Reads the rows of a file, by size: ours, then the peers'; other lines are passed over. Several files are runs of the
 /// same bench: of each row the median of the times counts, and that of the ratios.
-pub(super) fn sizes(paths: &[PathBuf]) -> Result<Vec<Vec<ResultRow>>, Failure> {
+pub(super) fn sizes(paths: &[PathBuf]) -> Result<Vec<Vec<ResultRow>>, VerbError> {
     let runs = paths.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
     let Some((first, others)) = runs.split_first() else { return Ok(Vec::new()) };
     for (path, run) in paths.iter().skip(1).zip(others) {
@@ -45,7 +49,7 @@ pub(super) fn sizes(paths: &[PathBuf]) -> Result<Vec<Vec<ResultRow>>, Failure> {
     Ok(lines.chunk_by(|_, next| next.peer.is_some()).map(<[ResultRow]>::to_vec).collect())
 }
 
-fn read(path: &Path) -> Result<Vec<ResultRow>, Failure> {
+fn read(path: &Path) -> Result<Vec<ResultRow>, VerbError> {
     let text = std::fs::read_to_string(path).map_err(|e| failure(path, &e.to_string()))?;
     let lines: Vec<ResultRow> = text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
     if lines.is_empty() {
@@ -76,6 +80,6 @@ fn middle(runs: &[&ResultRow]) -> ResultRow {
     line
 }
 
-fn failure(path: &Path, why: &str) -> Failure {
+fn failure(path: &Path, why: &str) -> VerbError {
     refused(fault(codes::FILE, format!("{}: {why}", path.display())))
 }

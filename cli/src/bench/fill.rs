@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 
 use roundelay_dsl::diag::codes;
 
-use super::summary::{Against, Summary};
+use super::summary::{BenchSummary, PeerComparison};
 use super::table::title;
 use super::{again, markdown, names};
 use crate::job::table::ResultRow;
-use crate::plot::Plot;
-use crate::report::{Failure, Outcome, Report, fault, refused, unwritten};
+use crate::plot::BenchPlot;
+use crate::report::{VerbError, VerbReport, VerbResult, fault, refused, unwritten};
 
 const BEGIN: &str = "<!-- begin: ";
 const END: &str = "<!-- end -->";
@@ -30,7 +30,7 @@ const END: &str = "<!-- end -->";
 const COLUMNS: usize = 110;
 
 /// Rewrites the regions of documents, and the charts that they name.
-pub(super) fn fill(paths: &[PathBuf], report: Report) -> Outcome {
+pub(super) fn fill(paths: &[PathBuf], report: VerbReport) -> VerbResult {
     for path in paths {
         let text =
             std::fs::read_to_string(path).map_err(|e| failure(path, None, &e.to_string()))?;
@@ -45,7 +45,7 @@ pub(super) fn fill(paths: &[PathBuf], report: Report) -> Outcome {
 }
 
 /// Returns a document with its regions made anew.
-fn filled(path: &Path, text: &str) -> Result<String, Failure> {
+fn filled(path: &Path, text: &str) -> Result<String, VerbError> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut out = String::new();
     let mut lines = text.lines().enumerate();
@@ -70,7 +70,11 @@ fn filled(path: &Path, text: &str) -> Result<String, Failure> {
 }
 
 /// Returns the text of a region.
-fn region(folder: &Path, asked: &str, fail: &dyn Fn(&str) -> Failure) -> Result<String, Failure> {
+fn region(
+    folder: &Path,
+    asked: &str,
+    fail: &dyn Fn(&str) -> VerbError,
+) -> Result<String, VerbError> {
     let mut words = asked.split_whitespace();
     match words.next() {
         Some("table") => {
@@ -90,7 +94,11 @@ fn region(folder: &Path, asked: &str, fail: &dyn Fn(&str) -> Failure) -> Result<
 }
 
 /// Returns a table with a row for each line of files; `summary by-peer` has a column with the mean beside each peer.
-fn summary(folder: &Path, asked: &str, fail: &dyn Fn(&str) -> Failure) -> Result<String, Failure> {
+fn summary(
+    folder: &Path,
+    asked: &str,
+    fail: &dyn Fn(&str) -> VerbError,
+) -> Result<String, VerbError> {
     let mut lines = asked.lines();
     let by_peer = lines.next().map(str::trim) == Some("summary by-peer");
     let (title, rule) = if by_peer { (" mean by peer |", "---|") } else { ("", "") };
@@ -99,8 +107,8 @@ fn summary(folder: &Path, asked: &str, fail: &dyn Fn(&str) -> Failure) -> Result
     for line in lines.filter(|line| !line.trim().is_empty()) {
         let (label, files) =
             line.split_once(": ").ok_or_else(|| fail("a line is no `label: files`"))?;
-        let summary = Summary::of(&rows(folder, files.split_whitespace(), fail)?);
-        let Against { points, geomean, worst, slower, .. } =
+        let summary = BenchSummary::of(&rows(folder, files.split_whitespace(), fail)?);
+        let PeerComparison { points, geomean, worst, slower, .. } =
             summary.best().ok_or_else(|| fail("no row has a peer"))?;
         let (least, slower) = (worst.ratio, slower.len());
         let _ = write!(text, "| {label} | {points} | {geomean:.2} | {least:.2} | {slower} |");
@@ -117,8 +125,8 @@ fn summary(folder: &Path, asked: &str, fail: &dyn Fn(&str) -> Failure) -> Result
 fn rows<'a>(
     folder: &Path,
     files: impl Iterator<Item = &'a str>,
-    fail: &dyn Fn(&str) -> Failure,
-) -> Result<Vec<Vec<ResultRow>>, Failure> {
+    fail: &dyn Fn(&str) -> VerbError,
+) -> Result<Vec<Vec<ResultRow>>, VerbError> {
     let mut paths = Vec::new();
     for file in files {
         let before = paths.len();
@@ -155,7 +163,7 @@ fn matching(path: &Path) -> Vec<PathBuf> {
 fn table(sizes: &[Vec<ResultRow>]) -> Option<String> {
     let mut text = String::new();
     for sizes in markdown::by_kind(sizes) {
-        let best = Summary::of(&sizes).best()?;
+        let best = BenchSummary::of(&sizes).best()?;
         text += &markdown::text(&sizes);
         let _ = writeln!(text, "{}\n", wrapped(&best.sentence()));
     }
@@ -167,10 +175,10 @@ fn chart(
     path: &Path,
     collective: &str,
     sizes: &[Vec<ResultRow>],
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<String>, VerbError> {
     let of: Vec<&Vec<ResultRow>> =
         sizes.iter().filter(|l| l.first().is_some_and(|l| l.collective == collective)).collect();
-    let mut plot = Plot::default();
+    let mut plot = BenchPlot::default();
     for line in of.iter().copied().flatten() {
         plot.add(&title(line), line.peer.as_deref().unwrap_or(names::CHOSEN), line);
     }
@@ -197,7 +205,7 @@ fn wrapped(text: &str) -> String {
     out
 }
 
-fn failure(path: &Path, line: Option<usize>, why: &str) -> Failure {
+fn failure(path: &Path, line: Option<usize>, why: &str) -> VerbError {
     let line = line.map_or(String::new(), |line| format!(":{line}"));
     refused(fault(codes::FILE, format!("{}{line}: {why}", path.display())))
 }

@@ -1,13 +1,13 @@
 //! Measures ours and the libraries inside our ranks, on GPUs: all tables at once, by the same processes,
 //! which take seconds to start. Every size is measured by turns.
 
-use super::table::{Results, Table};
+use super::table::{BenchResults, BenchTable};
 use super::turns::TurnTimes;
 use crate::job::table::head;
-use crate::job::{self, Case, Job, JobEvent, RefusedCases, Turn};
-use crate::peer::Inside;
-use crate::progress::Progress;
-use crate::report::Failure;
+use crate::job::{self, JobCase, JobEvent, JobOrder, JobTurn, RefusedCases};
+use crate::peer::InsideLibrary;
+use crate::progress::WorkProgress;
+use crate::report::VerbError;
 use crate::values::size_text;
 
 /// The table, the size and the library that a case of the job belongs to.
@@ -16,7 +16,7 @@ struct CaseOrigin {
     /// Index of the table, and of the size in it.
     table: usize,
     size: usize,
-    /// The index of the library that is measured, as in [`Case`]; `None` for ours.
+    /// The index of the library that is measured, as in [`JobCase`]; `None` for ours.
     who: Option<usize>,
     /// The last one of the size.
     last: bool,
@@ -24,25 +24,25 @@ struct CaseOrigin {
 
 /// Fills tables, those of the same ranks by one job.
 pub(super) fn fill(
-    tables: &[Table<'_>],
-    inside: &[Inside],
-    results: &mut Results,
-) -> Result<RefusedCases, Failure> {
+    tables: &[BenchTable<'_>],
+    inside: &[InsideLibrary],
+    results: &mut BenchResults,
+) -> Result<RefusedCases, VerbError> {
     let mut refusals = RefusedCases::default();
     for tables in tables.chunk_by(|a, b| a.shape.ranks() == b.shape.ranks()) {
         let (job, parts) = together(tables, inside);
-        let mut filling = Filling { tables, inside, parts: &parts, times: Vec::new(), results };
-        let mut progress = Progress::new("bench", parts.len());
+        let mut filling = TableFiller { tables, inside, parts: &parts, times: Vec::new(), results };
+        let mut progress = WorkProgress::new("bench", parts.len());
         if let Some(first) = tables.first() {
-            let told = |told| filling.hear(told, &mut progress);
-            refusals.join(job::play(&job, first.start, told)?);
+            let event = |event| filling.record(event, &mut progress);
+            refusals.join(job::execute(&job, first.start, event)?);
         }
     }
     Ok(refusals)
 }
 
 /// Makes one job of several tables: every size in turn, ours before the libraries.
-fn together(tables: &[Table<'_>], inside: &[Inside]) -> (Job, Vec<CaseOrigin>) {
+fn together(tables: &[BenchTable<'_>], inside: &[InsideLibrary]) -> (JobOrder, Vec<CaseOrigin>) {
     let mut job = tables[0].job.clone();
     (job.entries, job.cases) = (Vec::new(), Vec::new());
     let mut parts = Vec::new();
@@ -53,9 +53,9 @@ fn together(tables: &[Table<'_>], inside: &[Inside]) -> (Job, Vec<CaseOrigin>) {
             let turns = if inside.is_empty() { 1 } else { t.args.turns };
             for turn in 0..turns {
                 for who in std::iter::once(None).chain((0..inside.len()).map(Some)) {
-                    let turn = Turn { first: turn == 0, last: turn + 1 == turns };
+                    let turn = JobTurn { first: turn == 0, last: turn + 1 == turns };
                     let entry = first + case.entry;
-                    job.cases.push(Case { entry, who, turn, ..*case });
+                    job.cases.push(JobCase { entry, who, turn, ..*case });
                     let last = turn.last && who.map_or(0, |w| w + 1) == inside.len();
                     parts.push(CaseOrigin { table, size, who, last });
                 }
@@ -69,18 +69,18 @@ fn together(tables: &[Table<'_>], inside: &[Inside]) -> (Job, Vec<CaseOrigin>) {
 }
 
 /// Tables that are being filled.
-struct Filling<'a, 't> {
-    tables: &'a [Table<'t>],
-    inside: &'a [Inside],
+struct TableFiller<'a, 't> {
+    tables: &'a [BenchTable<'t>],
+    inside: &'a [InsideLibrary],
     parts: &'a [CaseOrigin],
     /// The times of the current size, ours first, then each library's; with the reason if a library lacks the call.
     times: Vec<(TurnTimes, Option<String>)>,
-    results: &'a mut Results,
+    results: &'a mut BenchResults,
 }
 
-impl Filling<'_, '_> {
-    fn hear(&mut self, told: JobEvent, progress: &mut Progress) {
-        let (case, why) = match &told {
+impl TableFiller<'_, '_> {
+    fn record(&mut self, event: JobEvent, progress: &mut WorkProgress) {
+        let (case, why) = match &event {
             JobEvent::Remark(text) => {
                 let report = self.tables[0].report;
                 return progress.aside(|| report.line(text));
@@ -97,7 +97,7 @@ impl Filling<'_, '_> {
             }
         }
         let (times, fault) = &mut self.times[part.who.map_or(0, |w| w + 1)];
-        times.hear(told);
+        times.record(event);
         *fault = why.or(fault.take());
         progress.step();
         if part.last {

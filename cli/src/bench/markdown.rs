@@ -5,18 +5,18 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::names;
-use crate::job::table::{Beside, ResultRow, time_text};
-use crate::report::Report;
+use crate::job::table::{BusyPrograms, ResultRow, time_text};
+use crate::report::VerbReport;
 use crate::values::size_text;
 
 /// Prints a table for each kind of calls.
-pub(super) fn show(sizes: &[Vec<ResultRow>], report: Report) {
+pub(super) fn show(sizes: &[Vec<ResultRow>], report: VerbReport) {
     report.line("");
     report.line(text(sizes).trim_end());
 }
 
 /// The key by which rows are grouped: each kind has a table of its own.
-type RowKind<'a> = (u64, Option<&'a str>, &'a str, &'a str, bool, Option<Beside>);
+type RowKind<'a> = (u64, Option<&'a str>, &'a str, &'a str, bool, Option<BusyPrograms>);
 
 fn kind(line: &ResultRow) -> RowKind<'_> {
     (
@@ -99,7 +99,7 @@ fn cell(lines: &[ResultRow]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Verify;
+    use crate::args::VerifyScope;
 
     fn line(bytes: u64, time_us: f64, peer: Option<(&str, f64)>) -> ResultRow {
         ResultRow {
@@ -116,7 +116,7 @@ mod tests {
             algbw_gbs: 1.0,
             busbw_gbs: 1.5,
             wrong: Some(0),
-            verify: Verify::Full,
+            verify: VerifyScope::Full,
             how: None,
             file: None,
             chosen: false,

@@ -18,19 +18,19 @@ use roundelay::choose::NVLINK;
 use roundelay_compiler::Shape;
 use roundelay_dsl::diag::Diagnostic;
 
-use crate::args::{Bench, Target};
+use crate::args::{BenchArgs, TargetArgs};
 use crate::choice::transport_of;
-use crate::job::table::{Beside, Columns, head};
-use crate::job::{self, Case, Job, JobEvent, RefusedCases, Start, gpu};
+use crate::job::table::{BusyPrograms, TableColumns, head};
+use crate::job::{self, JobCase, JobEvent, JobOrder, RefusedCases, StartSettings, gpu};
 use crate::load::{load_one, rooted};
 use crate::member::membership;
-use crate::peer::Peers;
-use crate::plot::Plot;
-use crate::progress::Progress;
-use crate::report::{Failure, Outcome, Report, unwritten, writable};
+use crate::peer::RequestedPeers;
+use crate::plot::BenchPlot;
+use crate::progress::WorkProgress;
+use crate::report::{VerbError, VerbReport, VerbResult, unwritten, writable};
 use crate::run::{columns, plan_job, seed, shapes};
 use crate::values::{size_text, steps};
-use table::{Results, Table};
+use table::{BenchResults, BenchTable};
 use turns::TurnTimes;
 
 /// The last size where none is named, unless the first is more.
@@ -40,14 +40,14 @@ const LARGEST: u64 = 16 << 20;
 const PICTURE: &str = "picture";
 
 /// Runs the verb.
-pub(crate) fn bench(args: &Bench, report: Report) -> Outcome {
+pub(crate) fn bench(args: &BenchArgs, report: VerbReport) -> VerbResult {
     if !args.fill.is_empty() {
         return fill::fill(&args.fill, report);
     }
     if let Some(path) = args.plot.as_deref().filter(|_| !report.quiet) {
         writable(PICTURE, path)?;
     }
-    let mut results = Results::default();
+    let mut results = BenchResults::default();
     // What was measured before something went wrong is worth showing too.
     let outcome = match &args.rows[..] {
         [] => measure(args, report, &mut results),
@@ -66,13 +66,13 @@ pub(crate) fn bench(args: &Bench, report: Report) -> Outcome {
     outcome
 }
 
-fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
+fn measure(args: &BenchArgs, report: VerbReport, results: &mut BenchResults) -> VerbResult {
     let max = args.max.unwrap_or(LARGEST.max(args.min));
     let sizes = match &args.bytes {
         Some(sizes) => sizes.list(args.factor),
         None if args.min > max => {
             let (min, max) = (size_text(args.min), size_text(max));
-            return Err(Failure::Usage(format!(
+            return Err(VerbError::Usage(format!(
                 "the sizes go from -b {min} to -e {max}, which is less: there is none"
             )));
         }
@@ -82,20 +82,20 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
             sizes
         }
     };
-    let gpus = args.play.on.gpus();
-    // On GPUs libraries are measured inside our ranks, whoever started those.
-    if !args.vs.is_empty() && !gpus && membership(&args.play)?.is_some() {
+    let gpus = args.job_args.on.gpus();
+    // On GPUs libraries are measured inside our ranks, also those of other launchers.
+    if !args.vs.is_empty() && !gpus && membership(&args.job_args)?.is_some() {
         let text = "--vs starts the ranks of every library itself: run it outside of the launcher";
-        return Err(Failure::Usage(text.into()));
+        return Err(VerbError::Usage(text.into()));
     }
     if let Some(peer) = args.vs.iter().find(|p| p.on_gpus().is_some_and(|on| on != gpus)) {
         let text = match peer.on_gpus() {
             Some(true) => "nccl is measured on GPUs: add --device cuda",
             _ => "the libraries for hosts have no place on GPUs: --device cuda has --vs nccl",
         };
-        return Err(Failure::Usage(text.into()));
+        return Err(VerbError::Usage(text.into()));
     }
-    gpu::check(&args.play)?;
+    gpu::check(&args.job_args)?;
     let mut peers = peers(args, report)?;
     let _beside = match args.neighbours {
         0 => None,
@@ -107,32 +107,33 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
                     args.budget()
                 ));
             }
-            Some(neighbours::Neighbours::start(count, args.nice)?)
+            Some(neighbours::BusyNeighbours::start(count, args.nice)?)
         }
     };
-    let seed = seed(&args.play);
-    let start = Start::of(&args.play, true)?;
+    let seed = seed(&args.job_args);
+    let start = StartSettings::of(&args.job_args, true)?;
     let mut tables = Vec::new();
     let mut refusals = RefusedCases::default();
     let labels = labels(args)?;
     for (name, label) in args.names.iter().zip(&labels) {
         let root = args.root.unwrap_or(0);
-        let target = Target::of(name.clone(), None, root);
-        for shape in shapes(&args.play, &target, &sizes, report)? {
+        let target = TargetArgs::of(name.clone(), None, root);
+        for shape in shapes(&args.job_args, &target, &sizes, report)? {
             let budget = args.budget().as_secs_f64();
-            let (mut job, proofs) = plan_job(&target, &args.play, &shape, &sizes, seed, budget)?;
+            let (mut job, proofs) =
+                plan_job(&target, &args.job_args, &shape, &sizes, seed, budget)?;
             job.root = args.root;
             let Some(first) = proofs.first() else { continue };
             if job.root.is_none() && rooted(&first.collective) {
                 other_roots(args, &target, &shape, &sizes)?;
             }
-            let beside = Beside { neighbours: args.neighbours, nice: args.nice };
-            let columns = Columns {
+            let beside = BusyPrograms { neighbours: args.neighbours, nice: args.nice };
+            let columns = TableColumns {
                 beside: (args.neighbours > 0).then_some(beside),
-                ..columns(&args.play, &target, args.root, &shape, first)?
+                ..columns(&args.job_args, &target, args.root, &shape, first)?
             };
             let start = &start;
-            let table = Table { args, report, shape, label, columns, job, proofs, start };
+            let table = BenchTable { args, report, shape, label, columns, job, proofs, start };
             match gpus {
                 true => tables.push(table),
                 false => refusals.join(table.fill(&mut peers, results)?),
@@ -144,45 +145,49 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
 }
 
 /// Returns the label of each name of the command line.
-fn labels(args: &Bench) -> Result<Vec<String>, Failure> {
-    fn asked(name: &String) -> Result<names::Asked<'_>, Failure> {
-        let target = Target::of(name.clone(), None, 0);
+fn labels(args: &BenchArgs) -> Result<Vec<String>, VerbError> {
+    fn asked(name: &String) -> Result<names::RequestedName<'_>, VerbError> {
+        let target = TargetArgs::of(name.clone(), None, 0);
         if job::is_choice(&target) {
-            return Ok(names::Asked { name, collective: name.clone(), algorithm: None });
+            return Ok(names::RequestedName { name, collective: name.clone(), algorithm: None });
         }
         let (_, program) = load_one(&target)?;
         let (collective, algorithm) = (program.kind.name().to_owned(), program.name.clone());
-        Ok(names::Asked { name, collective, algorithm: Some(algorithm) })
+        Ok(names::RequestedName { name, collective, algorithm: Some(algorithm) })
     }
-    let asked: Vec<names::Asked<'_>> = args.names.iter().map(asked).collect::<Result<_, _>>()?;
+    let asked: Vec<names::RequestedName<'_>> =
+        args.names.iter().map(asked).collect::<Result<_, _>>()?;
     Ok(names::labels(&asked))
 }
 
-/// Proves for the other roots what is proved for the first: ranks will play them all.
-fn other_roots(args: &Bench, target: &Target, shape: &Shape, sizes: &[u64]) -> Outcome {
+/// Proves for the other roots what is proved for the first: ranks will run them all.
+fn other_roots(args: &BenchArgs, target: &TargetArgs, shape: &Shape, sizes: &[u64]) -> VerbResult {
     for root in 1..u32::try_from(shape.ranks()).unwrap_or(u32::MAX) {
         let (name, algorithm) = (target.target.clone(), target.algorithm.clone());
-        let target = Target::of(name, algorithm, root);
-        plan_job(&target, &args.play, shape, sizes, 0, 0.0).map_err(|failure| match failure {
-            Failure::Input(sources, found) => {
-                let why = format!("with root {root}: the root turns with every call");
-                let say = |d: Diagnostic| d.note(why.clone()).help("--root RANK keeps it at one");
-                Failure::Input(sources, found.into_iter().map(say).collect())
-            }
-            other => other,
-        })?;
+        let target = TargetArgs::of(name, algorithm, root);
+        plan_job(&target, &args.job_args, shape, sizes, 0, 0.0).map_err(
+            |failure| match failure {
+                VerbError::Input(sources, found) => {
+                    let why = format!("with root {root}: the root turns with every call");
+                    let annotate =
+                        |d: Diagnostic| d.note(why.clone()).help("--root RANK keeps it at one");
+                    VerbError::Input(sources, found.into_iter().map(annotate).collect())
+                }
+                other => other,
+            },
+        )?;
     }
     Ok(())
 }
 
 /// Compiles what is to be compared, and names what is missing.
-fn peers(args: &Bench, report: Report) -> Result<Peers, Failure> {
-    let progress = Progress::new("bench", args.vs.len());
-    let transport = match args.play.on.gpus() {
+fn peers(args: &BenchArgs, report: VerbReport) -> Result<RequestedPeers, VerbError> {
+    let progress = WorkProgress::new("bench", args.vs.len());
+    let transport = match args.job_args.on.gpus() {
         true => NVLINK,
-        false => transport_of(&args.play, u64::MAX)?,
+        false => transport_of(&args.job_args, u64::MAX)?,
     };
-    let peers = Peers::new(&args.vs, transport, |name| {
+    let peers = RequestedPeers::new(&args.vs, transport, |name| {
         progress.now(&format!("compiling {name}"));
     });
     drop(progress);
@@ -192,7 +197,7 @@ fn peers(args: &Bench, report: Report) -> Result<Peers, Failure> {
     Ok(peers)
 }
 
-fn save(plot: &Plot, path: &std::path::Path, report: Report) -> Outcome {
+fn save(plot: &BenchPlot, path: &std::path::Path, report: VerbReport) -> VerbResult {
     let Some(picture) = plot.draw() else {
         report.remark("nothing to draw: no size above 0 was measured");
         return Ok(());
@@ -202,8 +207,12 @@ fn save(plot: &Plot, path: &std::path::Path, report: Report) -> Outcome {
     Ok(())
 }
 
-impl Table<'_> {
-    fn fill(&self, peers: &mut Peers, results: &mut Results) -> Result<RefusedCases, Failure> {
+impl BenchTable<'_> {
+    fn fill(
+        &self,
+        peers: &mut RequestedPeers,
+        results: &mut BenchResults,
+    ) -> Result<RefusedCases, VerbError> {
         for proof in &self.proofs {
             self.report.line(&proof.words);
         }
@@ -228,10 +237,10 @@ impl Table<'_> {
     }
 
     /// Measures ours only: all sizes by the same processes.
-    fn alone(&self, results: &mut Results) -> Result<RefusedCases, Failure> {
-        let progress = Progress::new("bench", self.job.cases.len());
-        self.ours(&self.job, |told| {
-            let case = match &told {
+    fn alone(&self, results: &mut BenchResults) -> Result<RefusedCases, VerbError> {
+        let progress = WorkProgress::new("bench", self.job.cases.len());
+        self.ours(&self.job, |event| {
+            let case = match &event {
                 JobEvent::Now { case, what } => {
                     let bytes = size_text(self.bytes(&self.job.cases[*case]));
                     return progress.now(&format!("{bytes}: {what}"));
@@ -244,7 +253,7 @@ impl Table<'_> {
                 JobEvent::Remark(_) => return,
             };
             let mut own = TurnTimes::default();
-            own.hear(told);
+            own.record(event);
             let lines = self.lines(&self.job.cases[case], &own, std::iter::empty());
             progress.aside(|| results.show(self.report, self.label, lines));
             progress.step();
@@ -252,19 +261,23 @@ impl Table<'_> {
     }
 
     /// Returns the size of a case.
-    fn bytes(&self, case: &Case) -> u64 {
+    fn bytes(&self, case: &JobCase) -> u64 {
         self.columns.line("", case.count, self.proofs[case.entry].blocks, 0.0, 0).bytes
     }
 
     /// Prints why a size of ours was not run; of the only one the failure says it.
-    fn refused(&self, case: &Case, why: &str) {
+    fn refused(&self, case: &JobCase, why: &str) {
         if self.job.cases.len() > 1 {
             let name = format!("{}.{}", self.columns.collective, self.proofs[case.entry].algorithm);
             self.report.refused(&name, &size_text(self.bytes(case)), why);
         }
     }
 
-    fn ours(&self, job: &Job, tell: impl FnMut(JobEvent)) -> Result<RefusedCases, Failure> {
-        job::play(job, self.start, tell)
+    fn ours(
+        &self,
+        job: &JobOrder,
+        on_event: impl FnMut(JobEvent),
+    ) -> Result<RefusedCases, VerbError> {
+        job::execute(job, self.start, on_event)
     }
 }

@@ -18,7 +18,7 @@ fn full(line: &ResultRow) -> String {
 }
 
 /// One name of the command line, and the algorithm that it stands for.
-pub(super) struct Asked<'a> {
+pub(super) struct RequestedName<'a> {
     /// The name as the user wrote it.
     pub(super) name: &'a str,
     /// The collective.
@@ -28,13 +28,15 @@ pub(super) struct Asked<'a> {
 }
 
 /// Returns a label for each name of the command line: that of the algorithm, and the file where two have it.
-pub(super) fn labels(asked: &[Asked<'_>]) -> Vec<String> {
-    let short = |a: &Asked<'_>| match &a.algorithm {
+pub(super) fn labels(asked: &[RequestedName<'_>]) -> Vec<String> {
+    let short = |a: &RequestedName<'_>| match &a.algorithm {
         Some(algorithm) => format!("{CHOSEN} {algorithm}"),
         None => CHOSEN.into(),
     };
-    let alike = |a: &Asked<'_>, b: &Asked<'_>| a.collective == b.collective && short(a) == short(b);
-    let label = |(at, a): (usize, &Asked<'_>)| {
+    let alike = |a: &RequestedName<'_>, b: &RequestedName<'_>| {
+        a.collective == b.collective && short(a) == short(b)
+    };
+    let label = |(at, a): (usize, &RequestedName<'_>)| {
         if asked.iter().filter(|b| alike(a, b)).count() == 1 {
             return short(a);
         }
@@ -67,7 +69,7 @@ mod tests {
 
     #[test]
     fn files_are_named_where_algorithms_are_called_alike() {
-        let asked = |name, collective: &str, algorithm: Option<&str>| Asked {
+        let asked = |name, collective: &str, algorithm: Option<&str>| RequestedName {
             name,
             collective: collective.into(),
             algorithm: algorithm.map(str::to_owned),

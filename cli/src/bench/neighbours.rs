@@ -10,27 +10,27 @@ use std::thread::JoinHandle;
 
 use roundelay_dsl::diag::codes;
 
-use crate::report::{Failure, fault};
+use crate::report::{VerbError, fault};
 
 /// Busy programs, which end when this is dropped.
-pub(super) struct Neighbours {
+pub(super) struct BusyNeighbours {
     end: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Neighbours {
-    /// Starts so many at that niceness.
-    pub(super) fn start(count: u32, nice: i32) -> Result<Self, Failure> {
+impl BusyNeighbours {
+    /// Starts `count` busy programs at that niceness.
+    pub(super) fn start(count: u32, nice: i32) -> Result<Self, VerbError> {
         let end = Arc::new(AtomicBool::new(false));
-        let mut all = Neighbours { end: end.clone(), threads: Vec::new() };
-        let (tell, told) = std::sync::mpsc::channel();
+        let mut all = BusyNeighbours { end: end.clone(), threads: Vec::new() };
+        let (sender, receiver) = std::sync::mpsc::channel();
         for _ in 0..count {
-            let (end, tell) = (end.clone(), tell.clone());
+            let (end, sender) = (end.clone(), sender.clone());
             let neighbour = std::thread::Builder::new().spawn(move || {
                 let own = Some(rustix::thread::gettid());
                 let set = rustix::process::setpriority_process(own, nice);
                 let refused = set.is_err();
-                if tell.send(set).is_err() || refused {
+                if sender.send(set).is_err() || refused {
                     return;
                 }
                 while !end.load(Ordering::Relaxed) {
@@ -41,20 +41,20 @@ impl Neighbours {
                 let text = format!(
                     "cannot start {count} threads beside the ranks: {e}; raise `ulimit -u`"
                 );
-                Failure::Run(fault(codes::START, text))
+                VerbError::Run(fault(codes::START, text))
             })?);
         }
-        for answer in told.iter().take(all.threads.len()) {
+        for answer in receiver.iter().take(all.threads.len()) {
             answer.map_err(|e| {
                 let text = format!("the system refuses a niceness of {nice} ({e}): less than that of this program needs rights");
-                Failure::Usage(text)
+                VerbError::Usage(text)
             })?;
         }
         Ok(all)
     }
 }
 
-impl Drop for Neighbours {
+impl Drop for BusyNeighbours {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::job::table::ResultRow;
-use crate::report::Report;
+use crate::report::VerbReport;
 use crate::values::size_text;
 
 /// One size of one algorithm, and the peers' times over ours.
@@ -40,13 +40,13 @@ impl ComparedPoint {
 
 /// All points of a bench.
 #[derive(Debug, Default)]
-pub(super) struct Summary {
+pub(super) struct BenchSummary {
     points: Vec<ComparedPoint>,
 }
 
 /// The comparison of ours with one peer, or with the best one at each point.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Against {
+pub(super) struct PeerComparison {
     /// The peer; `best` for the fastest one at each point.
     peer: String,
     /// The collective; `all` if there were several.
@@ -56,17 +56,17 @@ pub(super) struct Against {
     /// Geometric mean of the ratios, the peer's time over ours.
     pub(super) geomean: f64,
     /// The point at which ours does worst.
-    pub(super) worst: Worst,
+    pub(super) worst: WorstPoint,
     /// Points at which ours is slower.
-    pub(super) slower: Vec<Worst>,
+    pub(super) slower: Vec<WorstPoint>,
 }
 
-impl Against {
+impl PeerComparison {
     /// Returns the comparison as a sentence of a document.
     pub(super) fn sentence(&self) -> String {
-        let Against { points, geomean, worst, slower, .. } = self;
-        let point = |w: &Worst| {
-            let Worst { collective, peer, ratio, .. } = w;
+        let PeerComparison { points, geomean, worst, slower, .. } = self;
+        let point = |w: &WorstPoint| {
+            let WorstPoint { collective, peer, ratio, .. } = w;
             format!("{collective} {} ({ratio:.2}, {peer})", size_text(w.bytes))
         };
         let slower = match slower.len() {
@@ -86,7 +86,7 @@ impl Against {
 
 /// A point, and the ratio there.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Worst {
+pub(super) struct WorstPoint {
     collective: String,
     algorithm: String,
     ranks: u64,
@@ -97,9 +97,9 @@ pub(super) struct Worst {
     pub(super) ratio: f64,
 }
 
-impl std::fmt::Display for Worst {
+impl std::fmt::Display for WorstPoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Worst { collective, algorithm, ranks, peer, ratio, .. } = self;
+        let WorstPoint { collective, algorithm, ranks, peer, ratio, .. } = self;
         let size = size_text(self.bytes);
         write!(f, "{ratio:.2} at {collective}.{algorithm} {size} on {ranks} ranks ({peer})")
     }
@@ -108,13 +108,13 @@ impl std::fmt::Display for Worst {
 /// A line of results as programs read it.
 #[derive(Serialize)]
 struct ComparisonRow<'a> {
-    summary: &'a Against,
+    summary: &'a PeerComparison,
 }
 
-impl Summary {
+impl BenchSummary {
     /// Makes the summary of sizes.
     pub(super) fn of(sizes: &[Vec<ResultRow>]) -> Self {
-        let mut summary = Summary::default();
+        let mut summary = BenchSummary::default();
         sizes
             .iter()
             .filter_map(|lines| ComparedPoint::of(lines))
@@ -123,7 +123,7 @@ impl Summary {
     }
 
     /// Returns the comparison of ours with the best peer at each point, if there is any.
-    pub(super) fn best(&self) -> Option<Against> {
+    pub(super) fn best(&self) -> Option<PeerComparison> {
         self.against().pop()
     }
 
@@ -140,7 +140,7 @@ impl Summary {
     }
 
     /// Compares every peer over everything, then the best peer for each collective and over everything.
-    fn against(&self) -> Vec<Against> {
+    fn against(&self) -> Vec<PeerComparison> {
         let mut peers: Vec<&str> = Vec::new();
         let mut collectives: Vec<&str> = Vec::new();
         for point in &self.points {
@@ -163,7 +163,7 @@ impl Summary {
             self.over(peer, over, |p| ratio(p).map(|ratio| (peer.to_owned(), ratio)))
         };
         let best = |p: &ComparedPoint| p.best().map(|(peer, ratio)| (peer.to_owned(), ratio));
-        let mut all: Vec<Against> = peers.iter().filter_map(|peer| one(peer)).collect();
+        let mut all: Vec<PeerComparison> = peers.iter().filter_map(|peer| one(peer)).collect();
         if collectives.len() > 1 {
             let of = |c: &&str| self.over("best", c, |p| best(p).filter(|_| p.collective == *c));
             all.extend(collectives.iter().filter_map(of));
@@ -177,16 +177,16 @@ impl Summary {
         peer: &str,
         collective: &str,
         ratio: impl Fn(&ComparedPoint) -> Option<(String, f64)>,
-    ) -> Option<Against> {
+    ) -> Option<PeerComparison> {
         let at = |p: &ComparedPoint| {
             let (peer, ratio) = ratio(p)?;
             let ComparedPoint { collective, algorithm, ranks, bytes, .. } = p.clone();
-            Some(Worst { collective, algorithm, ranks, bytes, peer, ratio })
+            Some(WorstPoint { collective, algorithm, ranks, bytes, peer, ratio })
         };
-        let points: Vec<Worst> = self.points.iter().filter_map(at).collect();
+        let points: Vec<WorstPoint> = self.points.iter().filter_map(at).collect();
         let worst = points.iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio))?.clone();
         let logs: f64 = points.iter().map(|p| p.ratio.ln()).sum();
-        Some(Against {
+        Some(PeerComparison {
             peer: peer.into(),
             collective: collective.into(),
             points: points.len(),
@@ -197,7 +197,7 @@ impl Summary {
     }
 
     /// Prints the summary, for people and for programs.
-    pub(super) fn show(&self, report: Report) {
+    pub(super) fn show(&self, report: VerbReport) {
         let all = self.against();
         let Some(last) = all.last() else { return };
         report.line("");
@@ -208,7 +208,7 @@ impl Summary {
         ));
         for against in &all {
             report.result(&ComparisonRow { summary: against });
-            let Against { peer, collective, points, geomean, worst, .. } = against;
+            let PeerComparison { peer, collective, points, geomean, worst, .. } = against;
             report.line(format!("{peer:>8} {collective:15} {points:>6} {geomean:>9.2}  {worst}"));
         }
         report.line(match last.slower.len() {
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn means_are_geometric_and_the_best_peer_is_chosen_at_each_point() {
-        let mut summary = Summary::default();
+        let mut summary = BenchSummary::default();
         summary.add(point("all_reduce", 8, &[("a", 4.0), ("b", 2.0)]));
         summary.add(point("all_reduce", 64, &[("a", 0.5), ("b", 8.0)]));
         summary.add(point("broadcast", 8, &[("a", 4.0)]));
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn one_collective_is_named_and_no_point_is_no_summary() {
-        let mut summary = Summary::default();
+        let mut summary = BenchSummary::default();
         assert!(summary.against().is_empty());
         summary.add(point("all_gather", 8, &[("a", 3.0)]));
         let all = summary.against();

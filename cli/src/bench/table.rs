@@ -2,25 +2,25 @@
 
 use roundelay_compiler::Shape;
 
-use super::summary::{ComparedPoint, Summary};
-use crate::args::Bench;
-use crate::job::table::{Columns, ResultRow, row};
-use crate::job::{Job, Proof, Start};
-use crate::plot::Plot;
-use crate::report::Report;
+use super::summary::{BenchSummary, ComparedPoint};
+use crate::args::BenchArgs;
+use crate::job::table::{ResultRow, TableColumns, row};
+use crate::job::{JobOrder, JobProof, StartSettings};
+use crate::plot::BenchPlot;
+use crate::report::VerbReport;
 
 /// The results that are written when all tables are done.
 #[derive(Default)]
-pub(super) struct Results {
-    pub(super) summary: Summary,
-    pub(super) plot: Plot,
+pub(super) struct BenchResults {
+    pub(super) summary: BenchSummary,
+    pub(super) plot: BenchPlot,
     /// The rows of each size: ours, then the peers'.
     pub(super) sizes: Vec<Vec<ResultRow>>,
 }
 
-impl Results {
+impl BenchResults {
     /// Keeps the rows of a size, and prints them. `label` is what ours is called in a picture.
-    pub(super) fn show(&mut self, report: Report, label: &str, lines: Vec<ResultRow>) {
+    pub(super) fn show(&mut self, report: VerbReport, label: &str, lines: Vec<ResultRow>) {
         if lines.is_empty() {
             return;
         }
@@ -46,14 +46,14 @@ pub(super) fn title(line: &ResultRow) -> String {
 }
 
 /// The results of one name at one shape.
-pub(super) struct Table<'a> {
-    pub(super) args: &'a Bench,
-    pub(super) report: Report,
+pub(super) struct BenchTable<'a> {
+    pub(super) args: &'a BenchArgs,
+    pub(super) report: VerbReport,
     pub(super) shape: Shape,
     /// The label of our results in a picture.
     pub(super) label: &'a str,
-    pub(super) columns: Columns,
-    pub(super) job: Job,
-    pub(super) proofs: Vec<Proof>,
-    pub(super) start: &'a Start,
+    pub(super) columns: TableColumns,
+    pub(super) job: JobOrder,
+    pub(super) proofs: Vec<JobProof>,
+    pub(super) start: &'a StartSettings,
 }

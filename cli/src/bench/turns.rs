@@ -1,22 +1,22 @@
 //! Measures one size after the other, ours and every peer's by turns, so that what else the machine does hits
 //! all alike.
 
-use super::table::{Results, Table};
-use crate::args::Verify;
+use super::table::{BenchResults, BenchTable};
+use crate::args::VerifyScope;
 use crate::job::measure::checks;
-use crate::job::table::{Columns, ResultRow};
-use crate::job::{Case, How, Job, JobEvent, RefusedCases};
+use crate::job::table::{ResultRow, TableColumns};
+use crate::job::{JobCase, JobEvent, JobOrder, KernelChoice, RefusedCases};
 use crate::load::rooted;
-use crate::peer::{Answer, PeerOrder, ReadyPeer};
-use crate::progress::Progress;
-use crate::report::Failure;
+use crate::peer::{PeerOrder, ReadyPeer, SessionAnswer};
+use crate::progress::WorkProgress;
+use crate::report::VerbError;
 use crate::values::{median, size_text};
 
 /// Number of sizes in a row without a result after which a peer is left out of the rest of a table.
 const GIVE_UP: u32 = 2;
 
 /// A peer in a table.
-struct Rival<'a> {
+struct TablePeer<'a> {
     peer: &'a mut ReadyPeer,
     times: TurnTimes,
     /// The reason why there is no result for this size.
@@ -27,18 +27,23 @@ struct Rival<'a> {
     out: bool,
 }
 
-impl Table<'_> {
+impl BenchTable<'_> {
     /// Measures all sizes.
     pub(super) fn in_turn(
         &self,
         peers: Vec<&mut ReadyPeer>,
-        results: &mut Results,
-    ) -> Result<RefusedCases, Failure> {
-        let rival =
-            |peer| Rival { peer, times: TurnTimes::default(), fault: None, broken: 0, out: false };
-        let mut rivals: Vec<Rival<'_>> = peers.into_iter().map(rival).collect();
+        results: &mut BenchResults,
+    ) -> Result<RefusedCases, VerbError> {
+        let rival = |peer| TablePeer {
+            peer,
+            times: TurnTimes::default(),
+            fault: None,
+            broken: 0,
+            out: false,
+        };
+        let mut rivals: Vec<TablePeer<'_>> = peers.into_iter().map(rival).collect();
         let parts = self.job.cases.len() * self.args.turns as usize * (rivals.len() + 1);
-        let mut progress = Progress::new("bench", parts);
+        let mut progress = WorkProgress::new("bench", parts);
         let mut refusals = RefusedCases::default();
         for case in &self.job.cases {
             let (own, refused) = self.one_size(case, &mut rivals, &mut progress)?;
@@ -53,11 +58,11 @@ impl Table<'_> {
     /// Measures a size. If ours is refused, its peers are not asked either: there is nothing to compare them with.
     fn one_size(
         &self,
-        case: &Case,
-        rivals: &mut [Rival<'_>],
-        progress: &mut Progress,
-    ) -> Result<(TurnTimes, RefusedCases), Failure> {
-        let mut job = Job { cases: vec![*case], ..self.job.clone() };
+        case: &JobCase,
+        rivals: &mut [TablePeer<'_>],
+        progress: &mut WorkProgress,
+    ) -> Result<(TurnTimes, RefusedCases), VerbError> {
+        let mut job = JobOrder { cases: vec![*case], ..self.job.clone() };
         let order = self.order(case);
         let at = format!("{} {}", self.columns.collective, size_text(self.bytes(case)));
         let mut own = TurnTimes::default();
@@ -67,9 +72,9 @@ impl Table<'_> {
         let mut refusals = RefusedCases::default();
         for _ in 0..self.args.turns {
             progress.now(&format!("{at}: ours"));
-            refusals = self.ours(&job, |told| match told {
+            refusals = self.ours(&job, |event| match event {
                 JobEvent::Lacks { why, .. } => progress.aside(|| self.refused(case, &why)),
-                told => own.hear(told),
+                event => own.record(event),
             })?;
             if refusals.any() {
                 return Ok((TurnTimes::default(), refusals));
@@ -98,7 +103,7 @@ impl Table<'_> {
         Ok((own, refusals))
     }
 
-    fn order(&self, case: &Case) -> PeerOrder {
+    fn order(&self, case: &JobCase) -> PeerOrder {
         let (job, proof) = (&self.job, &self.proofs[case.entry]);
         let ranks = self.shape.ranks();
         let turns = job.root.is_none() && rooted(&proof.collective);
@@ -115,7 +120,7 @@ impl Table<'_> {
             iters: job.iters,
             budget: job.budget,
             checks: match job.verify {
-                Verify::Off => 0,
+                VerifyScope::Off => 0,
                 _ => checks(usize::try_from(bytes).unwrap_or(usize::MAX), roots),
             },
             ranks,
@@ -125,7 +130,7 @@ impl Table<'_> {
     /// Returns the rows of a size: ours, and those of the peers that have a result.
     pub(super) fn lines<'a>(
         &self,
-        case: &Case,
+        case: &JobCase,
         own: &TurnTimes,
         peers: impl Iterator<Item = (&'a str, &'static str, &'a TurnTimes)>,
     ) -> Vec<ResultRow> {
@@ -139,7 +144,7 @@ impl Table<'_> {
         }
         for (name, transport, times) in peers.filter(|(.., times)| !times.times.is_empty()) {
             // Its data may take another transport.
-            let columns = Columns { transport, ..self.columns.clone() };
+            let columns = TableColumns { transport, ..self.columns.clone() };
             let (median, wrong) = (times.median(), times.wrong);
             let mut line = columns.line("default", case.count, proof.blocks, median, wrong);
             line.peer = Some(name.into());
@@ -152,15 +157,15 @@ impl Table<'_> {
     }
 }
 
-impl Rival<'_> {
+impl TablePeer<'_> {
     fn turn(&mut self, order: &PeerOrder) {
         match self.peer.measure(order) {
-            Answer::Measured(time, wrong) => {
+            SessionAnswer::Measured(time, wrong) => {
                 self.times.add(time, wrong);
                 self.broken = 0;
             }
-            Answer::Lacks(why) => self.fault = Some(format!("skipped: {why}")),
-            Answer::Broken(why) => {
+            SessionAnswer::Lacks(why) => self.fault = Some(format!("skipped: {why}")),
+            SessionAnswer::Broken(why) => {
                 // One turn without a result is a size without: the median would be of others.
                 self.times = TurnTimes::default();
                 self.fault = Some(format!("no result: {why}"));
@@ -175,13 +180,13 @@ impl Rival<'_> {
 pub(super) struct TurnTimes {
     times: Vec<f64>,
     wrong: u64,
-    how: Option<How>,
+    how: Option<KernelChoice>,
 }
 
 impl TurnTimes {
     /// Adds what a job says of a case.
-    pub(super) fn hear(&mut self, told: JobEvent) {
-        if let JobEvent::Done { time_us, wrong, how, .. } = told {
+    pub(super) fn record(&mut self, event: JobEvent) {
+        if let JobEvent::Done { time_us, wrong, how, .. } = event {
             self.add(time_us, wrong);
             self.how = how.or(self.how.take());
         }

@@ -1,4 +1,4 @@
-//! Cuts TCP connections of a rank from outside, as a network does: neither end is told before.
+//! Cuts TCP connections of a rank from outside, as a network does: neither end closes it.
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
@@ -8,24 +8,24 @@ use rustix::io::Errno;
 use rustix::net::{SocketType, sockopt::socket_type};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use crate::args::Play;
+use crate::args::JobArgs;
 use crate::hints;
-use crate::random::Random;
-use crate::report::Failure;
+use crate::random::RandomSource;
+use crate::report::VerbError;
 
 /// Refuses jobs whose data need no TCP connections.
-pub(super) fn possible(play: &Play) -> Result<(), Failure> {
-    let hints = hints::merged(&hints::texts(play))?;
+pub(super) fn possible(job_args: &JobArgs) -> Result<(), VerbError> {
+    let hints = hints::merged(&hints::texts(job_args))?;
     if hints.transport() == Some(Transports::of(Transport::Tcp)) {
         return Ok(());
     }
     let text = "--chaos cut=RATE/s cuts TCP connections, and these ranks may reach each other otherwise: give \
                 --transport tcp";
-    Err(Failure::Usage(text.into()))
+    Err(VerbError::Usage(text.into()))
 }
 
 /// Cuts one of the TCP connections of a process that this one has started. Returns false if it has none, or has ended.
-pub(super) fn cut(process: Pid, random: &mut Random) -> io::Result<bool> {
+pub(super) fn cut(process: Pid, random: &mut RandomSource) -> io::Result<bool> {
     let ended = |e: &io::Error| {
         e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(Errno::SRCH.raw_os_error())
     };

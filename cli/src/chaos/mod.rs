@@ -1,16 +1,16 @@
 //! Implements `run --chaos`: a long job under faults, whose ranks go on without those that are lost and take in others.
 //!
 //! This process starts ranks (`process`), kills, stops and slows them and cuts their connections (`cut`) at random, and
-//! says who is to be in the next generation (`docs/elastic.md`); ranks (`rank`) meet by notes in a folder (`board`). An
+//! says who is to be in the next generation (`docs/elastic.md`); ranks (`rank`) meet by notes in a folder (`notes`). An
 //! *attempt* is a list of members with a number. It has become a generation when all members have made verified calls in
-//! it; it is over when a member is lost or says that it failed. Members that are stopped then count as lost: nobody can
-//! tell a rank that is slow from one that never comes back.
+//! it; it is over when a member is lost or says that it failed. Members that are stopped then count as lost: no rank
+//! can distinguish a slow rank from one that never comes back.
 
-mod board;
 mod cut;
-mod left;
+mod notes;
 mod process;
 pub(crate) mod rank;
+mod resources;
 
 use std::time::{Duration, Instant};
 
@@ -19,22 +19,22 @@ use roundelay_dsl::diag::codes;
 use rustix::process::Pid;
 use serde::{Serialize, Serializer};
 
-use crate::args::{Fault, Rates, Run};
+use crate::args::{FaultKind, FaultRates, RunArgs};
 use crate::choice;
 use crate::hints;
 use crate::load::entry;
-use crate::random::Random;
-use crate::report::{Failure, Outcome, Report, fault};
+use crate::random::RandomSource;
+use crate::report::{VerbError, VerbReport, VerbResult, fault};
 use crate::run;
 use crate::values::median;
-use board::Board;
-use left::Left;
-use process::{Order, Rank, State};
-use rank::Tally;
+use notes::NoteFolder;
+use process::{ProcessState, RankOrder, RankProcess};
+use rank::RankTally;
+use resources::LeakedResources;
 
 /// The ranks that faults leave running.
 const LEFT: usize = 2;
-/// The time after which somebody takes the place of a rank that was lost.
+/// The time after which a new rank takes the place of one that was lost.
 const REPLACED: Duration = Duration::from_secs(1);
 /// The time between two looks.
 const LOOK: Duration = Duration::from_millis(5);
@@ -43,8 +43,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The result of a run.
 #[derive(Debug, Default, Serialize)]
-struct Told {
-    faults: Faults,
+struct ChaosResult {
+    faults: FaultCounts,
     /// Generations in which all members made calls.
     generations: u64,
     /// Calls that ranks made and compared with their reference; of killed ranks those of a short while before.
@@ -54,12 +54,12 @@ struct Told {
     /// Times that ranks did not end a wait.
     hangs: u64,
     /// The time that a rank is in `reconfigure`, where that succeeds and the rank itself is not stopped meanwhile.
-    reconfigure_ms: Times,
+    reconfigure_ms: TimeSummary,
     /// The time from the list of a generation's members to verified calls of all of them.
-    recovery_ms: Times,
+    recovery_ms: TimeSummary,
     /// The most that a rank held beyond what it began with and what its communicator needs, in any generation and
     /// without the communicator in the end.
-    left: Left,
+    left: LeakedResources,
     /// The threads of a rank that had left something.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     threads: Vec<String>,
@@ -69,36 +69,36 @@ struct Told {
 
 /// Times in milliseconds; 0 if there is none.
 #[derive(Debug, Default, Serialize)]
-struct Times {
+struct TimeSummary {
     median: f64,
     most: f64,
 }
 
-impl Times {
+impl TimeSummary {
     fn of(times: &[f64]) -> Self {
         let most = times.iter().copied().fold(0.0, f64::max);
-        Times { median: median(times.iter().copied()).unwrap_or(0.0), most }
+        TimeSummary { median: median(times.iter().copied()).unwrap_or(0.0), most }
     }
 }
 
 /// The number of faults of each kind.
 #[derive(Debug, Default)]
-struct Faults([u64; Fault::ALL.len()]);
+struct FaultCounts([u64; FaultKind::ALL.len()]);
 
-impl Serialize for Faults {
+impl Serialize for FaultCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(Fault::ALL.map(Fault::name).into_iter().zip(&self.0))
+        serializer.collect_map(FaultKind::ALL.map(FaultKind::name).into_iter().zip(&self.0))
     }
 }
 
 /// A job under faults.
-struct Job<'a> {
-    order: Order,
+struct ChaosJob<'a> {
+    order: RankOrder,
     size: usize,
     timeout: Duration,
-    board: &'a Board,
-    random: Random,
-    ranks: Vec<Rank>,
+    notes: &'a NoteFolder,
+    random: RandomSource,
+    ranks: Vec<RankProcess>,
     started: u64,
     /// Times at which ranks take the place of those that were lost.
     due: Vec<Instant>,
@@ -107,29 +107,29 @@ struct Job<'a> {
     since: Instant,
     done: bool,
     recovered: Vec<f64>,
-    told: Told,
+    result: ChaosResult,
     /// The machines over which ranks believe to be spread, in turn.
     hosts: u64,
 }
 
 /// Runs the job.
-pub(crate) fn chaos(args: &Run, rates: Rates, report: Report) -> Outcome {
+pub(crate) fn chaos(args: &RunArgs, rates: FaultRates, report: VerbReport) -> VerbResult {
     let size = size(args)?;
     let order = order(args, size)?;
-    if rates.of(Fault::Cut) > 0.0 {
-        cut::possible(&args.play)?;
+    if rates.of(FaultKind::Cut) > 0.0 {
+        cut::possible(&args.job_args)?;
     }
-    let seed = run::seed(&args.play);
+    let seed = run::seed(&args.job_args);
     report.line(format!("{size} ranks for {:?}, {rates}, seed {seed}", args.time));
-    let board = Board::new().map_err(|e| {
-        Failure::Run(fault(codes::WRITE, format!("the folder in which ranks meet: {e}")))
+    let notes = NoteFolder::new().map_err(|e| {
+        VerbError::Run(fault(codes::WRITE, format!("the folder in which ranks meet: {e}")))
     })?;
-    let mut job = Job {
+    let mut job = ChaosJob {
         order,
         size,
-        timeout: args.play.timeout,
-        board: &board,
-        random: Random::new(seed),
+        timeout: args.job_args.timeout,
+        notes: &notes,
+        random: RandomSource::new(seed),
         ranks: Vec::new(),
         started: 0,
         due: Vec::new(),
@@ -137,117 +137,119 @@ pub(crate) fn chaos(args: &Run, rates: Rates, report: Report) -> Outcome {
         since: Instant::now(),
         done: false,
         recovered: Vec::new(),
-        told: Told { seed, ..Told::default() },
-        hosts: args.play.hosts.into(),
+        result: ChaosResult { seed, ..ChaosResult::default() },
+        hosts: args.job_args.hosts.into(),
     };
     let began = Instant::now();
-    let failed = job.play(rates, began + args.time);
+    let failed = job.execute(rates, began + args.time);
     let unexpected = job.end();
-    job.told.seconds = began.elapsed().as_secs_f64();
-    let told = &job.told;
-    let [kill, stop, slow, late, cut] = told.faults.0;
+    job.result.seconds = began.elapsed().as_secs_f64();
+    let result = &job.result;
+    let [kill, stop, slow, late, cut] = result.faults.0;
     report.line(format!(
         "{kill} killed, {stop} stopped, {slow} slowed, {late} late, {cut} cut; {} generations, {} calls, {} wrong, {} hangs; a generation takes {:.1} ms, at \
          most {:.0} ms, and {:.1} ms until all have made calls; left behind: {}",
-        told.generations,
-        told.calls,
-        told.wrong,
-        told.hangs,
-        told.reconfigure_ms.median,
-        told.reconfigure_ms.most,
-        told.recovery_ms.median,
-        told.left,
+        result.generations,
+        result.calls,
+        result.wrong,
+        result.hangs,
+        result.reconfigure_ms.median,
+        result.reconfigure_ms.most,
+        result.recovery_ms.median,
+        result.left,
     ));
-    if !told.threads.is_empty() {
-        report.line(format!("threads of ranks that left something: {}", told.threads.join(", ")));
+    if !result.threads.is_empty() {
+        report.line(format!("threads of ranks that left something: {}", result.threads.join(", ")));
     }
-    report.result(told);
+    report.result(result);
     let (code, why) = match failed.and(unexpected) {
-        _ if told.wrong > 0 => (codes::WRONG_RESULT, format!("{} results were wrong", told.wrong)),
-        Ok(()) if told.hangs == 0 => return Ok(()),
-        Ok(()) => (codes::TIMEOUT, format!("{} ranks did not end", told.hangs)),
-        Err(why) if told.hangs > 0 => (codes::TIMEOUT, why),
+        _ if result.wrong > 0 => {
+            (codes::WRONG_RESULT, format!("{} results were wrong", result.wrong))
+        }
+        Ok(()) if result.hangs == 0 => return Ok(()),
+        Ok(()) => (codes::TIMEOUT, format!("{} ranks did not end", result.hangs)),
+        Err(why) if result.hangs > 0 => (codes::TIMEOUT, why),
         Err(why) => (codes::LOST_RANK, why),
     };
-    Err(Failure::Run(fault(code, why)))
+    Err(VerbError::Run(fault(code, why)))
 }
 
 /// Returns the number of ranks.
-fn size(args: &Run) -> Result<usize, Failure> {
-    let Some(ranks) = &args.play.n else { return Ok(4) };
+fn size(args: &RunArgs) -> Result<usize, VerbError> {
+    let Some(ranks) = &args.job_args.n else { return Ok(4) };
     match ranks.shapes.as_slice() {
         [shape] if shape.axes.len() == 1 && shape.ranks() > LEFT as u64 => {
             Ok(shape.ranks() as usize)
         }
         _ => {
             let text = "--chaos takes one number of ranks, three at least, of which faults leave two: -n 4";
-            Err(Failure::Usage(text.into()))
+            Err(VerbError::Usage(text.into()))
         }
     }
 }
 
 /// Returns what the ranks do.
-fn order(args: &Run, size: usize) -> Result<Order, Failure> {
-    let (play, target) = (&args.play, &args.target.target);
-    if play.trace.is_some() || play.flight.is_some() {
-        return Err(Failure::Usage("--trace and --flight are for jobs without --chaos".into()));
+fn order(args: &RunArgs, size: usize) -> Result<RankOrder, VerbError> {
+    let (job_args, target) = (&args.job_args, &args.target.target);
+    if job_args.trace.is_some() || job_args.flight.is_some() {
+        return Err(VerbError::Usage("--trace and --flight are for jobs without --chaos".into()));
     }
-    let usual = play.dtype == roundelay::DType::F32 && play.op == roundelay::RedOp::Sum;
+    let usual = job_args.dtype == roundelay::DType::F32 && job_args.op == roundelay::RedOp::Sum;
     let algorithm = match entry(target) {
-        _ if !usual || play.rank.is_some() || play.on.gpus() => None,
+        _ if !usual || job_args.rank.is_some() || job_args.on.gpus() => None,
         None if target == "all_reduce" => Some(args.target.algorithm.as_deref()),
         Some(("all_reduce", name)) => Some(Some(name)),
         _ => None,
     };
     let Some(algorithm) = algorithm else {
-        return Err(Failure::Usage(
-            "--chaos plays all_reduce or all_reduce.NAME, sums of f32, between processes that it starts itself".into(),
+        return Err(VerbError::Usage(
+            "--chaos runs all_reduce or all_reduce.NAME, sums of f32, between processes that it starts itself".into(),
         ));
     };
     if let Some(name) = algorithm {
-        choice::idle(play, "all_reduce", name)?;
+        choice::idle(job_args, "all_reduce", name)?;
     }
-    let mut play = play.clone();
+    let mut job_args = job_args.clone();
     // Ranks come and go: there is no number of them that each host has.
-    play.hosts = 1;
-    play.hints.extend(algorithm.map(|name| format!("algorithm=all_reduce.{name}")));
+    job_args.hosts = 1;
+    job_args.hints.extend(algorithm.map(|name| format!("algorithm=all_reduce.{name}")));
     let sizes = args.bytes.list(args.factor);
-    // What cannot be played by all ranks, or by those that faults leave, is said here, and not by each rank.
+    // What cannot run by all ranks, or by those that faults leave, is said here, and not by each rank.
     for ranks in LEFT..=size {
         let shape = Shape::flat(ranks as u32);
         for &bytes in &sizes {
-            choice::of_play("all_reduce", 0, Some(&shape), bytes, &play)?;
+            choice::of_play("all_reduce", 0, Some(&shape), bytes, &job_args)?;
         }
     }
-    Ok(Order {
+    Ok(RankOrder {
         parent: std::process::id(),
-        hints: hints::texts(&play).join(","),
-        timeout_ms: play.timeout.as_millis() as u64,
+        hints: hints::texts(&job_args).join(","),
+        timeout_ms: job_args.timeout.as_millis() as u64,
         counts: sizes.iter().map(|bytes| bytes / 4).collect(),
-        ..Order::default()
+        ..RankOrder::default()
     })
 }
 
-impl Job<'_> {
-    /// Plays until then.
-    fn play(&mut self, rates: Rates, until: Instant) -> Result<(), String> {
+impl ChaosJob<'_> {
+    /// Runs until then.
+    fn execute(&mut self, rates: FaultRates, until: Instant) -> Result<(), String> {
         for _ in 0..self.size {
             self.start()?;
         }
         self.attempt();
-        let mut next = Fault::ALL.map(|fault| self.soon(rates, fault));
+        let mut next = FaultKind::ALL.map(|fault| self.soon(rates, fault));
         while Instant::now() < until {
             std::thread::sleep(LOOK);
             let now = Instant::now();
             self.reap()?;
-            for (fault, next) in Fault::ALL.into_iter().zip(&mut next) {
+            for (fault, next) in FaultKind::ALL.into_iter().zip(&mut next) {
                 if now >= *next {
                     *next = self.soon(rates, fault);
                     self.strike(fault)?;
                 }
             }
             for rank in &mut self.ranks {
-                rank.go_on(now, self.board);
+                rank.go_on(now, self.notes);
             }
             let due = self.due.len();
             self.due.retain(|&at| at > now);
@@ -260,7 +262,7 @@ impl Job<'_> {
     }
 
     /// Returns the time of the next fault of this kind.
-    fn soon(&mut self, rates: Rates, fault: Fault) -> Instant {
+    fn soon(&mut self, rates: FaultRates, fault: FaultKind) -> Instant {
         Instant::now() + self.random.after(rates.of(fault))
     }
 
@@ -268,15 +270,15 @@ impl Job<'_> {
         let name = format!("r{}", self.started);
         let host = (self.hosts > 1).then(|| format!("host {}", self.started % self.hosts));
         self.started += 1;
-        let folder = self.board.folder().display().to_string();
-        let order = Order {
+        let folder = self.notes.folder().display().to_string();
+        let order = RankOrder {
             name: name.clone(),
             folder,
             host,
             attempt: self.order.attempt + 1,
             ..self.order.clone()
         };
-        self.ranks.push(Rank::start(&order)?);
+        self.ranks.push(RankProcess::start(&order)?);
         Ok(())
     }
 
@@ -300,33 +302,35 @@ impl Job<'_> {
     }
 
     /// Has a fault happen, if there is a rank for it. One that is lost or stopped leaves some that run.
-    fn strike(&mut self, fault: Fault) -> Result<(), String> {
+    fn strike(&mut self, fault: FaultKind) -> Result<(), String> {
         let left = match fault {
-            Fault::Kill | Fault::Stop => LEFT,
-            Fault::Slow | Fault::Late | Fault::Cut => 0,
+            FaultKind::Kill | FaultKind::Stop => LEFT,
+            FaultKind::Slow | FaultKind::Late | FaultKind::Cut => 0,
         };
-        let running = |at: &usize| self.ranks[*at].state != State::Stopped;
+        let running = |at: &usize| self.ranks[*at].state != ProcessState::Stopped;
         if (0..self.ranks.len()).filter(running).count() <= left {
             return Ok(());
         }
-        let well = (0..self.ranks.len()).filter(|&at| self.ranks[at].state == State::Runs);
+        let well = (0..self.ranks.len()).filter(|&at| self.ranks[at].state == ProcessState::Runs);
         let well: Vec<usize> = well.collect();
         let Some(at) = self.random.of(&well) else { return Ok(()) };
-        // From a time that nobody notices to one that others take for its end.
+        // From a time that no rank notices to one that others take for its end.
         let time = self.timeout.mul_f64(2.0 * self.random.share());
         match fault {
-            Fault::Kill => {
+            FaultKind::Kill => {
                 self.ranks[at].kill();
                 self.lost(at);
             }
-            Fault::Stop => self.ranks[at].disturb(State::Stopped, time, self.board),
-            Fault::Slow => self.ranks[at].disturb(State::Slow, time, self.board),
-            Fault::Late => self.board.put(&self.ranks[at].late(), &time.as_millis().to_string()),
+            FaultKind::Stop => self.ranks[at].disturb(ProcessState::Stopped, time, self.notes),
+            FaultKind::Slow => self.ranks[at].disturb(ProcessState::Slow, time, self.notes),
+            FaultKind::Late => {
+                self.notes.put(&self.ranks[at].late(), &time.as_millis().to_string());
+            }
             // There may be none, between two generations.
-            Fault::Cut if !self.cut(at)? => return Ok(()),
-            Fault::Cut => {}
+            FaultKind::Cut if !self.cut(at)? => return Ok(()),
+            FaultKind::Cut => {}
         }
-        self.told.faults.0[fault as usize] += 1;
+        self.result.faults.0[fault as usize] += 1;
         Ok(())
     }
 
@@ -337,26 +341,26 @@ impl Job<'_> {
             .map_err(|e| format!("a connection of {} cannot be cut: {e}", rank.name))
     }
 
-    /// Begins another attempt if this one is over, or can take in whoever waits for it.
+    /// Begins another attempt if this one is over, or can take in the ranks that wait for it.
     fn look(&mut self) -> Result<(), String> {
         let number = self.order.attempt;
         let said =
-            |what: &str, name: &str| self.board.find(&format!("{number}-{what}-{name}")).is_some();
+            |what: &str, name: &str| self.notes.find(&format!("{number}-{what}-{name}")).is_some();
         let is_there = |name: &String| self.ranks.iter().any(|rank| rank.name == *name);
         if !self.done && self.members.iter().all(|name| said("done", name)) {
             self.done = true;
-            self.told.generations += 1;
+            self.result.generations += 1;
             self.recovered.push(self.since.elapsed().as_secs_f64() * 1e3);
         }
         let is_over = self.members.iter().any(|name| !is_there(name) || said("failed", name));
         let waits = self.ranks.iter().any(|rank| !self.members.contains(&rank.name));
-        let stopped = self.ranks.iter().any(|rank| rank.state == State::Stopped);
-        if is_over && self.ranks.iter().any(|rank| rank.state != State::Stopped)
+        let stopped = self.ranks.iter().any(|rank| rank.state == ProcessState::Stopped);
+        if is_over && self.ranks.iter().any(|rank| rank.state != ProcessState::Stopped)
             || self.done && waits && !stopped
         {
             self.attempt();
         } else if !self.done && !stopped && self.since.elapsed() > 3 * self.timeout + PATIENCE {
-            self.told.hangs += 1;
+            self.result.hangs += 1;
             return Err(format!("attempt {number} of {} does not end", self.members.join(", ")));
         }
         Ok(())
@@ -364,25 +368,25 @@ impl Job<'_> {
 
     fn attempt(&mut self) {
         self.order.attempt += 1;
-        let running = self.ranks.iter().filter(|rank| rank.state != State::Stopped);
+        let running = self.ranks.iter().filter(|rank| rank.state != ProcessState::Stopped);
         self.members = running.map(|rank| rank.name.clone()).collect();
         (self.since, self.done) = (Instant::now(), false);
-        self.board.put(&format!("{}-members", self.order.attempt), &self.members.join(" "));
+        self.notes.put(&format!("{}-members", self.order.attempt), &self.members.join(" "));
     }
 
     /// Has all ranks end, and counts what they have done.
     fn end(&mut self) -> Result<(), String> {
-        self.board.put("end", "");
+        self.notes.put("end", "");
         let until = Instant::now() + 3 * self.timeout + PATIENCE;
         let mut failed = Ok(());
-        self.ranks.iter().for_each(Rank::go);
+        self.ranks.iter().for_each(RankProcess::go);
         for rank in &mut self.ranks {
             loop {
                 match rank.child.try_wait() {
                     Ok(Some(status)) if status.success() => break,
                     Ok(None) if Instant::now() < until => std::thread::sleep(LOOK),
                     Ok(None) => {
-                        self.told.hangs += 1;
+                        self.result.hangs += 1;
                         rank.kill();
                         break;
                     }
@@ -395,17 +399,17 @@ impl Job<'_> {
         }
         let mut reconfigured = Vec::new();
         for number in 0..self.started {
-            let tally = self.board.find(&format!("tally-r{number}"));
-            let tally: Tally =
+            let tally = self.notes.find(&format!("tally-r{number}"));
+            let tally: RankTally =
                 tally.and_then(|t| serde_json::from_str(&t).ok()).unwrap_or_default();
-            self.told.calls += tally.calls;
-            self.told.wrong += tally.wrong;
-            self.told.left = self.told.left.most(tally.left);
-            self.told.threads.extend(tally.threads);
+            self.result.calls += tally.calls;
+            self.result.wrong += tally.wrong;
+            self.result.left = self.result.left.most(tally.left);
+            self.result.threads.extend(tally.threads);
             reconfigured.extend(tally.reconfigured);
         }
-        self.told.reconfigure_ms = Times::of(&reconfigured);
-        self.told.recovery_ms = Times::of(&self.recovered);
+        self.result.reconfigure_ms = TimeSummary::of(&reconfigured);
+        self.result.recovery_ms = TimeSummary::of(&self.recovered);
         failed
     }
 }

@@ -1,4 +1,4 @@
-//! The processes of a job under faults, as whoever starts them sees them.
+//! The processes of a job under faults, as the process that starts them sees them.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use super::board::Board;
+use super::notes::NoteFolder;
 
 /// The looks of a turn of a rank that is slow: it runs from the last but one to the last.
 const TURNS: u32 = 5;
 
 /// The orders of a rank.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct RankOrder {
     /// The process that starts ranks, with which they end.
     pub(super) parent: u32,
     pub(super) name: String,
@@ -30,7 +30,7 @@ pub(crate) struct Order {
 
 /// The state of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ProcessState {
     Runs,
     Stopped,
     /// It is stopped and goes on by turns.
@@ -38,10 +38,10 @@ pub(super) enum State {
 }
 
 /// A process of the job, which ends with this.
-pub(super) struct Rank {
+pub(super) struct RankProcess {
     pub(super) name: String,
     pub(super) child: Child,
-    pub(super) state: State,
+    pub(super) state: ProcessState,
     /// The time at which it runs again as it should.
     until: Instant,
     looks: u32,
@@ -54,14 +54,14 @@ pub(super) fn disturbed(name: &str) -> String {
     format!("disturbed-{name}")
 }
 
-/// Returns the name of the note by which a rank comes late, by so many milliseconds.
+/// Returns the name of the note by which a rank comes late, by a number of milliseconds.
 pub(super) fn late(name: &str) -> String {
     format!("late-{name}")
 }
 
-impl Rank {
+impl RankProcess {
     /// Starts a process that follows the orders.
-    pub(super) fn start(order: &Order) -> Result<Self, String> {
+    pub(super) fn start(order: &RankOrder) -> Result<Self, String> {
         let text = serde_json::to_string(order).map_err(|e| e.to_string())?;
         let program = std::env::current_exe().map_err(|e| e.to_string())?;
         let child = Command::new(program)
@@ -70,8 +70,8 @@ impl Rank {
             .stdout(Stdio::null())
             .spawn()
             .map_err(|e| format!("a rank cannot be started: {e}"))?;
-        let (state, until) = (State::Runs, Instant::now());
-        Ok(Rank { name: order.name.clone(), child, state, until, looks: 0, disturbed: 0 })
+        let (state, until) = (ProcessState::Runs, Instant::now());
+        Ok(RankProcess { name: order.name.clone(), child, state, until, looks: 0, disturbed: 0 })
     }
 
     fn signal(&self, signal: Signal) {
@@ -95,38 +95,38 @@ impl Rank {
     }
 
     /// Notes that its state changes, before it does: so the rank itself finds out that its time was not its own.
-    fn note(&mut self, board: &Board) {
+    fn note(&mut self, notes: &NoteFolder) {
         self.disturbed += 1;
-        board.put(&disturbed(&self.name), &self.disturbed.to_string());
+        notes.put(&disturbed(&self.name), &self.disturbed.to_string());
     }
 
     /// Stops it, or makes it slow, for so long.
-    pub(super) fn disturb(&mut self, state: State, time: Duration, board: &Board) {
-        self.note(board);
+    pub(super) fn disturb(&mut self, state: ProcessState, time: Duration, notes: &NoteFolder) {
+        self.note(notes);
         (self.state, self.until, self.looks) = (state, Instant::now() + time, 0);
         self.signal(Signal::STOP);
     }
 
     /// Lets it go on if its time has come, or its turn if it is slow.
-    pub(super) fn go_on(&mut self, now: Instant, board: &Board) {
-        if self.state == State::Runs {
+    pub(super) fn go_on(&mut self, now: Instant, notes: &NoteFolder) {
+        if self.state == ProcessState::Runs {
             return;
         }
         if now >= self.until {
-            self.note(board);
-            self.state = State::Runs;
+            self.note(notes);
+            self.state = ProcessState::Runs;
             return self.go();
         }
         self.looks += 1;
         match self.looks % TURNS {
-            4 if self.state == State::Slow => self.go(),
-            0 if self.state == State::Slow => self.signal(Signal::STOP),
+            4 if self.state == ProcessState::Slow => self.go(),
+            0 if self.state == ProcessState::Slow => self.signal(Signal::STOP),
             _ => {}
         }
     }
 }
 
-impl Drop for Rank {
+impl Drop for RankProcess {
     fn drop(&mut self) {
         self.kill();
     }

@@ -1,4 +1,4 @@
-//! A rank of a job under faults: it makes verified calls until one fails, and then goes on with whoever is left.
+//! A rank of a job under faults: it makes verified calls until one fails, and then goes on with the survivors.
 
 use std::time::{Duration, Instant};
 
@@ -6,54 +6,54 @@ use roundelay::{Communicator, Error, Handles, Hints, RedOp, Setup};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use super::board::Board;
-use super::left::{Held, Left, threads};
-use super::process::{Order, disturbed, late};
-use crate::report::{Failure, Outcome, usage};
+use super::notes::NoteFolder;
+use super::process::{RankOrder, disturbed, late};
+use super::resources::{HeldResources, LeakedResources, threads};
+use crate::report::{VerbError, VerbResult, usage};
 
 /// Rounds after which a rank says that its generation works.
 const ROUNDS: u64 = 3;
 /// Rounds after which it says what it has done.
-const TOLD: u64 = 20;
-/// The time between two looks at the board.
-const LOOK: Duration = Duration::from_millis(2);
+const REPORT_INTERVAL: u64 = 20;
+/// The interval at which a rank polls the notes.
+const NOTE_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// The time after which what is still held counts as left behind, in a generation and in the end. A thread that connects
 /// a device's queue to a rank that is gone asks the network for that rank for some seconds.
 const SETTLED: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(15)];
 
 /// The report of a rank.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Tally {
+pub(super) struct RankTally {
     pub(super) calls: u64,
     pub(super) wrong: u64,
     /// The times that it took to come to a generation, in milliseconds, from the call of `reconfigure` on, where it was
     /// not stopped meanwhile.
     pub(super) reconfigured: Vec<f64>,
-    pub(super) left: Left,
+    pub(super) left: LeakedResources,
     /// The threads that ran when something was left.
     pub(super) threads: Vec<String>,
 }
 
 /// The next step of a rank.
-enum Next {
+enum NextStep {
     /// It goes on with the next attempt.
     Attempt,
     End,
 }
 
-struct Worker {
-    order: Order,
-    board: Board,
+struct ChaosRank {
+    order: RankOrder,
+    notes: NoteFolder,
     timeout: Duration,
     step: u64,
-    tally: Tally,
+    tally: RankTally,
     /// The resources that it held in the beginning.
-    held: Held,
+    held: HeldResources,
 }
 
-/// Plays a rank.
-pub(crate) fn rank(order: &str) -> Outcome {
-    let order: Order = serde_json::from_str(order).map_err(usage)?;
+/// Runs a rank.
+pub(crate) fn rank(order: &str) -> VerbResult {
+    let order: RankOrder = serde_json::from_str(order).map_err(usage)?;
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(usage)?;
     if getppid().map(|parent| parent.as_raw_nonzero().get() as u32) != Some(order.parent) {
         return Ok(());
@@ -63,20 +63,21 @@ pub(crate) fn rank(order: &str) -> Outcome {
     let setup = order.host.iter().fold(setup, |setup, host| setup.host_label(host));
     let mut comm = Communicator::alone(&setup)?;
     comm.set_hints(hints)?;
-    let held = Held::beside(&mut comm)?;
-    let (board, timeout) = (Board::at(&order.folder), Duration::from_millis(order.timeout_ms));
-    let mut worker = Worker { order, board, timeout, step: 0, tally: Tally::default(), held };
+    let held = HeldResources::beside(&mut comm)?;
+    let (notes, timeout) = (NoteFolder::at(&order.folder), Duration::from_millis(order.timeout_ms));
+    let mut worker =
+        ChaosRank { order, notes, timeout, step: 0, tally: RankTally::default(), held };
     let done = worker.work(&mut comm);
     drop(comm);
-    worker.count(SETTLED[1], || Ok(Held::now()))?;
-    worker.tell();
-    done.map_err(Failure::Call)
+    worker.count(SETTLED[1], || Ok(HeldResources::now()))?;
+    worker.publish();
+    done.map_err(VerbError::Call)
 }
 
-impl Worker {
-    fn tell(&self) {
+impl ChaosRank {
+    fn publish(&self) {
         if let Ok(text) = serde_json::to_string(&self.tally) {
-            self.board.put(&format!("tally-{}", self.order.name), &text);
+            self.notes.put(&format!("tally-{}", self.order.name), &text);
         }
     }
 
@@ -84,16 +85,16 @@ impl Worker {
     fn count(
         &mut self,
         settled: Duration,
-        mut held: impl FnMut() -> Result<Held, Error>,
+        mut held: impl FnMut() -> Result<HeldResources, Error>,
     ) -> Result<(), Error> {
         let until = Instant::now() + settled;
         let mut left = held()?.beyond(&self.held);
         // A thread that has ended is there for a moment longer.
-        while left != Left::default() && Instant::now() < until {
-            std::thread::sleep(LOOK);
+        while left != LeakedResources::default() && Instant::now() < until {
+            std::thread::sleep(NOTE_POLL_INTERVAL);
             left = held()?.beyond(&self.held);
         }
-        if left != Left::default() && self.tally.threads.is_empty() {
+        if left != LeakedResources::default() && self.tally.threads.is_empty() {
             self.tally.threads = threads();
         }
         self.tally.left = self.tally.left.most(left);
@@ -105,18 +106,18 @@ impl Worker {
     }
 
     fn members(&self, attempt: u64) -> Option<String> {
-        self.board.find(&format!("{attempt}-members"))
+        self.notes.find(&format!("{attempt}-members"))
     }
 
     /// Waits for as long as this rank is to be late.
     fn be_late(&self) {
-        let time = self.board.take(&late(&self.order.name)).and_then(|text| text.parse().ok());
+        let time = self.notes.take(&late(&self.order.name)).and_then(|text| text.parse().ok());
         std::thread::sleep(Duration::from_millis(time.unwrap_or(0)));
     }
 
     /// Returns how often this rank was disturbed: an odd number while it is.
     fn disturbed(&self) -> u64 {
-        let note = self.board.find(&disturbed(&self.order.name));
+        let note = self.notes.find(&disturbed(&self.order.name));
         note.and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
@@ -124,50 +125,50 @@ impl Worker {
     fn work(&mut self, comm: &mut Communicator) -> Result<(), Error> {
         loop {
             let members = loop {
-                if self.board.find("end").is_some() {
+                if self.notes.find("end").is_some() {
                     return Ok(());
                 }
                 match self.members(self.order.attempt) {
                     Some(members) => break members,
-                    None => std::thread::sleep(LOOK),
+                    None => std::thread::sleep(NOTE_POLL_INTERVAL),
                 }
             };
             if !members.split(' ').any(|name| name == self.order.name) {
                 return Ok(());
             }
             match self.attempt(comm, &members) {
-                Ok(Next::End) => return Ok(()),
-                Ok(Next::Attempt) => {}
+                Ok(NextStep::End) => return Ok(()),
+                Ok(NextStep::Attempt) => {}
                 Err(error @ (Error::Usage(_) | Error::Refused { .. } | Error::Unsupported(_))) => {
                     return Err(error);
                 }
                 Err(error) => {
-                    self.board.put(&self.key("failed", &self.order.name), &error.to_string());
+                    self.notes.put(&self.key("failed", &self.order.name), &error.to_string());
                 }
             }
-            self.tell();
+            self.publish();
             self.order.attempt += 1;
         }
     }
 
     /// Makes a generation of these members, and calls in it until something changes.
-    fn attempt(&mut self, comm: &mut Communicator, members: &str) -> Result<Next, Error> {
-        self.board.put(&self.key("handle", &self.order.name), &comm.handle()?);
+    fn attempt(&mut self, comm: &mut Communicator, members: &str) -> Result<NextStep, Error> {
+        self.notes.put(&self.key("handle", &self.order.name), &comm.handle()?);
         let until = Instant::now() + 2 * self.timeout;
         let mut handles = Vec::new();
         for name in members.split(' ') {
             loop {
-                if let Some(handle) = self.board.find(&self.key("handle", name)) {
+                if let Some(handle) = self.notes.find(&self.key("handle", name)) {
                     handles.push(handle);
                     break;
                 }
                 if self.members(self.order.attempt + 1).is_some() {
-                    return Ok(Next::Attempt);
+                    return Ok(NextStep::Attempt);
                 }
                 if Instant::now() > until {
                     return Err(Error::Start(format!("{name} did not leave its handle")));
                 }
-                std::thread::sleep(LOOK);
+                std::thread::sleep(NOTE_POLL_INTERVAL);
             }
         }
         comm.set_timeout(self.timeout);
@@ -179,7 +180,7 @@ impl Worker {
         if before % 2 == 0 && before == self.disturbed() {
             self.tally.reconfigured.push(took);
         }
-        self.count(SETTLED[0], || Held::beside(comm))?;
+        self.count(SETTLED[0], || HeldResources::beside(comm))?;
         // Newcomers learn how far the others are.
         let mut steps = [self.step];
         comm.all_reduce(&mut steps, RedOp::Max)?;
@@ -188,21 +189,21 @@ impl Worker {
             self.be_late();
             self.call(comm)?;
             let changes = self.members(self.order.attempt + 1).is_some();
-            let mut wish = [u8::from(changes), u8::from(self.board.find("end").is_some())];
+            let mut wish = [u8::from(changes), u8::from(self.notes.find("end").is_some())];
             comm.all_reduce(&mut wish, RedOp::Max)?;
             match wish {
-                [_, 1] => return Ok(Next::End),
-                [1, _] => return Ok(Next::Attempt),
+                [_, 1] => return Ok(NextStep::End),
+                [1, _] => return Ok(NextStep::Attempt),
                 _ => {}
             }
             if round == ROUNDS {
-                self.board.put(&self.key("done", &self.order.name), "");
+                self.notes.put(&self.key("done", &self.order.name), "");
             }
-            if round % TOLD == ROUNDS {
-                self.tell();
+            if round % REPORT_INTERVAL == ROUNDS {
+                self.publish();
             }
         }
-        Ok(Next::End)
+        Ok(NextStep::End)
     }
 
     /// Makes a call, and compares its result with the sum of what all ranks gave.
@@ -230,18 +231,18 @@ fn given(rank: u64, i: u64, step: u64) -> f32 {
 mod tests {
     use super::*;
 
-    fn worker(folder: &std::path::Path, step: u64) -> Worker {
-        let order = Order { counts: vec![1, 1000], ..Order::default() };
-        let board = Board::at(&folder.display().to_string());
-        let (timeout, tally) = (Duration::from_secs(60), Tally::default());
-        Worker { order, board, timeout, step, tally, held: Held::now() }
+    fn worker(folder: &std::path::Path, step: u64) -> ChaosRank {
+        let order = RankOrder { counts: vec![1, 1000], ..RankOrder::default() };
+        let notes = NoteFolder::at(&folder.display().to_string());
+        let (timeout, tally) = (Duration::from_secs(60), RankTally::default());
+        ChaosRank { order, notes, timeout, step, tally, held: HeldResources::now() }
     }
 
     /// Has two ranks make two calls each, of which one gives what belongs to `step`.
     fn wrong(step: u64) -> Vec<u64> {
         let ranks = Communicator::local(2).expect("two ranks");
         std::thread::scope(|scope| {
-            let play = |(at, mut comm): (usize, Communicator)| {
+            let job_args = |(at, mut comm): (usize, Communicator)| {
                 let mut worker = worker(&std::env::temp_dir(), step * at as u64);
                 scope.spawn(move || {
                     (0..2).for_each(|_| worker.call(&mut comm).expect("a call"));
@@ -249,7 +250,7 @@ mod tests {
                     worker.tally.wrong
                 })
             };
-            let ranks: Vec<_> = ranks.into_iter().enumerate().map(play).collect();
+            let ranks: Vec<_> = ranks.into_iter().enumerate().map(job_args).collect();
             ranks.into_iter().map(|rank| rank.join().expect("a rank")).collect()
         })
     }

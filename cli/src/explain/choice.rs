@@ -4,14 +4,14 @@ use roundelay::choose::{Division, Lost, Why};
 use roundelay::{Choice, Request};
 use serde::Serialize;
 
-use crate::args::Explain;
+use crate::args::ExplainArgs;
 use crate::choice::{of_explain, usual};
-use crate::report::{Outcome, Report};
+use crate::report::{VerbReport, VerbResult};
 use crate::values::{size_text, time_text};
 
 /// A choice as programs read it.
 #[derive(Serialize)]
-struct Explained<'a> {
+struct ExplainedChoice<'a> {
     collective: &'a str,
     ranks: u32,
     hosts: u32,
@@ -23,18 +23,18 @@ struct Explained<'a> {
     source: String,
     predicted_us: f64,
     measured_us: Option<f64>,
-    /// The protocol and the number of blocks with which GPUs play it, as measured.
+    /// The protocol and the number of blocks with which GPUs run it, as measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     how: Option<String>,
     /// The division of the vector over the paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     division: Option<&'a Division>,
-    lost: Vec<Loser>,
+    lost: Vec<LosingCandidate>,
     remarks: &'a [String],
 }
 
 /// Shares, what they follow from, and from which size on there are several.
-fn divided(division: &Division, report: Report) {
+fn divided(division: &Division, report: VerbReport) {
     report.line(format!(
         "  {:20}  {:>7}  {:>9}  {:>10}  its part takes",
         "path", "share", "latency", "bandwidth"
@@ -60,7 +60,7 @@ fn divided(division: &Division, report: Report) {
 
 /// A candidate that lost.
 #[derive(Serialize)]
-struct Loser {
+struct LosingCandidate {
     algorithm: &'static str,
     predicted_us: Option<f64>,
     measured_us: Option<f64>,
@@ -71,7 +71,7 @@ struct Loser {
 }
 
 /// Runs `roundelay explain COLLECTIVE`.
-pub(super) fn explain(args: &Explain, collective: &str, report: Report) -> Outcome {
+pub(super) fn explain(args: &ExplainArgs, collective: &str, report: VerbReport) -> VerbResult {
     let shapes = match &args.n {
         Some(ranks) => ranks.shapes.clone(),
         None => vec![usual(collective)],
@@ -83,15 +83,15 @@ pub(super) fn explain(args: &Explain, collective: &str, report: Report) -> Outco
                 report.line("");
             }
             of_explain(args, collective, shape, bytes, |request, choice| {
-                say(request, choice, report);
+                print(request, choice, report);
             })?;
         }
     }
     Ok(())
 }
 
-fn say(request: &Request<'_>, choice: &Choice, report: Report) {
-    let loser = |lost: &Lost| Loser {
+fn print(request: &Request<'_>, choice: &Choice, report: VerbReport) {
+    let loser = |lost: &Lost| LosingCandidate {
         algorithm: lost.name,
         predicted_us: lost.predicted_us,
         measured_us: lost.measured_us,
@@ -102,7 +102,7 @@ fn say(request: &Request<'_>, choice: &Choice, report: Report) {
         why: lost.why.to_string(),
     };
     let (ranks, hosts) = (request.topology.ranks(), request.topology.hosts());
-    let lost: Vec<Loser> = choice.lost.iter().map(loser).collect();
+    let lost: Vec<LosingCandidate> = choice.lost.iter().map(loser).collect();
     let over = if hosts > 1 { format!(" over {hosts} hosts") } else { String::new() };
     let (collective, size) = (request.collective, size_text(request.bytes));
     report.line(format!(
@@ -130,7 +130,7 @@ fn say(request: &Request<'_>, choice: &Choice, report: Report) {
     for remark in &choice.remarks {
         report.line(format!("note: {remark}"));
     }
-    report.result(&Explained {
+    report.result(&ExplainedChoice {
         collective,
         ranks,
         hosts,

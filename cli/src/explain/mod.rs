@@ -5,8 +5,8 @@ mod choice;
 use roundelay_dsl::diag::{codes, similar};
 use serde::Serialize;
 
-use crate::args::Explain;
-use crate::report::{Failure, Outcome, Report, print};
+use crate::args::ExplainArgs;
+use crate::report::{VerbError, VerbReport, VerbResult, print};
 
 include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
@@ -20,7 +20,7 @@ struct CodeRow<'a> {
 }
 
 /// Runs the verb.
-pub(crate) fn explain(args: &Explain, report: Report) -> Outcome {
+pub(crate) fn explain(args: &ExplainArgs, report: VerbReport) -> VerbResult {
     let Some(wanted) = &args.what else {
         for (code, title) in codes::ALL {
             report.line(format!("{code}  {title}"));
@@ -35,7 +35,7 @@ pub(crate) fn explain(args: &Explain, report: Report) -> Outcome {
         return choice::explain(args, wanted, report);
     }
     let Some((code, title)) = codes::find(wanted) else {
-        return Err(Failure::Usage(unknown(wanted)));
+        return Err(VerbError::Usage(unknown(wanted)));
     };
     let page = PAGES.iter().find(|(c, _)| *c == code.0).map(|(_, page)| *page);
     if report.json {
@@ -47,7 +47,7 @@ pub(crate) fn explain(args: &Explain, report: Report) -> Outcome {
 }
 
 /// Prints all hints, from the table that they are read by.
-fn hints(report: Report) -> Outcome {
+fn hints(report: VerbReport) -> VerbResult {
     for row in roundelay::hints::TABLE {
         report.line(format!("{}={}", row.name, row.example));
         report.line(format!("    takes {}. {}\n", row.values, row.meaning));

@@ -8,7 +8,7 @@ use crate::values::size_text;
 
 /// GPUs, the driver, the compiler of kernels, and NCCL.
 #[derive(Serialize)]
-pub(super) struct Gpus {
+pub(super) struct GpuInventory {
     /// The reason why there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<String>,
@@ -17,15 +17,15 @@ pub(super) struct Gpus {
     driver: Option<String>,
     /// Version and setting of the compiler; why there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    nvrtc: Option<Found>,
+    nvrtc: Option<FoundLibrary>,
     /// Version and setting of NCCL, with which `bench` compares; why there is none.
-    nccl: Found,
+    nccl: FoundLibrary,
     devices: Vec<GpuRow>,
 }
 
 /// A library.
 #[derive(Serialize)]
-struct Found {
+struct FoundLibrary {
     found: bool,
     what: String,
 }
@@ -40,10 +40,10 @@ struct GpuRow {
     sms: u32,
 }
 
-impl<E: ToString> From<Result<String, E>> for Found {
+impl<E: ToString> From<Result<String, E>> for FoundLibrary {
     fn from(result: Result<String, E>) -> Self {
         let found = result.is_ok();
-        Found { found, what: result.unwrap_or_else(|why| why.to_string()) }
+        FoundLibrary { found, what: result.unwrap_or_else(|why| why.to_string()) }
     }
 }
 
@@ -61,7 +61,7 @@ impl GpuRow {
     }
 }
 
-impl Gpus {
+impl GpuInventory {
     /// Looks for everything.
     pub(super) fn here() -> Self {
         let nccl = nccl::probe().into();
@@ -69,7 +69,7 @@ impl Gpus {
             Ok(machine) => machine,
             Err(why) => {
                 let fault = Some(why.to_string());
-                return Gpus { fault, driver: None, nvrtc: None, nccl, devices: vec![] };
+                return GpuInventory { fault, driver: None, nvrtc: None, nccl, devices: vec![] };
             }
         };
         let (major, minor) = machine.cuda;
@@ -78,7 +78,7 @@ impl Gpus {
             let (major, minor) = nvrtc.version;
             format!("{major}.{minor}, {}", nvrtc.path.display())
         });
-        Gpus {
+        GpuInventory {
             fault: None,
             driver: Some(format!("{driver}, CUDA {major}.{minor}")),
             nvrtc: Some(nvrtc.map_err(|why| why.to_string()).into()),
@@ -90,7 +90,7 @@ impl Gpus {
     /// Returns the lines that people read.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        let said = |found: &Found| match found.found {
+        let said = |found: &FoundLibrary| match found.found {
             true => found.what.clone(),
             false => format!("not available: {}", found.what),
         };

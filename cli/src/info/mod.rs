@@ -2,7 +2,7 @@
 //! and the algorithm library.
 
 mod gpus;
-mod takes;
+mod probe;
 mod topology;
 
 use roundelay::{DType, RedOp, Transport};
@@ -10,10 +10,10 @@ use roundelay_algorithms::CATALOGUE;
 use serde::Serialize;
 
 use crate::args;
-use crate::report::{Outcome, Report};
+use crate::report::{VerbReport, VerbResult};
 use crate::values::size_text;
-use gpus::Gpus;
-use takes::{Probe, Scale};
+use gpus::GpuInventory;
+use probe::{JoinScale, ResourceProbe};
 pub(crate) use topology::host;
 
 /// The versions, resources, devices and algorithms that are available, as programs read them.
@@ -27,11 +27,11 @@ struct InfoRow {
     /// The reason why there is no shared memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     shared_memory_fault: Option<String>,
-    rdma: Rdma,
-    gpus: Gpus,
-    communicators: Vec<Probe>,
+    rdma: RdmaDevices,
+    gpus: GpuInventory,
+    communicators: Vec<ResourceProbe>,
     /// Joining a very large job, modelled.
-    scale: Scale,
+    scale: JoinScale,
     dtypes: Vec<&'static str>,
     ops: Vec<&'static str>,
     algorithms: Vec<AlgorithmRow>,
@@ -41,17 +41,17 @@ struct InfoRow {
 
 /// Devices for RDMA, or why there are none.
 #[derive(Serialize)]
-struct Rdma {
+struct RdmaDevices {
     devices: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<String>,
 }
 
-impl Rdma {
+impl RdmaDevices {
     fn here() -> Self {
         match Transport::Rdma.probe() {
-            Ok(devices) => Rdma { devices, fault: None },
-            Err(why) => Rdma { devices: Vec::new(), fault: Some(why.to_string()) },
+            Ok(devices) => RdmaDevices { devices, fault: None },
+            Err(why) => RdmaDevices { devices: Vec::new(), fault: Some(why.to_string()) },
         }
     }
 
@@ -72,7 +72,7 @@ struct AlgorithmRow {
 }
 
 /// Runs the verb.
-pub(crate) fn info(args: &args::Info, report: Report) -> Outcome {
+pub(crate) fn info(args: &args::InfoArgs, report: VerbReport) -> VerbResult {
     if args.topology {
         return topology::topology(report);
     }
@@ -121,10 +121,10 @@ fn gather() -> InfoRow {
         memory_bytes: (memory.totalram as u64).saturating_mul(memory.mem_unit.into()),
         shared_memory: fault.is_none(),
         shared_memory_fault: fault,
-        rdma: Rdma::here(),
-        gpus: Gpus::here(),
-        communicators: takes::probes(),
-        scale: Scale::modelled(),
+        rdma: RdmaDevices::here(),
+        gpus: GpuInventory::here(),
+        communicators: probe::probes(),
+        scale: JoinScale::modelled(),
         dtypes: DType::ALL.iter().map(|d| d.name()).collect(),
         ops: RedOp::ALL.iter().map(|o| o.name()).collect(),
         algorithms: CATALOGUE.iter().map(entry).collect(),

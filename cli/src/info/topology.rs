@@ -9,7 +9,7 @@ use roundelay_compiler::cost::LinkCost;
 use roundelay_compiler::plan::MAX_PATHS;
 use serde::Serialize;
 
-use crate::report::{Outcome, Report, print};
+use crate::report::{VerbReport, VerbResult, print};
 
 /// Returns the name of this host.
 pub(crate) fn host() -> String {
@@ -21,7 +21,7 @@ pub(crate) fn host() -> String {
 }
 
 /// Prints the file.
-pub(super) fn topology(report: Report) -> Outcome {
+pub(super) fn topology(report: VerbReport) -> VerbResult {
     let fabric = detected(Path::new(system::SYS));
     let text = fabric.text();
     if report.json {

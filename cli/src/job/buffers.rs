@@ -1,4 +1,4 @@
-//! Holds the buffers of a call, between guard bytes that nobody may touch.
+//! Holds the buffers of a call, between guard bytes that no call may touch.
 
 use std::ops::Range;
 
@@ -43,7 +43,7 @@ pub(super) fn is_intact(all: &[u8], at: usize, len: usize) -> bool {
 }
 
 /// An allocation of one kind or the other.
-enum Allocation {
+enum BufferAllocation {
     /// Other ranks can read it.
     Shared(Buffer<u8>),
     /// They cannot.
@@ -51,34 +51,34 @@ enum Allocation {
 }
 
 /// Bytes with guards around them.
-struct Guarded {
-    memory: Allocation,
+struct GuardedBytes {
+    memory: BufferAllocation,
     at: usize,
     len: usize,
 }
 
-impl Guarded {
+impl GuardedBytes {
     fn new(comm: &Communicator, private: bool, len: usize) -> Result<Self, Error> {
         if !private {
-            let memory = Allocation::Shared(comm.alloc::<u8>(len + 2 * GUARD)?);
-            return Ok(Guarded { memory, at: GUARD, len }.guarded());
+            let memory = BufferAllocation::Shared(comm.alloc::<u8>(len + 2 * GUARD)?);
+            return Ok(GuardedBytes { memory, at: GUARD, len }.guarded());
         }
         let memory = vec![0; len + 3 * GUARD];
         let at = GUARD + memory[GUARD..].as_ptr().align_offset(GUARD).min(GUARD);
-        Ok(Guarded { memory: Allocation::Private(memory), at, len }.guarded())
+        Ok(GuardedBytes { memory: BufferAllocation::Private(memory), at, len }.guarded())
     }
 
     fn all(&self) -> &[u8] {
         match &self.memory {
-            Allocation::Shared(buffer) => buffer,
-            Allocation::Private(buffer) => buffer,
+            BufferAllocation::Shared(buffer) => buffer,
+            BufferAllocation::Private(buffer) => buffer,
         }
     }
 
     fn all_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
-            Allocation::Shared(buffer) => buffer,
-            Allocation::Private(buffer) => buffer,
+            BufferAllocation::Shared(buffer) => buffer,
+            BufferAllocation::Private(buffer) => buffer,
         }
     }
 
@@ -105,25 +105,25 @@ impl Guarded {
 }
 
 /// The buffers of a call in the memory of the host.
-pub(super) struct Buffers {
+pub(super) struct HostBuffers {
     /// The input, or the data.
-    input: Guarded,
+    input: GuardedBytes,
     /// The output, out of place.
-    output: Option<Guarded>,
+    output: Option<GuardedBytes>,
 }
 
-impl Buffers {
-    /// Buffers of so many bytes: the data, or input and output.
+impl HostBuffers {
+    /// Buffers of the given sizes: the data, or input and output.
     pub(super) fn new(
         comm: &Communicator,
         private: bool,
         in_place: bool,
         [input, output]: [usize; 2],
     ) -> Result<Self, Error> {
-        let guarded = |len| Guarded::new(comm, private, len);
+        let guarded = |len| GuardedBytes::new(comm, private, len);
         let input = guarded(input)?;
         let output = if in_place { None } else { Some(guarded(output)?) };
-        Ok(Buffers { input, output })
+        Ok(HostBuffers { input, output })
     }
 
     /// Sets every byte of every buffer.
@@ -144,7 +144,7 @@ impl Buffers {
 /// The buffers of a call on a rank.
 pub(super) struct HostMemory<'a> {
     pub(super) comm: &'a mut Communicator,
-    pub(super) buffers: &'a mut Buffers,
+    pub(super) buffers: &'a mut HostBuffers,
 }
 
 impl CallMemory for HostMemory<'_> {
@@ -164,8 +164,8 @@ impl CallMemory for HostMemory<'_> {
     }
 
     fn fetch(&mut self) -> Result<bool, Error> {
-        let Buffers { input, output } = &*self.buffers;
-        Ok(input.is_intact() && output.as_ref().is_none_or(Guarded::is_intact))
+        let HostBuffers { input, output } = &*self.buffers;
+        Ok(input.is_intact() && output.as_ref().is_none_or(GuardedBytes::is_intact))
     }
 
     fn result(&self) -> &[u8] {

@@ -6,8 +6,8 @@ use roundelay::Ending;
 use roundelay::trace::{Class, Flight, Standing, Verdict, diagnose, merge};
 use serde::Serialize;
 
-use super::Output;
-use crate::report::Failure;
+use super::OutputFiles;
+use crate::report::VerbError;
 
 /// The name of the file in messages.
 pub(super) const FLIGHT: &str = "flight recorder";
@@ -39,7 +39,7 @@ impl RankError {
 
 /// The dumps of a job as one.
 #[derive(Serialize)]
-pub(super) struct Cause {
+pub(super) struct FailureCause {
     /// The diagnosis.
     verdict: Option<Verdict>,
     /// The state of each rank, as merged from all dumps.
@@ -48,7 +48,7 @@ pub(super) struct Cause {
     flights: Vec<Flight>,
 }
 
-impl Cause {
+impl FailureCause {
     /// Puts the dumps together; `first` is the rank whose error is reported, and `reporters` are all that
     /// reported why they ended.
     pub(super) fn new(
@@ -63,7 +63,7 @@ impl Cause {
         let own =
             |v: &Verdict| v.class == Class::Died && v.ranks.iter().all(|r| reporters.contains(r));
         let verdict = diagnose(&standings, Some(first)).filter(|v| !own(v));
-        Cause { verdict, ranks: standings, flights }
+        FailureCause { verdict, ranks: standings, flights }
     }
 
     /// Returns the cause to print beside an error, unless the message names it already.
@@ -77,7 +77,7 @@ impl Cause {
     }
 
     /// Writes everything.
-    pub(super) fn save(&self, output: &Output) -> Result<(), Failure> {
+    pub(super) fn save(&self, output: &OutputFiles) -> Result<(), VerbError> {
         output
             .save(FLIGHT, |file| serde_json::to_writer_pretty(file, self).map_err(io::Error::other))
     }

@@ -8,9 +8,9 @@ use half::{bf16, f16};
 use roundelay::DType;
 use roundelay_compiler::plan::WireType;
 
-use super::element::{ReferenceValue, Truth, Value};
-use super::places::{Contributors, Part};
-use super::rule::{BLOCK, Rule, Spread};
+use super::element::{BoolByte, ElementValue, ReferenceValue};
+use super::places::{BufferPart, ContributorSet};
+use super::rule::{BLOCK, ElementRule, ValueSpread};
 
 /// Returns the rounding of a wire type, relative to the value.
 pub(crate) fn wire_epsilon(wire: WireType) -> f64 {
@@ -22,7 +22,7 @@ pub(crate) fn wire_epsilon(wire: WireType) -> f64 {
 }
 
 /// Returns the random bits of element `index` of the vector of a rank, in the upper half where 32 of them will do.
-fn bits<T: Value>(rule: &Rule, rank: u32, index: u64) -> u64 {
+fn bits<T: ElementValue>(rule: &ElementRule, rank: u32, index: u64) -> u64 {
     match size_of::<T>() {
         8 => random(rule.seed, rank, index),
         _ => halves(random(rule.seed, rank, index / 2))[(index % 2) as usize],
@@ -88,7 +88,7 @@ macro_rules! with_type {
                 $body
             }
             DType::Bool => {
-                type $name = Truth;
+                type $name = BoolByte;
                 $body
             }
         }
@@ -96,13 +96,19 @@ macro_rules! with_type {
 }
 
 /// Writes a rank's contributions.
-pub(crate) fn fill(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8]) {
+pub(crate) fn fill(rule: &ElementRule, rank: u32, parts: &[BufferPart], buffer: &mut [u8]) {
     with_type!(rule.dtype, T => fill_as::<T>(rule, rank, parts, buffer));
 }
 
 /// Writes the elements of a rank from an index on.
-fn draw<T: Value>(rule: &Rule, spread: &Spread, rank: u32, index: u64, to: &mut [T]) {
-    let all = |spread: Spread, to: &mut [T]| {
+fn draw<T: ElementValue>(
+    rule: &ElementRule,
+    spread: &ValueSpread,
+    rank: u32,
+    index: u64,
+    to: &mut [T],
+) {
+    let all = |spread: ValueSpread, to: &mut [T]| {
         if size_of::<T>() == 8 {
             for (index, to) in (index..).zip(to) {
                 *to = T::make(random(rule.seed, rank, index), &spread);
@@ -129,12 +135,17 @@ fn draw<T: Value>(rule: &Rule, spread: &Spread, rank: u32, index: u64, to: &mut 
     };
     // The usual loop has no other case in it.
     match spread {
-        Spread::Unit => all(Spread::Unit, to),
+        ValueSpread::Unit => all(ValueSpread::Unit, to),
         other => all(*other, to),
     }
 }
 
-fn fill_as<T: Value>(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8]) {
+fn fill_as<T: ElementValue>(
+    rule: &ElementRule,
+    rank: u32,
+    parts: &[BufferPart],
+    buffer: &mut [u8],
+) {
     let (size, spread) = (size_of::<T>(), rule.spread());
     let mut block = [T::ZERO; BLOCK];
     for part in parts {
@@ -148,11 +159,19 @@ fn fill_as<T: Value>(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8]) 
 }
 
 /// Returns the number of wrong elements, and the first one in words.
-pub(crate) fn judge(rule: &Rule, parts: &[Part], buffer: &[u8]) -> (u64, Option<String>) {
+pub(crate) fn judge(
+    rule: &ElementRule,
+    parts: &[BufferPart],
+    buffer: &[u8],
+) -> (u64, Option<String>) {
     with_type!(rule.dtype, T => judge_as::<T>(rule, parts, buffer))
 }
 
-fn judge_as<T: Value>(rule: &Rule, parts: &[Part], buffer: &[u8]) -> (u64, Option<String>) {
+fn judge_as<T: ElementValue>(
+    rule: &ElementRule,
+    parts: &[BufferPart],
+    buffer: &[u8],
+) -> (u64, Option<String>) {
     let (size, spread) = (size_of::<T>(), rule.spread());
     let (mut wrong, mut first) = (0, None);
     let mut got = [T::ZERO; BLOCK];
@@ -180,21 +199,21 @@ fn judge_as<T: Value>(rule: &Rule, parts: &[Part], buffer: &[u8]) -> (u64, Optio
 }
 
 /// Returns true if all of these results, from an index on, are right beyond doubt.
-fn is_sure<T: Value>(
-    rule: &Rule,
-    spread: &Spread,
-    from: &Contributors,
+fn is_sure<T: ElementValue>(
+    rule: &ElementRule,
+    spread: &ValueSpread,
+    from: &ContributorSet,
     index: u64,
     got: &[T],
 ) -> bool {
     let mut ranks = 0..rule.ranks;
     let mut each = [].iter();
-    if let Contributors::Each(given) = from {
+    if let ContributorSet::Each(given) = from {
         each = given.iter();
     }
     let mut next = |to: &mut [T]| {
         let source = match from {
-            Contributors::Each(_) => each.next().map(|&(rank, first)| (rank, first + index)),
+            ContributorSet::Each(_) => each.next().map(|&(rank, first)| (rank, first + index)),
             _ => ranks.next().map(|rank| (rank, index)),
         };
         source.is_some_and(|(rank, index)| {
@@ -203,32 +222,32 @@ fn is_sure<T: Value>(
         })
     };
     match from {
-        Contributors::One(rank) => {
+        ContributorSet::One(rank) => {
             let mut want = [T::ZERO; BLOCK];
             draw(rule, spread, *rank, index, &mut want[..got.len()]);
             got.iter().zip(&want).fold(true, |all, (got, want)| all & (got == want))
         }
-        Contributors::All | Contributors::Each(_) => T::sure(rule, got, &mut next),
+        ContributorSet::All | ContributorSet::Each(_) => T::sure(rule, got, &mut next),
     }
 }
 
 /// Compares one element with the reference.
-fn judge_one<T: Value>(
-    rule: &Rule,
-    spread: &Spread,
-    from: &Contributors,
+fn judge_one<T: ElementValue>(
+    rule: &ElementRule,
+    spread: &ValueSpread,
+    from: &ContributorSet,
     index: u64,
     got: T,
 ) -> Result<(), ReferenceValue> {
     let of = |rank: u32, index: u64| T::make(bits::<T>(rule, rank, index), spread);
     match from {
-        Contributors::One(rank) => {
+        ContributorSet::One(rank) => {
             let want = of(*rank, index);
             if got.judge_copy(rule, want) { Ok(()) } else { Err(ReferenceValue(want.to_string())) }
         }
-        Contributors::All => got.judge(rule, (0..rule.ranks).map(|rank| of(rank, index))),
+        ContributorSet::All => got.judge(rule, (0..rule.ranks).map(|rank| of(rank, index))),
         // The part's own index counts from its first element: see `clip`.
-        Contributors::Each(ranks) => {
+        ContributorSet::Each(ranks) => {
             got.judge(rule, ranks.iter().map(|&(rank, first)| of(rank, first + index)))
         }
     }
@@ -239,15 +258,15 @@ mod tests {
     use super::*;
     use roundelay::RedOp;
 
-    fn rule(dtype: DType, op: RedOp) -> Rule {
-        Rule { seed: 7, ranks: 3, dtype, op, wire: 0.0, whole: false }
+    fn rule(dtype: DType, op: RedOp) -> ElementRule {
+        ElementRule { seed: 7, ranks: 3, dtype, op, wire: 0.0, whole: false }
     }
 
     #[test]
     fn what_was_filled_in_is_right_and_nothing_else() {
         for &dtype in DType::ALL {
             let rule = rule(dtype, RedOp::Sum);
-            let part = Part { at: 2, len: 5, index: 9, from: Contributors::One(1) };
+            let part = BufferPart { at: 2, len: 5, index: 9, from: ContributorSet::One(1) };
             let mut buffer = vec![0xff; 8 * dtype.size()];
             fill(&rule, 1, std::slice::from_ref(&part), &mut buffer);
             assert_eq!(judge(&rule, std::slice::from_ref(&part), &buffer), (0, None), "{dtype}");
@@ -262,21 +281,23 @@ mod tests {
         for &dtype in DType::ALL {
             for &op in RedOp::ALL {
                 for whole in [false, true] {
-                    let rule = Rule { whole, ..rule(dtype, op) };
+                    let rule = ElementRule { whole, ..rule(dtype, op) };
                     with_type!(dtype, T => same_by_blocks::<T>(&rule));
                 }
             }
         }
     }
 
-    fn same_by_blocks<T: Value>(rule: &Rule) {
+    fn same_by_blocks<T: ElementValue>(rule: &ElementRule) {
         let (spread, len) = (rule.spread(), 100);
         // Only sums of 16-bit floats are rounded so coarsely that a result is made of them here.
         let mut got = vec![T::ZERO; len];
         draw(rule, &spread, 0, 5, &mut got);
-        let one = Rule { ranks: 1, ..*rule };
-        for from in [Contributors::All, Contributors::Each(vec![(0, 0)]), Contributors::One(0)] {
-            if let Contributors::All = from
+        let one = ElementRule { ranks: 1, ..*rule };
+        for from in
+            [ContributorSet::All, ContributorSet::Each(vec![(0, 0)]), ContributorSet::One(0)]
+        {
+            if let ContributorSet::All = from
                 && rule.op == RedOp::PremulSum
             {
                 continue;
@@ -306,7 +327,7 @@ mod tests {
         assert!((0.1f32 + 0.2 + 0.3).judge(&rule, from.into_iter()).is_ok());
         assert!(0.6001f32.judge(&rule, from.into_iter()).is_err());
         assert!(f32::NAN.judge(&rule, from.into_iter()).is_err());
-        let max = Rule { op: RedOp::Max, ..rule };
+        let max = ElementRule { op: RedOp::Max, ..rule };
         assert!(0.3f32.judge(&max, from.into_iter()).is_ok());
         assert!(0.300_000_03f32.judge(&max, from.into_iter()).is_err());
     }
@@ -315,16 +336,16 @@ mod tests {
     fn sums_of_whole_numbers_are_exact_in_every_type() {
         for &dtype in DType::ALL {
             for op in [RedOp::Sum, RedOp::Prod, RedOp::Max, RedOp::PremulSum] {
-                let rule = Rule { ranks: 4, whole: true, ..rule(dtype, op) };
+                let rule = ElementRule { ranks: 4, whole: true, ..rule(dtype, op) };
                 let is_float = matches!(dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64);
                 assert!(!is_float || rule.exact(), "{dtype} {op}");
             }
         }
-        let rule = Rule { ranks: 2, whole: true, ..rule(DType::F32, RedOp::Sum) };
+        let rule = ElementRule { ranks: 2, whole: true, ..rule(DType::F32, RedOp::Sum) };
         assert!(3.0f32.judge(&rule, [1.0f32, 2.0].into_iter()).is_ok());
         assert!(3.000_000_2f32.judge(&rule, [1.0f32, 2.0].into_iter()).is_err());
-        let random =
-            (0..1000u64).map(|i| rule.spread().of(bits::<f32>(&Rule { seed: 3, ..rule }, 0, i)));
+        let random = (0..1000u64)
+            .map(|i| rule.spread().of(bits::<f32>(&ElementRule { seed: 3, ..rule }, 0, i)));
         assert!(random.into_iter().all(|x| x.fract() == 0.0 && x.abs() <= 1000.0));
     }
 

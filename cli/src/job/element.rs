@@ -8,7 +8,7 @@
 use half::{bf16, f16};
 use roundelay::RedOp;
 
-use super::rule::{BLOCK, FACTOR, Rule, Spread};
+use super::rule::{BLOCK, ElementRule, FACTOR, ValueSpread};
 
 /// The reference's value, where a result is not: as text, with what a result may be off.
 #[derive(Debug, thiserror::Error)]
@@ -16,25 +16,29 @@ use super::rule::{BLOCK, FACTOR, Rule, Spread};
 pub(super) struct ReferenceValue(pub(super) String);
 
 /// A type of elements.
-pub(super) trait Value: Copy + PartialEq + std::fmt::Display {
+pub(super) trait ElementValue: Copy + PartialEq + std::fmt::Display {
     /// The value that fills blocks before their elements are made.
     const ZERO: Self;
-    fn make(random: u64, spread: &Spread) -> Self;
+    fn make(random: u64, spread: &ValueSpread) -> Self;
     fn read(bytes: &[u8]) -> Self;
     fn write(self, bytes: &mut [u8]);
     /// Fails with the reference if the result is not within what is allowed around it.
-    fn judge(self, rule: &Rule, from: impl Iterator<Item = Self>) -> Result<(), ReferenceValue>;
+    fn judge(
+        self,
+        rule: &ElementRule,
+        from: impl Iterator<Item = Self>,
+    ) -> Result<(), ReferenceValue>;
     /// Returns true if a copy is right.
-    fn judge_copy(self, rule: &Rule, from: Self) -> bool;
+    fn judge_copy(self, rule: &ElementRule, from: Self) -> bool;
     /// Returns true if a block of at most [`BLOCK`] results is right beyond doubt. `next` gives the
     /// contributions of one rank after the other, until there is none.
-    fn sure(_: &Rule, _: &[Self], _: &mut dyn FnMut(&mut [Self]) -> bool) -> bool {
+    fn sure(_: &ElementRule, _: &[Self], _: &mut dyn FnMut(&mut [Self]) -> bool) -> bool {
         false
     }
 }
 
 /// Combines the contributions of all ranks, element by element.
-fn combined<T: Value, A: Copy>(
+fn combined<T: ElementValue, A: Copy>(
     into: &mut [A],
     next: &mut dyn FnMut(&mut [T]) -> bool,
     first: impl Fn(T) -> A,
@@ -55,16 +59,16 @@ fn combined<T: Value, A: Copy>(
 
 macro_rules! integers {
     ($($type:ty)*) => {$(
-        impl Value for $type {
+        impl ElementValue for $type {
             const ZERO: Self = 0;
 
-            fn make(random: u64, _: &Spread) -> Self {
+            fn make(random: u64, _: &ValueSpread) -> Self {
                 // The bits of small types are in the upper half.
                 let shift = if size_of::<Self>() == 8 { 7 } else { 33 };
                 (random >> shift) as $type
             }
 
-            fn sure(rule: &Rule, got: &[Self], next: &mut dyn FnMut(&mut [Self]) -> bool) -> bool {
+            fn sure(rule: &ElementRule, got: &[Self], next: &mut dyn FnMut(&mut [Self]) -> bool) -> bool {
                 let mut all = [0; BLOCK];
                 let want = &mut all[..got.len()];
                 let same = |x| x;
@@ -93,7 +97,7 @@ macro_rules! integers {
                 bytes.copy_from_slice(&self.to_le_bytes());
             }
 
-            fn judge(self, rule: &Rule, from: impl Iterator<Item = Self>) -> Result<(), ReferenceValue> {
+            fn judge(self, rule: &ElementRule, from: impl Iterator<Item = Self>) -> Result<(), ReferenceValue> {
                 let want = match fold(rule.op, from.map(i128::from)) {
                     Some(sum) if rule.op == RedOp::Avg => (sum as $type as i128 / i128::from(rule.ranks)) as $type,
                     Some(want) => want as $type,
@@ -102,7 +106,7 @@ macro_rules! integers {
                 if self == want { Ok(()) } else { Err(ReferenceValue(want.to_string())) }
             }
 
-            fn judge_copy(self, _: &Rule, from: Self) -> bool {
+            fn judge_copy(self, _: &ElementRule, from: Self) -> bool {
                 self == from
             }
         }
@@ -127,15 +131,15 @@ fn fold(op: RedOp, from: impl Iterator<Item = i128>) -> Option<i128> {
 
 macro_rules! floats {
     ($($type:ty, $tiny:expr, |$x:ident| $to:expr, |$y:ident| $from:expr;)*) => {$(
-        impl Value for $type {
+        impl ElementValue for $type {
             const ZERO: Self = <$type>::from_bits(0);
 
-            fn make(random: u64, spread: &Spread) -> Self {
+            fn make(random: u64, spread: &ValueSpread) -> Self {
                 let $y = spread.of(random);
                 $from
             }
 
-            fn sure(rule: &Rule, got: &[Self], next: &mut dyn FnMut(&mut [Self]) -> bool) -> bool {
+            fn sure(rule: &ElementRule, got: &[Self], next: &mut dyn FnMut(&mut [Self]) -> bool) -> bool {
                 let float = |$x: Self| $to;
                 let mut all = [(0.0f64, 0.0f64); BLOCK];
                 let sums = &mut all[..got.len()];
@@ -150,7 +154,7 @@ macro_rules! floats {
                     RedOp::Max => combined(sums, next, once, |(a, _), x| (a.max(float(x)), 0.0)),
                     _ => 0,
                 };
-                let bounds = Bounds::new(rule, float(<$type>::EPSILON), $tiny, ranks);
+                let bounds = ErrorBounds::new(rule, float(<$type>::EPSILON), $tiny, ranks);
                 let right = |(sum, got): (&(f64, f64), &Self)| bounds.hold(*sum, float(*got));
                 ranks > 0 && sums.iter().zip(got).fold(true, |all, pair| all & right(pair))
             }
@@ -163,13 +167,13 @@ macro_rules! floats {
                 bytes.copy_from_slice(&self.to_le_bytes());
             }
 
-            fn judge(self, rule: &Rule, from: impl Iterator<Item = Self>) -> Result<(), ReferenceValue> {
+            fn judge(self, rule: &ElementRule, from: impl Iterator<Item = Self>) -> Result<(), ReferenceValue> {
                 let epsilon = { let $x = <$type>::EPSILON; $to };
                 let got = { let $x = self; $to };
                 judge_float(got, rule, epsilon, $tiny, from.map(|$x| $to))
             }
 
-            fn judge_copy(self, rule: &Rule, from: Self) -> bool {
+            fn judge_copy(self, rule: &ElementRule, from: Self) -> bool {
                 let (got, want) = ({ let $x = self; $to }, { let $x = from; $to });
                 self.to_bits() == from.to_bits()
                     || (got - want).abs() <= rule.wire * want.abs() + least_on(rule)
@@ -186,12 +190,12 @@ floats! {
 }
 
 /// Returns the least value that the wire can carry: what is below it may be lost.
-fn least_on(rule: &Rule) -> f64 {
+fn least_on(rule: &ElementRule) -> f64 {
     if rule.wire == f16::EPSILON.to_f64() { 6e-8 } else { 0.0 }
 }
 
 /// The distance from the reference within which a sum of floats is right beyond doubt.
-struct Bounds {
+struct ErrorBounds {
     /// The factor from a sum of contributions to the result.
     scale: f64,
     /// Relative to the sum of magnitudes.
@@ -199,21 +203,21 @@ struct Bounds {
     tiny: f64,
 }
 
-impl Bounds {
-    fn new(rule: &Rule, epsilon: f64, tiny: f64, ranks: u32) -> Self {
+impl ErrorBounds {
+    fn new(rule: &ElementRule, epsilon: f64, tiny: f64, ranks: u32) -> Self {
         let ranks = f64::from(ranks);
         let roundings = if rule.exact() { 0.0 } else { 2.0 * ranks + 2.0 };
         let epsilon = epsilon.max(rule.wire);
         // The rounding of 64 bits in as many additions, and in the comparison.
         let own = if rule.exact() { 0.0 } else { (ranks + 4.0) * f64::EPSILON / 2.0 };
         match rule.op {
-            RedOp::Min | RedOp::Max => Bounds { scale: 1.0, relative: 0.0, tiny: 0.0 },
-            RedOp::Avg => Bounds {
+            RedOp::Min | RedOp::Max => ErrorBounds { scale: 1.0, relative: 0.0, tiny: 0.0 },
+            RedOp::Avg => ErrorBounds {
                 scale: 1.0 / f64::from(rule.ranks),
                 relative: (roundings / 2.0 * epsilon - own).max(0.0),
                 tiny: roundings * tiny.max(least_on(rule)),
             },
-            op => Bounds {
+            op => ErrorBounds {
                 scale: if op == RedOp::PremulSum { FACTOR } else { 1.0 },
                 relative: (roundings / 2.0 * epsilon - own).max(0.0),
                 tiny: roundings * tiny.max(least_on(rule)),
@@ -228,7 +232,7 @@ impl Bounds {
 
 fn judge_float(
     got: f64,
-    rule: &Rule,
+    rule: &ElementRule,
     epsilon: f64,
     tiny: f64,
     from: impl Iterator<Item = f64>,
@@ -271,34 +275,38 @@ fn judge_float(
 
 /// A `bool` as it is in memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Truth(u8);
+pub(super) struct BoolByte(u8);
 
-impl std::fmt::Display for Truth {
+impl std::fmt::Display for BoolByte {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl Value for Truth {
-    const ZERO: Self = Truth(0);
+impl ElementValue for BoolByte {
+    const ZERO: Self = BoolByte(0);
 
-    fn make(random: u64, _: &Spread) -> Self {
-        Truth((random >> 40) as u8 & 1)
+    fn make(random: u64, _: &ValueSpread) -> Self {
+        BoolByte((random >> 40) as u8 & 1)
     }
 
     fn read(bytes: &[u8]) -> Self {
-        Truth(u8::read(bytes))
+        BoolByte(u8::read(bytes))
     }
 
     fn write(self, bytes: &mut [u8]) {
         self.0.write(bytes);
     }
 
-    fn judge(self, rule: &Rule, from: impl Iterator<Item = Self>) -> Result<(), ReferenceValue> {
+    fn judge(
+        self,
+        rule: &ElementRule,
+        from: impl Iterator<Item = Self>,
+    ) -> Result<(), ReferenceValue> {
         self.0.judge(rule, from.map(|x| x.0))
     }
 
-    fn judge_copy(self, _: &Rule, from: Self) -> bool {
+    fn judge_copy(self, _: &ElementRule, from: Self) -> bool {
         self == from
     }
 }

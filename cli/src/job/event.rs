@@ -5,9 +5,9 @@ use roundelay::trace::{Flight, Trace};
 use serde::{Deserialize, Serialize};
 
 /// The function that takes a rank's events.
-pub(super) type Say<'a> = dyn FnMut(Event) + 'a;
+pub(super) type EventSink<'a> = dyn FnMut(RankEvent) + 'a;
 
-/// An event that is reported of a job while it is played.
+/// An event that is reported of a job while it is run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum JobEvent {
     /// A case is done.
@@ -18,8 +18,8 @@ pub(crate) enum JobEvent {
         time_us: f64,
         /// Wrong elements on all ranks.
         wrong: u64,
-        /// The protocol and the blocks with which it was played, where the ranks choose them.
-        how: Option<How>,
+        /// The protocol and the blocks with which it was run, where the ranks choose them.
+        how: Option<KernelChoice>,
     },
     /// There is no result for a case: the call was refused on all ranks, ours or a library's inside the ranks.
     Lacks {
@@ -49,9 +49,9 @@ impl JobEvent {
     }
 }
 
-/// The protocol and the blocks with which a GPU plays calls.
+/// The protocol and the blocks with which a GPU runs calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct How {
+pub(crate) struct KernelChoice {
     /// The protocol of messages.
     #[serde(rename = "way")]
     pub(crate) protocol: String,
@@ -61,7 +61,7 @@ pub(crate) struct How {
 
 /// An event that a rank reports.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Event {
+pub(crate) enum RankEvent {
     /// Says rank 0 of the job.
     Job(JobEvent),
     /// Something is wrong in the result of a case, in words.

@@ -1,36 +1,36 @@
-//! Plays a job whose ranks somebody else started: this process is one of them. Every rank proves and plays;
-//! rank 0 speaks.
+//! Runs a job whose ranks another launcher started: this process is one of them. Every rank proves and runs; rank 0
+//! speaks.
 
 use roundelay_dsl::diag::codes;
 
-use super::event::{Event, JobEvent};
-use super::order::Job;
+use super::event::{JobEvent, RankEvent};
+use super::order::JobOrder;
 use super::rank::work;
 use super::refusals::RefusedCases;
-use crate::member::Member;
-use crate::report::{Failure, fault};
+use crate::member::ExternalMember;
+use crate::report::{VerbError, fault};
 
-/// Plays a job as one of its ranks. `tell` is called on rank 0, as by [`super::play`].
-pub(super) fn play(
-    job: &Job,
-    member: &Member,
-    mut tell: impl FnMut(JobEvent),
-) -> Result<RefusedCases, Failure> {
+/// Runs a job as one of its ranks. `on_event` is called on rank 0, as by [`super::execute`].
+pub(super) fn execute(
+    job: &JobOrder,
+    member: &ExternalMember,
+    mut on_event: impl FnMut(JobEvent),
+) -> Result<RefusedCases, VerbError> {
     member.with(|comm| {
         // The seed of one is the seed of all.
         let seeds = comm.all_gather_u64(job.seed)?;
-        let job = Job { seed: seeds[0], ..job.clone() };
+        let job = JobOrder { seed: seeds[0], ..job.clone() };
         let mut wrong = 0;
         let mut remarks = Vec::new();
         let mut refusals = RefusedCases::of(&job);
         work(&job, comm, &mut |event| match event {
-            Event::Job(told) => {
-                wrong += job.wrong(&told);
-                refusals.add(&job, &told);
-                tell(told);
+            RankEvent::Job(event) => {
+                wrong += job.wrong(&event);
+                refusals.add(&job, &event);
+                on_event(event);
             }
-            Event::Wrong(text) => remarks.push(text),
-            Event::Trace(_) | Event::Error { .. } => {}
+            RankEvent::Wrong(text) => remarks.push(text),
+            RankEvent::Trace(_) | RankEvent::Error { .. } => {}
         })?;
         match wrong == 0 && remarks.is_empty() {
             true => Ok(refusals),
@@ -40,7 +40,7 @@ pub(super) fn play(
 }
 
 /// Returns the failure of a job with wrong elements, with the first few remarks.
-pub(super) fn wrong_results(wrong: u64, remarks: Vec<String>) -> Failure {
+pub(super) fn wrong_results(wrong: u64, remarks: Vec<String>) -> VerbError {
     let first = fault(codes::WRONG_RESULT, format!("{wrong} elements are wrong"));
-    Failure::Run(remarks.into_iter().take(3).fold(first, |d, text| d.note(text)))
+    VerbError::Run(remarks.into_iter().take(3).fold(first, |d, text| d.note(text)))
 }

@@ -7,22 +7,22 @@ use roundelay::{Hints, Launcher, Layout, Outcome};
 use roundelay_compiler::Shape;
 use roundelay_dsl::diag::codes;
 
-use super::cause::{Cause, FLIGHT, RankError};
-use super::event::{Event, JobEvent};
-use super::handed::Handed;
+use super::argument::JobArgument;
+use super::cause::{FLIGHT, FailureCause, RankError};
+use super::event::{JobEvent, RankEvent};
 use super::joined;
-use super::order::Job;
+use super::order::JobOrder;
 use super::refusals::RefusedCases;
-use super::traces::Output;
-use super::traces::Traces;
-use crate::args::Play;
+use super::traces::JobTraces;
+use super::traces::OutputFiles;
+use crate::args::JobArgs;
 use crate::hints;
-use crate::member::Member;
-use crate::peer::Inside;
-use crate::report::{Failure, fault, usage};
+use crate::member::ExternalMember;
+use crate::peer::InsideLibrary;
+use crate::report::{VerbError, fault, usage};
 
 /// The settings with which the ranks of a job are started.
-pub(crate) struct Start {
+pub(crate) struct StartSettings {
     /// The longest time that a rank waits for another.
     pub(crate) timeout: Duration,
     /// True if ranks are bound to cores, in turn.
@@ -31,45 +31,45 @@ pub(crate) struct Start {
     pub(crate) slot_bytes: Option<u64>,
     /// The hints that the user gave for the job.
     pub(crate) hints: Hints,
-    /// The hosts over which the ranks are spread, as [`Play`] has them.
+    /// The hosts over which the ranks are spread, as [`JobArgs`] has them.
     hosts: u32,
     /// This process as a rank, if another launcher started it as one.
-    member: Option<Member>,
+    member: Option<ExternalMember>,
     /// The destination of traces.
-    trace: Option<Output>,
+    trace: Option<OutputFiles>,
     /// The destination of dumps.
-    flight: Option<Output>,
+    flight: Option<OutputFiles>,
 }
 
-impl Start {
+impl StartSettings {
     /// Merges options and hints; an option takes precedence over its hint.
-    pub(crate) fn of(play: &Play, pin: bool) -> Result<Self, Failure> {
-        let hints = hints::merged(&hints::texts(play))?;
-        let member = Member::of(play)?;
+    pub(crate) fn of(job_args: &JobArgs, pin: bool) -> Result<Self, VerbError> {
+        let hints = hints::merged(&hints::texts(job_args))?;
+        let member = ExternalMember::of(job_args)?;
         let ours = [
-            ("--trace", play.trace.is_some()),
-            ("--flight", play.flight.is_some()),
-            ("--hosts", play.hosts > 1),
+            ("--trace", job_args.trace.is_some()),
+            ("--flight", job_args.flight.is_some()),
+            ("--hosts", job_args.hosts > 1),
         ];
         if let (Some(_), Some((option, _))) = (&member, ours.iter().find(|(_, given)| *given)) {
-            return Err(Failure::Usage(format!(
+            return Err(VerbError::Usage(format!(
                 "{option} is for ranks that roundelay starts, and another launcher started these"
             )));
         }
-        Ok(Start {
-            timeout: hints.timeout().unwrap_or(play.timeout),
+        Ok(StartSettings {
+            timeout: hints.timeout().unwrap_or(job_args.timeout),
             pin,
-            slot_bytes: play.slot_bytes.or(hints.slot_bytes()),
+            slot_bytes: job_args.slot_bytes.or(hints.slot_bytes()),
             hints,
-            hosts: play.hosts,
+            hosts: job_args.hosts,
             member,
-            trace: play.trace.as_deref().map(|p| Output::new("trace", p)).transpose()?,
-            flight: play.flight.as_deref().map(|p| Output::new(FLIGHT, p)).transpose()?,
+            trace: job_args.trace.as_deref().map(|p| OutputFiles::new("trace", p)).transpose()?,
+            flight: job_args.flight.as_deref().map(|p| OutputFiles::new(FLIGHT, p)).transpose()?,
         })
     }
 }
 
-impl Start {
+impl StartSettings {
     /// Returns the hints that matter when ranks join over sockets, from wherever they were given.
     fn joining(&self) -> String {
         let h = &self.hints;
@@ -92,7 +92,7 @@ impl Start {
 
 /// The reports of the ranks of a job.
 #[derive(Default)]
-struct Heard {
+struct RankReports {
     errors: Vec<RankError>,
     /// The flight recorders of those ranks.
     flights: Vec<Flight>,
@@ -100,32 +100,32 @@ struct Heard {
     remarks: Vec<String>,
     /// Wrong elements.
     wrong: u64,
-    traces: Traces,
+    traces: JobTraces,
 }
 
-/// Starts the ranks and waits for their end. `tell` is called with what they say, as they say it. Returns the cases that
-/// were refused.
-pub(crate) fn play(
-    job: &Job,
-    start: &Start,
-    mut tell: impl FnMut(JobEvent),
-) -> Result<RefusedCases, Failure> {
+/// Starts the ranks and waits for their end. `on_event` is called with their events, as they come. Returns the cases
+/// that were refused.
+pub(crate) fn execute(
+    job: &JobOrder,
+    start: &StartSettings,
+    mut on_event: impl FnMut(JobEvent),
+) -> Result<RefusedCases, VerbError> {
     if let Some(member) = &start.member {
-        return joined::play(job, member, tell);
+        return joined::execute(job, member, on_event);
     }
     let shape: Shape = job.shape.parse().map_err(usage)?;
     let ranks = u32::try_from(shape.ranks()).unwrap_or(u32::MAX);
-    let handed = Handed::new(job)?;
+    let argument = JobArgument::new(job)?;
     let mut layout = Layout::new(ranks);
     layout.slot_bytes = start.slot_bytes.unwrap_or(layout.slot_bytes);
     let launcher = Launcher::new(ranks)
         .layout(layout)
-        .args(["rank", handed.argument()])
+        .args(["rank", argument.argument()])
         .timeout(start.timeout)
         .hosts(start.hosts)
         .pin(start.pin && job.gpu.is_none());
     let launcher = match job.gpu.as_ref().filter(|gpu| !gpu.inside.is_empty()) {
-        Some(_) => Inside::variables().into_iter().fold(launcher, |l, (k, v)| l.env(k, v)),
+        Some(_) => InsideLibrary::variables().into_iter().fold(launcher, |l, (k, v)| l.env(k, v)),
         None => launcher,
     };
     // Sockets are tuned by hints, which ranks that inherit memory have no use for.
@@ -133,49 +133,49 @@ pub(crate) fn play(
         true => launcher.hints(start.joining()),
         false => launcher,
     };
-    let mut heard = Heard::default();
+    let mut reports = RankReports::default();
     let mut refusals = RefusedCases::of(job);
     let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {
         // All ranks report a case that they refuse.
-        Ok(Event::Job(JobEvent::Lacks { .. })) if rank != 0 => {}
-        Ok(Event::Job(told)) => {
-            heard.wrong += job.wrong(&told);
-            refusals.add(job, &told);
-            tell(told);
+        Ok(RankEvent::Job(JobEvent::Lacks { .. })) if rank != 0 => {}
+        Ok(RankEvent::Job(event)) => {
+            reports.wrong += job.wrong(&event);
+            refusals.add(job, &event);
+            on_event(event);
         }
-        Ok(Event::Wrong(text)) => heard.remarks.push(text),
-        Ok(Event::Error { code, message, aborted, lost, flight }) => {
-            heard.errors.push(RankError { rank, code, message, aborted, lost });
-            heard.flights.extend(flight.map(|flight| *flight));
+        Ok(RankEvent::Wrong(text)) => reports.remarks.push(text),
+        Ok(RankEvent::Error { code, message, aborted, lost, flight }) => {
+            reports.errors.push(RankError { rank, code, message, aborted, lost });
+            reports.flights.extend(flight.map(|flight| *flight));
         }
-        Ok(Event::Trace(trace)) => heard.traces.add(*trace),
+        Ok(RankEvent::Trace(trace)) => reports.traces.add(*trace),
         // Not from this program.
         Err(_) => {}
     });
     if let Some(output) = &start.trace {
-        std::mem::take(&mut heard.traces).save(output)?;
+        std::mem::take(&mut reports.traces).save(output)?;
     }
-    heard.verdict(outcome?, start, ranks)?;
+    reports.verdict(outcome?, start, ranks)?;
     Ok(refusals)
 }
 
-impl Heard {
-    fn verdict(self, outcome: Outcome, start: &Start, ranks: u32) -> Result<(), Failure> {
+impl RankReports {
+    fn verdict(self, outcome: Outcome, start: &StartSettings, ranks: u32) -> Result<(), VerbError> {
         if let Some(first) = RankError::first(&self.errors) {
             let RankError { rank, code, message, .. } = first.clone();
             let code = codes::find(&code).map_or(codes::LOST_RANK, |(code, _)| code);
             let reporters: Vec<u32> = self.errors.iter().map(|error| error.rank).collect();
-            let cause = Cause::new(ranks, self.flights, &outcome.endings, rank, &reporters);
+            let cause = FailureCause::new(ranks, self.flights, &outcome.endings, rank, &reporters);
             if let Some(output) = &start.flight {
                 cause.save(output)?;
             }
             let note = cause.note(&message);
             let finding = note.into_iter().fold(fault(code, message), |f, note| f.note(note));
-            return Err(Failure::of_run(code, finding));
+            return Err(VerbError::of_run(code, finding));
         }
         if !outcome.success() {
             let cause = outcome.cause.unwrap_or_else(|| "a rank ended early".into());
-            return Err(Failure::Run(fault(codes::LOST_RANK, cause)));
+            return Err(VerbError::Run(fault(codes::LOST_RANK, cause)));
         }
         match self.wrong {
             0 => Ok(()),

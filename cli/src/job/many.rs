@@ -5,17 +5,17 @@ use std::ops::Range;
 use roundelay::internal::run_shared;
 
 use super::data::{fill, judge};
-use super::places::Part;
-use super::rule::Rule;
+use super::places::BufferPart;
+use super::rule::ElementRule;
 
 /// Fewer elements are not worth a thread.
 const LEAST: usize = 1 << 16;
 
 /// Returns the parts of a buffer that lie in some of its elements, as parts of those alone.
-fn clip(parts: &[Part], from: usize, to: usize) -> Vec<Part> {
-    let inside = |part: &Part| {
+fn clip(parts: &[BufferPart], from: usize, to: usize) -> Vec<BufferPart> {
+    let inside = |part: &BufferPart| {
         let (first, end) = (part.at.max(from), (part.at + part.len).min(to));
-        (first < end).then(|| Part {
+        (first < end).then(|| BufferPart {
             at: first - from,
             len: end - first,
             index: part.index + (first - part.at) as u64,
@@ -25,7 +25,7 @@ fn clip(parts: &[Part], from: usize, to: usize) -> Vec<Part> {
     parts.iter().filter_map(inside).collect()
 }
 
-/// Returns the number of elements for each of so many threads.
+/// Returns the number of elements of each of `threads` threads.
 fn share(elements: usize, threads: usize) -> usize {
     elements.div_ceil(threads.max(1)).max(LEAST)
 }
@@ -37,7 +37,13 @@ pub(super) fn threads(ranks: u32) -> usize {
 }
 
 /// Writes a rank's contributions like [`fill`], by several threads.
-pub(super) fn fill_all(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8], threads: usize) {
+pub(super) fn fill_all(
+    rule: &ElementRule,
+    rank: u32,
+    parts: &[BufferPart],
+    buffer: &mut [u8],
+    threads: usize,
+) {
     let size = rule.dtype.size();
     let share = share(buffer.len() / size, threads);
     run_shared(buffer.chunks_mut(share * size).enumerate(), threads, |(i, bytes)| {
@@ -48,8 +54,8 @@ pub(super) fn fill_all(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8]
 
 /// Judges results like [`judge`], by several threads, and only in these ranges of elements.
 pub(super) fn judge_all(
-    rule: &Rule,
-    parts: &[Part],
+    rule: &ElementRule,
+    parts: &[BufferPart],
     buffer: &[u8],
     ranges: &[Range<usize>],
     threads: usize,
@@ -76,7 +82,7 @@ pub(super) fn judge_all(
     (wrong, verdicts.into_iter().find_map(|v| v.1))
 }
 
-/// Ranges in groups of about so many elements.
+/// Ranges in groups of about `most` elements.
 fn shares(ranges: &[Range<usize>], most: usize) -> Vec<Vec<Range<usize>>> {
     let (mut shares, mut room) = (Vec::new(), 0);
     for range in ranges {
@@ -100,20 +106,27 @@ fn shares(ranges: &[Range<usize>], most: usize) -> Vec<Vec<Range<usize>>> {
 mod tests {
     use roundelay::{DType, RedOp};
 
-    use super::super::places::Contributors;
+    use super::super::places::ContributorSet;
     use super::*;
 
     #[test]
     fn many_threads_fill_and_judge_as_one_does() {
-        let rule =
-            Rule { seed: 5, ranks: 2, dtype: DType::I32, op: RedOp::Sum, wire: 0.0, whole: true };
-        let part = |at, len, index, from| Part { at, len, index, from: Contributors::One(from) };
+        let rule = ElementRule {
+            seed: 5,
+            ranks: 2,
+            dtype: DType::I32,
+            op: RedOp::Sum,
+            wire: 0.0,
+            whole: true,
+        };
+        let part =
+            |at, len, index, from| BufferPart { at, len, index, from: ContributorSet::One(from) };
         let parts = [part(3, LEAST, 7, 0), part(LEAST + 3, 2 * LEAST, 1, 1)];
         let bytes = (3 * LEAST + 9) * 4;
         let (mut one, mut many) = (vec![0; bytes], vec![0; bytes]);
         for rank in 0..2 {
-            let own: Vec<Part> =
-                parts.iter().filter(|p| p.from == Contributors::One(rank)).cloned().collect();
+            let own: Vec<BufferPart> =
+                parts.iter().filter(|p| p.from == ContributorSet::One(rank)).cloned().collect();
             fill(&rule, rank, &own, &mut one);
             fill_all(&rule, rank, &own, &mut many, 3);
         }

@@ -1,4 +1,4 @@
-//! Plays the calls of a case, wherever their memory lies, and measures their time: batches of calls, each after a
+//! Runs the calls of a case, wherever their memory lies, and measures their time: batches of calls, each after a
 //! barrier. A batch takes as long as its slowest rank, and the median of the batches counts. Calls before and after
 //! those that are timed are checked.
 
@@ -6,17 +6,17 @@ use roundelay::trace::Trace;
 use roundelay::{Error, internal};
 
 use super::buffers::CallMemory;
-use super::event::{Event, JobEvent, Say};
-use super::order::Job;
-use super::ready::Ready;
-use super::rule::Rule;
-use super::trial::Trial;
-use crate::args::Verify;
+use super::event::{EventSink, JobEvent, RankEvent};
+use super::order::JobOrder;
+use super::ready::ReadyAlgorithm;
+use super::rule::ElementRule;
+use super::trial::CallTrial;
+use crate::args::VerifyScope;
 use crate::values::median;
 
 /// Batches, where there are calls enough.
 const BATCHES: u32 = 11;
-/// More calls in a batch tell no more.
+/// More calls in a batch add no precision.
 const MOST: u32 = 20_000;
 /// Calls with fewer bytes are checked several times before they are timed.
 const SMALL: usize = 1 << 20;
@@ -24,7 +24,7 @@ const SMALL: usize = 1 << 20;
 /// The calls of a case on this rank, with the memory and the clock that they have.
 pub(super) trait CaseCalls {
     /// The memory of a call.
-    type Memory<'a>: CallMemory
+    type CaseMemory<'a>: CallMemory
     where
         Self: 'a;
 
@@ -32,17 +32,17 @@ pub(super) trait CaseCalls {
     const WHOLE: bool;
 
     /// Returns the memory.
-    fn memory(&mut self) -> Self::Memory<'_>;
+    fn memory(&mut self) -> Self::CaseMemory<'_>;
 
     /// Makes one call, and returns when it is done.
     fn call(&mut self, turn: u64) -> Result<(), Error>;
 
-    /// Prepares for batches in which so many roots take turns; calls of a batch are a multiple of what is returned.
+    /// Prepares for batches in which `roots` roots take turns; calls of a batch are a multiple of what is returned.
     fn begin(&mut self, roots: u32) -> Result<u32, Error> {
         Ok(roots)
     }
 
-    /// Makes so many calls, or a few more: the seconds that one took here.
+    /// Makes at least `calls` calls, and returns the seconds that one took here.
     fn batch(&mut self, calls: u32) -> Result<f64, Error>;
 
     /// Makes a few calls more, traced, if they can be.
@@ -57,25 +57,25 @@ pub(crate) fn checks(bytes: usize, roots: u32) -> u64 {
     if bytes <= SMALL { u64::from(roots).max(3) } else { 1 }
 }
 
-/// Plays a case of a job, by its index: the microseconds of a call, and how many elements were wrong on all ranks.
-pub(super) fn play<A, C: CaseCalls>(
-    job: &Job,
+/// Runs a case of a job, by its index: the microseconds of a call, and how many elements were wrong on all ranks.
+pub(super) fn execute<A, C: CaseCalls>(
+    job: &JobOrder,
     case: usize,
-    ready: &Ready<A>,
+    ready: &ReadyAlgorithm<A>,
     calls: &mut C,
-    say: &mut Say<'_>,
+    emit: &mut EventSink<'_>,
 ) -> Result<(f64, u64), Error> {
     let (count, turn) = (job.cases[case].count, job.cases[case].turn);
     let (roots, (rank, ranks)) = (ready.roots(), calls.memory().rank());
     let lens = ready.lens(rank, ranks, count, job.dtype.size());
     let before = checks(lens[0].max(lens[1]), roots);
-    let now = |say: &mut Say<'_>, what: &str| {
+    let now = |emit: &mut EventSink<'_>, what: &str| {
         if rank == 0 {
-            say(Event::Job(JobEvent::Now { case, what: what.into() }));
+            emit(RankEvent::Job(JobEvent::Now { case, what: what.into() }));
         }
     };
-    let checked = |calls: &mut C, turn: u64, say: &mut Say<'_>| {
-        let rule = Rule {
+    let checked = |calls: &mut C, turn: u64, emit: &mut EventSink<'_>| {
+        let rule = ElementRule {
             seed: job.seed.wrapping_add(turn.wrapping_mul(0x5851_f42d_4c95_7f2d)),
             ranks,
             dtype: job.dtype,
@@ -84,41 +84,41 @@ pub(super) fn play<A, C: CaseCalls>(
             whole: C::WHOLE,
         };
         let count = usize::try_from(count).unwrap_or(usize::MAX);
-        let trial = Trial { ready, turn, count, rule, verify: job.verify };
+        let trial = CallTrial { ready, turn, count, rule, verify: job.verify };
         let input = trial.prepare(&mut calls.memory())?;
         calls.call(turn)?;
         let (wrong, words) = trial.verify(&mut calls.memory(), input)?;
-        words.into_iter().for_each(|what| say(Event::Wrong(format!("rank {rank}, {what}"))));
+        words.into_iter().for_each(|what| emit(RankEvent::Wrong(format!("rank {rank}, {what}"))));
         Ok::<u64, Error>(wrong)
     };
     let mut wrong = 0;
-    let verified = job.verify != Verify::Off;
+    let verified = job.verify != VerifyScope::Off;
     if verified && turn.first {
-        now(say, "calls that are verified");
+        now(emit, "calls that are verified");
         for turn in 0..before {
-            wrong += checked(calls, turn, say)?;
+            wrong += checked(calls, turn, emit)?;
         }
     }
     calls.memory().clear()?;
-    now(say, "calls that are timed");
+    now(emit, "calls that are timed");
     let time = measure(job, roots, calls)?;
     if job.trace
         && let Some(trace) = calls.traced()?
     {
-        say(Event::Trace(Box::new(trace)));
+        emit(RankEvent::Trace(Box::new(trace)));
     }
     if verified && turn.last {
-        now(say, "a last call is verified");
+        now(emit, "a last call is verified");
         // The last root of a turn: the first was checked before.
         let roots = u64::from(roots);
-        wrong += checked(calls, before.next_multiple_of(roots) + roots - 1, say)?;
+        wrong += checked(calls, before.next_multiple_of(roots) + roots - 1, emit)?;
     }
     let wrong = calls.memory().comm().all_gather_u64(wrong)?.into_iter().sum();
     Ok((time, wrong))
 }
 
-/// Measures the microseconds of a call, with so many roots taking turns.
-fn measure(job: &Job, roots: u32, calls: &mut impl CaseCalls) -> Result<f64, Error> {
+/// Measures the microseconds of a call, with `roots` roots taking turns.
+fn measure(job: &JobOrder, roots: u32, calls: &mut impl CaseCalls) -> Result<f64, Error> {
     let unit = calls.begin(roots)?.max(1);
     if job.warmup > 0 {
         calls.batch(job.warmup.next_multiple_of(roots))?;

@@ -6,13 +6,13 @@ use roundelay_compiler::Shape;
 use serde::{Deserialize, Serialize};
 
 use super::event::JobEvent;
-use crate::args::{Play, Target, Verify};
+use crate::args::{JobArgs, TargetArgs, VerifyScope};
 use crate::hints;
-use crate::peer::Inside;
+use crate::peer::InsideLibrary;
 
 /// The work of all ranks of a job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Job {
+pub(crate) struct JobOrder {
     /// The algorithms.
     pub(crate) entries: Vec<JobEntry>,
     /// Contributors, as `8` or `2x4`.
@@ -20,7 +20,7 @@ pub(crate) struct Job {
     /// The root of rooted collectives; if there is none, it turns with every call.
     pub(crate) root: Option<u32>,
     /// Calls of which size, in order.
-    pub(crate) cases: Vec<Case>,
+    pub(crate) cases: Vec<JobCase>,
     /// Type of the elements.
     pub(crate) dtype: DType,
     /// Operator.
@@ -39,40 +39,40 @@ pub(crate) struct Job {
     pub(crate) trace: bool,
     /// The part of the results that is verified.
     #[serde(default)]
-    pub(crate) verify: Verify,
+    pub(crate) verify: VerifyScope,
     /// The settings of calls on GPUs; `None` on the host's processors.
     pub(crate) gpu: Option<GpuSettings>,
 }
 
-impl Job {
+impl JobOrder {
     /// Makes a job without entries and cases, of the options of the command line.
-    pub(crate) fn of(play: &Play, shape: &Shape, seed: u64, budget: f64) -> Self {
-        let hints = hints::texts(play).join(",");
-        let gpu = GpuSettings { graph: play.on.graph, hints, ..GpuSettings::default() };
-        Job {
+    pub(crate) fn of(job_args: &JobArgs, shape: &Shape, seed: u64, budget: f64) -> Self {
+        let hints = hints::texts(job_args).join(",");
+        let gpu = GpuSettings { graph: job_args.on.graph, hints, ..GpuSettings::default() };
+        JobOrder {
             entries: Vec::new(),
             shape: shape.to_string(),
             root: None,
             cases: Vec::new(),
-            dtype: play.dtype,
-            op: play.op,
-            private: play.private,
+            dtype: job_args.dtype,
+            op: job_args.op,
+            private: job_args.private,
             seed,
-            iters: play.iters,
-            warmup: play.warmup,
+            iters: job_args.iters,
+            warmup: job_args.warmup,
             budget,
-            trace: play.trace.is_some(),
-            verify: play.verify,
-            gpu: play.on.gpus().then_some(gpu),
+            trace: job_args.trace.is_some(),
+            verify: job_args.verify,
+            gpu: job_args.on.gpus().then_some(gpu),
         }
     }
 
     /// Returns the number of wrong elements of which the job fails: of ours, if it is no try. What a peer
     /// gets wrong is said in its row.
-    pub(super) fn wrong(&self, told: &JobEvent) -> u64 {
+    pub(super) fn wrong(&self, event: &JobEvent) -> u64 {
         let tries = self.tries();
         let ours = |case: usize| self.cases.get(case).is_none_or(|c| c.who.is_none());
-        match *told {
+        match *event {
             JobEvent::Done { case, wrong, .. } if !tries && ours(case) => wrong,
             _ => 0,
         }
@@ -92,8 +92,8 @@ pub(crate) struct GpuSettings {
     /// The hints that the user gave for calls.
     pub(crate) hints: String,
     /// Libraries that are measured in the same processes.
-    pub(crate) inside: Vec<Inside>,
-    /// Calls are tries: those that are refused or wrong are told, and no failure.
+    pub(crate) inside: Vec<InsideLibrary>,
+    /// Calls are tries: those that are refused or wrong are reported, and are no failure.
     pub(crate) tries: bool,
     /// Seconds after which the rest is left out.
     pub(crate) seconds: Option<f64>,
@@ -120,9 +120,9 @@ pub(crate) struct JobEntry {
 
 impl JobEntry {
     /// Returns the algorithm with that root.
-    pub(super) fn target(&self, root: u32) -> Target {
+    pub(super) fn target(&self, root: u32) -> TargetArgs {
         let paths = self.paths;
-        Target { paths, ..Target::of(self.target.clone(), self.algorithm.clone(), root) }
+        TargetArgs { paths, ..TargetArgs::of(self.target.clone(), self.algorithm.clone(), root) }
     }
 
     /// Returns true if calls are in place.
@@ -133,7 +133,7 @@ impl JobEntry {
 
 /// One size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Case {
+pub(crate) struct JobCase {
     /// Index of the algorithm.
     pub(crate) entry: usize,
     /// Elements, in the unit of the collective.
@@ -143,7 +143,7 @@ pub(crate) struct Case {
     pub(crate) who: Option<usize>,
     /// The part of a measurement in turns that this case is.
     #[serde(default)]
-    pub(crate) turn: Turn,
+    pub(crate) turn: JobTurn,
     /// The protocol of messages between GPUs, if that is not left to the ranks.
     #[serde(default, rename = "way", with = "protocol_text")]
     pub(crate) protocol: Option<Protocol>,
@@ -154,15 +154,15 @@ pub(crate) struct Case {
 
 /// Results are checked before the first turn of a size, and after the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Turn {
+pub(crate) struct JobTurn {
     pub(crate) first: bool,
     pub(crate) last: bool,
 }
 
-impl Default for Turn {
+impl Default for JobTurn {
     /// Returns a turn that is the only one.
     fn default() -> Self {
-        Turn { first: true, last: true }
+        JobTurn { first: true, last: true }
     }
 }
 
@@ -188,9 +188,9 @@ mod protocol_text {
     }
 }
 
-impl Case {
+impl JobCase {
     /// Makes a case of calls of ours.
     pub(crate) fn ours(entry: usize, count: u64) -> Self {
-        Case { entry, count, who: None, turn: Turn::default(), protocol: None, blocks: None }
+        JobCase { entry, count, who: None, turn: JobTurn::default(), protocol: None, blocks: None }
     }
 }

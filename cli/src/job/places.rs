@@ -9,7 +9,7 @@ use roundelay_compiler::program::Kind;
 
 /// Elements of a buffer, and what they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct BufferPart {
     /// First element in the buffer.
     pub(crate) at: usize,
     /// Number of elements.
@@ -17,12 +17,12 @@ pub(crate) struct Part {
     /// First element in the vectors that they come from.
     pub(crate) index: u64,
     /// The ranks whose vectors they are.
-    pub(crate) from: Contributors,
+    pub(crate) from: ContributorSet,
 }
 
 /// The ranks whose contributions an element is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Contributors {
+pub(crate) enum ContributorSet {
     /// Those of all ranks, reduced.
     All,
     /// One rank's, as they are.
@@ -32,7 +32,7 @@ pub(crate) enum Contributors {
 }
 
 /// A call of one rank.
-pub(crate) struct Places<'a> {
+pub(crate) struct CallPlaces<'a> {
     /// The collective.
     pub(crate) kind: &'a Kind,
     /// The extents of the axes.
@@ -47,10 +47,10 @@ pub(crate) struct Places<'a> {
     pub(crate) count: usize,
 }
 
-impl Places<'_> {
-    fn part(&self, at: u32, blocks: u32, index: u32, from: Contributors) -> Part {
+impl CallPlaces<'_> {
+    fn part(&self, at: u32, blocks: u32, index: u32, from: ContributorSet) -> BufferPart {
         let count = self.count;
-        Part {
+        BufferPart {
             at: at as usize * count,
             len: blocks as usize * count,
             index: u64::from(index) * count as u64,
@@ -83,9 +83,9 @@ impl Places<'_> {
     }
 
     /// Returns the contents of the buffer before a call: of the data, or of the input.
-    pub(crate) fn before(&self, in_place: bool) -> Vec<Part> {
+    pub(crate) fn before(&self, in_place: bool) -> Vec<BufferPart> {
         let (n, rank) = (self.ranks, self.rank);
-        let own = Contributors::One(rank);
+        let own = ContributorSet::One(rank);
         match self.kind {
             Kind::Barrier => vec![],
             Kind::AllReduce | Kind::Reduce => vec![self.part(0, 1, 0, own)],
@@ -101,22 +101,24 @@ impl Places<'_> {
     }
 
     /// Returns the contents that the buffer must have after a call: of the data, or of the output.
-    pub(crate) fn after(&self, in_place: bool) -> Vec<Part> {
+    pub(crate) fn after(&self, in_place: bool) -> Vec<BufferPart> {
         let (n, rank, root) = (self.ranks, self.rank, self.root);
         let own = if in_place { rank } else { 0 };
         match self.kind {
             Kind::Barrier => vec![],
-            Kind::AllReduce => vec![self.part(0, 1, 0, Contributors::All)],
-            Kind::Reduce if rank == root => vec![self.part(0, 1, 0, Contributors::All)],
-            Kind::ReduceScatter => vec![self.part(own, 1, rank, Contributors::All)],
-            Kind::AllGather => (0..n).map(|b| self.part(b, 1, 0, Contributors::One(b))).collect(),
+            Kind::AllReduce => vec![self.part(0, 1, 0, ContributorSet::All)],
+            Kind::Reduce if rank == root => vec![self.part(0, 1, 0, ContributorSet::All)],
+            Kind::ReduceScatter => vec![self.part(own, 1, rank, ContributorSet::All)],
+            Kind::AllGather => (0..n).map(|b| self.part(b, 1, 0, ContributorSet::One(b))).collect(),
             Kind::Gather if rank == root => {
-                (0..n).map(|b| self.part(b, 1, 0, Contributors::One(b))).collect()
+                (0..n).map(|b| self.part(b, 1, 0, ContributorSet::One(b))).collect()
             }
-            Kind::Broadcast => vec![self.part(0, 1, 0, Contributors::One(root))],
-            Kind::Scatter => vec![self.part(own, 1, rank, Contributors::One(root))],
-            Kind::AllToAll => (0..n).map(|b| self.part(b, 1, rank, Contributors::One(b))).collect(),
-            Kind::SendRecv if rank == 1 => vec![self.part(0, 1, 0, Contributors::One(0))],
+            Kind::Broadcast => vec![self.part(0, 1, 0, ContributorSet::One(root))],
+            Kind::Scatter => vec![self.part(own, 1, rank, ContributorSet::One(root))],
+            Kind::AllToAll => {
+                (0..n).map(|b| self.part(b, 1, rank, ContributorSet::One(b))).collect()
+            }
+            Kind::SendRecv if rank == 1 => vec![self.part(0, 1, 0, ContributorSet::One(0))],
             Kind::Reduce | Kind::Gather | Kind::SendRecv => vec![],
             Kind::Custom(_) => self.declared(),
         }
@@ -130,14 +132,14 @@ impl Places<'_> {
 
     /// Returns what a declared collective asks for, a block each, read from its postconditions: not from what
     /// the proofs made of them.
-    fn declared(&self) -> Vec<Part> {
+    fn declared(&self) -> Vec<BufferPart> {
         let Kind::Custom(custom) = self.kind else { return vec![] };
         let first = |chunk: u32| u64::from(chunk) * self.count as u64;
         let part = |asked: postcondition::Asked| match asked.of.as_slice() {
-            [(rank, chunk)] => self.part(asked.output, 1, *chunk, Contributors::One(*rank)),
+            [(rank, chunk)] => self.part(asked.output, 1, *chunk, ContributorSet::One(*rank)),
             of => {
                 let of = of.iter().map(|&(rank, chunk)| (rank, first(chunk))).collect();
-                self.part(asked.output, 1, 0, Contributors::Each(of))
+                self.part(asked.output, 1, 0, ContributorSet::Each(of))
             }
         };
         // `prove` has evaluated them before any rank began.
@@ -153,20 +155,27 @@ mod tests {
     use roundelay_dsl::span::SourceMap;
 
     use super::super::data::{fill, judge};
-    use super::super::rule::Rule;
+    use super::super::rule::ElementRule;
     use super::*;
 
     #[test]
     fn blocks_lie_where_the_collectives_say() {
-        let places = |kind, rank| Places { kind, axes: &[3], ranks: 3, root: 1, rank, count: 5 };
+        let places =
+            |kind, rank| CallPlaces { kind, axes: &[3], ranks: 3, root: 1, rank, count: 5 };
         let p = places(&Kind::ReduceScatter, 2);
         assert_eq!((p.data(), p.input(), p.output()), (15, 15, 5));
-        assert_eq!(p.after(true), [Part { at: 10, len: 5, index: 10, from: Contributors::All }]);
-        assert_eq!(p.after(false), [Part { at: 0, len: 5, index: 10, from: Contributors::All }]);
+        assert_eq!(
+            p.after(true),
+            [BufferPart { at: 10, len: 5, index: 10, from: ContributorSet::All }]
+        );
+        assert_eq!(
+            p.after(false),
+            [BufferPart { at: 0, len: 5, index: 10, from: ContributorSet::All }]
+        );
         let p = places(&Kind::AllToAll, 2);
         assert_eq!(
             p.after(false)[1],
-            Part { at: 5, len: 5, index: 10, from: Contributors::One(1) }
+            BufferPart { at: 5, len: 5, index: 10, from: ContributorSet::One(1) }
         );
         assert!(places(&Kind::Gather, 0).after(true).is_empty());
         assert_eq!(places(&Kind::Gather, 1).after(true).len(), 3);
@@ -174,7 +183,7 @@ mod tests {
         assert!(places(&Kind::Scatter, 0).before(true).is_empty());
     }
 
-    /// A sum of chunk p of every rank p. What a plan plays for which a wrong table asked, the last chunk
+    /// A sum of chunk p of every rank p. What a plan runs for which a wrong table asked, the last chunk
     /// of all ranks, is wrong here: the table is not asked.
     #[test]
     fn sums_of_different_chunks_are_read_from_the_postconditions() {
@@ -187,17 +196,24 @@ mod tests {
         let id = sources.add("own.algo", text);
         let programs = resolve(&mut sources, id, &NoLibrary).expect("it resolves");
         let kind = &programs[0].kind;
-        let places = Places { kind, axes: &[3], ranks: 3, root: 0, rank: 1, count: 5 };
+        let places = CallPlaces { kind, axes: &[3], ranks: 3, root: 0, rank: 1, count: 5 };
         let after = places.after(false);
-        let each = Contributors::Each(vec![(0, 0), (1, 5), (2, 10)]);
-        assert_eq!(after, [Part { at: 0, len: 5, index: 0, from: each }]);
-        let rule =
-            Rule { seed: 3, ranks: 3, dtype: DType::I32, op: RedOp::Sum, wire: 0.0, whole: false };
+        let each = ContributorSet::Each(vec![(0, 0), (1, 5), (2, 10)]);
+        assert_eq!(after, [BufferPart { at: 0, len: 5, index: 0, from: each }]);
+        let rule = ElementRule {
+            seed: 3,
+            ranks: 3,
+            dtype: DType::I32,
+            op: RedOp::Sum,
+            wire: 0.0,
+            whole: false,
+        };
         let sum = |chunks: [u64; 3]| {
             let mut sum = [0i32; 5];
             for (rank, chunk) in (0..).zip(chunks) {
                 let mut bytes = [0; 20];
-                let part = Part { at: 0, len: 5, index: chunk * 5, from: Contributors::One(rank) };
+                let part =
+                    BufferPart { at: 0, len: 5, index: chunk * 5, from: ContributorSet::One(rank) };
                 fill(&rule, rank, &[part], &mut bytes);
                 for (sum, x) in sum.iter_mut().zip(bytes.chunks_exact(4)) {
                     *sum = sum.wrapping_add(i32::from_le_bytes(x.try_into().unwrap_or_default()));

@@ -9,14 +9,14 @@ use roundelay_compiler::{Placement, Plan, Program, Proved, Shape, UnprovedPlan};
 use roundelay_dsl::diag::codes;
 
 use super::{JobEntry, data};
-use crate::args::{Play, Target};
+use crate::args::{JobArgs, TargetArgs};
 use crate::choice;
 use crate::hints;
 use crate::load::{is_collective, is_file, load_one, placement, proved};
-use crate::report::{Failure, fault, refused};
+use crate::report::{VerbError, fault, refused};
 
 /// An algorithm that was proved for a job.
-pub(crate) struct Proof {
+pub(crate) struct JobProof {
     /// The entry of the job that the ranks receive.
     pub(crate) entry: JobEntry,
     /// Its name.
@@ -35,37 +35,37 @@ pub(crate) struct Proof {
     pub(crate) plans: Vec<UnprovedPlan>,
 }
 
-/// The reason why an algorithm is played.
-pub(crate) struct Chosen {
+/// The reason why an algorithm is run.
+pub(crate) struct ChoiceReason {
     /// The source of the decision.
     pub(crate) source: DecidedBy,
     /// The grid of the ranks.
     pub(crate) shape: Shape,
-    /// The protocol and the blocks with which GPUs are to play it, if they are known.
+    /// The protocol and the blocks with which GPUs are to run it, if they are known.
     pub(crate) how: Option<How>,
 }
 
 /// Returns true if the target is a collective, for which an algorithm is to be chosen.
-pub(crate) fn is_choice(target: &Target) -> bool {
+pub(crate) fn is_choice(target: &TargetArgs) -> bool {
     is_collective(&target.target) && target.algorithm.is_none()
 }
 
-/// Returns the algorithm to be played for a target at a size: its own, or the one that is chosen.
+/// Returns the algorithm to be run for a target at a size: its own, or the one that is chosen.
 pub(crate) fn resolve(
-    target: &Target,
+    target: &TargetArgs,
     shape: Option<&Shape>,
     bytes: u64,
-    play: &Play,
-) -> Result<(Target, Option<Chosen>), Failure> {
+    job_args: &JobArgs,
+) -> Result<(TargetArgs, Option<ChoiceReason>), VerbError> {
     let mut chosen = None;
     let mut name = target.target.clone();
     if is_collective(&name) {
         let algorithm = match &target.algorithm {
             Some(algorithm) => algorithm.clone(),
             None => {
-                let choice = choice::of_play(&name, target.root, shape, bytes, play)?;
+                let choice = choice::of_play(&name, target.root, shape, bytes, job_args)?;
                 let (source, shape, how) = (choice.source, choice.shape, choice.how);
-                chosen = Some(Chosen { source, shape, how });
+                chosen = Some(ChoiceReason { source, shape, how });
                 choice.entry.name.into()
             }
         };
@@ -73,45 +73,49 @@ pub(crate) fn resolve(
     }
     let algorithm = target.algorithm.clone();
     let paths = match target.paths {
-        1 => hints::costs(&hints::merged(&hints::texts(play))?)?.len().clamp(1, 8) as u32,
+        1 => hints::costs(&hints::merged(&hints::texts(job_args))?)?.len().clamp(1, 8) as u32,
         paths => paths,
     };
-    Ok((Target { algorithm, paths, ..Target::of(name, None, target.root) }, chosen))
+    Ok((TargetArgs { algorithm, paths, ..TargetArgs::of(name, None, target.root) }, chosen))
 }
 
 /// Fails unless the postconditions of a declared collective, by which results are judged, can be evaluated
 /// for every rank.
-fn answers(program: &Program, shape: &Shape) -> Result<(), Failure> {
+fn answers(program: &Program, shape: &Shape) -> Result<(), VerbError> {
     let Kind::Custom(custom) = &program.kind else { return Ok(()) };
     for rank in 0..u32::try_from(shape.ranks()).unwrap_or(u32::MAX) {
         postcondition::asked(custom, &shape.axes, rank).map_err(|why| {
             let text =
                 format!("what {} asks of rank {rank} cannot be evaluated: {why}", custom.name);
-            Failure::Usage(text)
+            VerbError::Usage(text)
         })?;
     }
     Ok(())
 }
 
 /// Proves an algorithm for a job.
-pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof, Failure> {
+pub(crate) fn prove(
+    target: &TargetArgs,
+    shape: &Shape,
+    job_args: &JobArgs,
+) -> Result<JobProof, VerbError> {
     let (sources, program) = load_one(target)?;
-    let placement = placement(program.kind.name(), play.in_place, play.out_of_place);
+    let placement = placement(program.kind.name(), job_args.in_place, job_args.out_of_place);
     let proved = match proved(&program, &sources, shape, &target.options(), placement) {
         Ok(proved) => proved,
-        Err(found) => return Err(Failure::Input(Box::new(sources), found)),
+        Err(found) => return Err(VerbError::Input(Box::new(sources), found)),
     };
     answers(&program, shape)?;
     let header = proved.plans().first().map(|p| p.header.clone());
-    let Some(header) = header else { return Err(Failure::Usage("no ranks".into())) };
+    let Some(header) = header else { return Err(VerbError::Usage("no ranks".into())) };
     let wire = wire(&proved);
     let name = format!("{}.{}", header.collective, header.algorithm);
-    if wire > 0.0 && !lossy_allowed(play) {
+    if wire > 0.0 && !lossy_allowed(job_args) {
         return Err(refused(fault(
             codes::UNSUPPORTED,
             format!(
                 "{name} rounds on the wire, which is for sums of floats; this is {} of {}",
-                play.op, play.dtype
+                job_args.op, job_args.dtype
             ),
         )));
     }
@@ -130,7 +134,7 @@ pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof
     let (algorithm, collective) = (header.algorithm, header.collective);
     let (reduces, blocks) = (header.reduces, header.blocks);
     let file = is_file(&target.target).then(|| target.target.clone());
-    Ok(Proof { entry, algorithm, collective, file, reduces, blocks, words, plans })
+    Ok(JobProof { entry, algorithm, collective, file, reduces, blocks, words, plans })
 }
 
 /// Returns a plan without what says where it came from: equal for algorithms that do the same.
@@ -162,9 +166,9 @@ fn words(name: &str, shape: &Shape, facts: &Facts, chunks: u32) -> String {
     words
 }
 
-fn lossy_allowed(play: &Play) -> bool {
-    matches!(play.dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64)
-        && matches!(play.op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum)
+fn lossy_allowed(job_args: &JobArgs) -> bool {
+    matches!(job_args.dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64)
+        && matches!(job_args.op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum)
 }
 
 /// Returns the coarsest rounding of a message.

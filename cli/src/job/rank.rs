@@ -1,4 +1,4 @@
-//! Plays one rank of a job.
+//! Runs one rank of a job.
 
 use std::time::Instant;
 
@@ -6,38 +6,42 @@ use roundelay::trace::{SPANS, Trace};
 use roundelay::{Call, Communicator, Error};
 use roundelay_compiler::{Placement, Plan, compile};
 
-use super::buffers::{Buffers, HostMemory};
-use super::event::{Event, JobEvent, Say};
+use super::argument::JobArgument;
+use super::buffers::{HostBuffers, HostMemory};
+use super::event::{EventSink, JobEvent, RankEvent};
 use super::gpu;
-use super::handed::Handed;
 use super::measure::{self, CaseCalls};
-use super::order::{Job, JobEntry};
-use super::ready::Ready;
+use super::order::{JobEntry, JobOrder};
+use super::ready::ReadyAlgorithm;
 use super::rule::FACTOR;
-use crate::report::{FAILED, Failure, Outcome, print};
+use crate::report::{FAILED, VerbError, VerbResult, print};
 
 /// Calls of each size that are traced.
 const TRACED: u32 = 3;
 
 /// Does what the job asks of this process, which the launcher started, and reports.
-pub(crate) fn rank(job: &str) -> Outcome {
-    let job = Handed::read(job)?;
-    let mut say = |event: Event| {
+pub(crate) fn rank(job: &str) -> VerbResult {
+    let job = JobArgument::read(job)?;
+    let mut emit = |event: RankEvent| {
         if let Ok(text) = serde_json::to_string(&event) {
             print(&text);
         }
     };
-    let mut comm = Communicator::from_env().map_err(|error| give_up(&error, None, &mut say))?;
-    match work(&job, &mut comm, &mut say) {
-        Err(Failure::Call(error)) => Err(give_up(&error, Some(&mut comm), &mut say)),
+    let mut comm = Communicator::from_env().map_err(|error| give_up(&error, None, &mut emit))?;
+    match work(&job, &mut comm, &mut emit) {
+        Err(VerbError::Call(error)) => Err(give_up(&error, Some(&mut comm), &mut emit)),
         outcome => outcome,
     }
 }
 
-/// Plays all cases of a job. Rank 0 says what is done.
-pub(super) fn work(job: &Job, comm: &mut Communicator, say: &mut Say<'_>) -> Outcome {
+/// Runs all cases of a job. Rank 0 says what is done.
+pub(super) fn work(
+    job: &JobOrder,
+    comm: &mut Communicator,
+    emit: &mut EventSink<'_>,
+) -> VerbResult {
     if job.gpu.is_some() {
-        return gpu::work(job, comm, say);
+        return gpu::work(job, comm, emit);
     }
     let (mut ready, mut room) = (Vec::new(), SPANS);
     for entry in &job.entries {
@@ -46,13 +50,13 @@ pub(super) fn work(job: &Job, comm: &mut Communicator, say: &mut Say<'_>) -> Out
     for (index, case) in job.cases.iter().enumerate() {
         let Some(ready) = ready.get(case.entry) else { continue };
         let lens = ready.lens(comm.rank(), comm.size(), case.count, job.dtype.size());
-        let buffers = Buffers::new(comm, job.private, ready.in_place, lens);
-        let Some(buffers) = agreed(comm, index, buffers, say)? else { continue };
+        let buffers = HostBuffers::new(comm, job.private, ready.in_place, lens);
+        let Some(buffers) = agreed(comm, index, buffers, emit)? else { continue };
         let count = case.count;
         let mut calls = HostCalls { job, ready, count, comm, buffers, made: 0, room: &mut room };
-        let (time_us, wrong) = measure::play(job, index, ready, &mut calls, say)?;
+        let (time_us, wrong) = measure::execute(job, index, ready, &mut calls, emit)?;
         if comm.rank() == 0 {
-            say(Event::Job(JobEvent::Done { case: index, time_us, wrong, how: None }));
+            emit(RankEvent::Job(JobEvent::Done { case: index, time_us, wrong, how: None }));
         }
     }
     Ok(())
@@ -62,9 +66,9 @@ pub(super) fn work(job: &Job, comm: &mut Communicator, say: &mut Say<'_>) -> Out
 fn agreed(
     comm: &mut Communicator,
     case: usize,
-    buffers: Result<Buffers, Error>,
-    say: &mut Say<'_>,
-) -> Result<Option<Buffers>, Error> {
+    buffers: Result<HostBuffers, Error>,
+    emit: &mut EventSink<'_>,
+) -> Result<Option<HostBuffers>, Error> {
     let lacking = comm.all_gather_u64(u64::from(buffers.is_err()))?;
     let Some(first) = lacking.iter().position(|&lacks| lacks != 0) else {
         return buffers.map(Some);
@@ -74,43 +78,43 @@ fn agreed(
         let (remedy, source) = ("make smaller calls, or start fewer ranks there".into(), None);
         Error::Memory { what, wanted: 0, cause, remedy, source }
     };
-    say(Event::Job(JobEvent::refused(case, &buffers.err().unwrap_or_else(elsewhere))));
+    emit(RankEvent::Job(JobEvent::refused(case, &buffers.err().unwrap_or_else(elsewhere))));
     Ok(None)
 }
 
-fn give_up(error: &Error, comm: Option<&mut Communicator>, say: &mut Say<'_>) -> Failure {
+fn give_up(error: &Error, comm: Option<&mut Communicator>, emit: &mut EventSink<'_>) -> VerbError {
     let lost = match error {
         Error::LostRank { lost, .. } => Some(*lost),
         _ => None,
     };
-    say(Event::Error {
+    emit(RankEvent::Error {
         code: error.code().to_string(),
         message: error.to_string(),
         aborted: matches!(error, Error::Aborted { .. }),
         lost,
         flight: comm.and_then(|comm| comm.flight().ok()).map(Box::new),
     });
-    Failure::Said(FAILED)
+    VerbError::Said(FAILED)
 }
 
 /// Compiles an algorithm for this rank.
-fn load(entry: &JobEntry, root: Option<u32>, rank: u32) -> Result<Ready<Plan>, Failure> {
+fn load(entry: &JobEntry, root: Option<u32>, rank: u32) -> Result<ReadyAlgorithm<Plan>, VerbError> {
     let placement = if entry.in_place { Placement::InPlace } else { Placement::OutOfPlace };
-    Ready::new(entry, root, |s| {
+    ReadyAlgorithm::new(entry, root, |s| {
         let plans = compile(s.program, s.sources, s.shape, &s.options, placement)
-            .map_err(|found| Failure::Input(Box::new(s.sources.clone()), found))?;
+            .map_err(|found| VerbError::Input(Box::new(s.sources.clone()), found))?;
         let plan = plans.into_plans().into_iter().nth(rank as usize);
-        plan.ok_or_else(|| Failure::Usage(format!("rank {rank} is not one of {}", s.shape)))
+        plan.ok_or_else(|| VerbError::Usage(format!("rank {rank} is not one of {}", s.shape)))
     })
 }
 
 /// Calls of one size in the memory of the host.
 struct HostCalls<'a> {
-    job: &'a Job,
-    ready: &'a Ready<Plan>,
+    job: &'a JobOrder,
+    ready: &'a ReadyAlgorithm<Plan>,
     count: u64,
     comm: &'a mut Communicator,
-    buffers: Buffers,
+    buffers: HostBuffers,
     /// Calls that were made in batches.
     made: u64,
     /// Spans that this rank may still keep.
@@ -118,7 +122,7 @@ struct HostCalls<'a> {
 }
 
 impl CaseCalls for HostCalls<'_> {
-    type Memory<'m>
+    type CaseMemory<'m>
         = HostMemory<'m>
     where
         Self: 'm;
@@ -130,7 +134,7 @@ impl CaseCalls for HostCalls<'_> {
     }
 
     fn call(&mut self, turn: u64) -> Result<(), Error> {
-        let (count, &Job { dtype, op, .. }) = (self.count, self.job);
+        let (count, &JobOrder { dtype, op, .. }) = (self.count, self.job);
         let call = Call { count, dtype, op, factor: FACTOR, args: self.buffers.args() };
         self.comm.run(self.ready.algorithm(turn), call).map(|_| ())
     }

@@ -1,4 +1,4 @@
-//! Holds an algorithm of a job, ready to be played.
+//! Holds an algorithm of a job, ready to be run.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use roundelay_compiler::{Instance, Options, Program, Shape};
 use roundelay_dsl::span::SourceMap;
 
 use super::JobEntry;
-use super::places::Places;
+use super::places::CallPlaces;
 use crate::load::load_one;
-use crate::report::{Failure, usage};
+use crate::report::{VerbError, usage};
 
-/// An algorithm of a job, for one root or for all in turn. `A` is the form in which the runtime plays it: a plan, or
+/// An algorithm of a job, for one root or for all in turn. `A` is the form in which the runtime runs it: a plan, or
 /// what devices compile.
-pub(crate) struct Ready<A> {
-    roots: Vec<Rooted<A>>,
+pub(crate) struct ReadyAlgorithm<A> {
+    roots: Vec<RootedAlgorithm<A>>,
     /// The extents of the axes.
     axes: Vec<u32>,
     /// True if calls are in place.
@@ -28,7 +28,7 @@ pub(crate) struct Ready<A> {
 }
 
 /// An algorithm with one root.
-struct Rooted<A> {
+struct RootedAlgorithm<A> {
     root: u32,
     spec: Spec,
     algorithm: A,
@@ -43,14 +43,14 @@ pub(super) struct RootedProgram<'a> {
     pub(super) options: Options,
 }
 
-impl<A> Ready<A> {
-    /// Loads an entry, as `make` brings it into the form that is played; `root` is the only one, or every rank is
+impl<A> ReadyAlgorithm<A> {
+    /// Loads an entry, as `make` brings it into the form that is run; `root` is the only one, or every rank is
     /// in turn.
     pub(super) fn new(
         entry: &JobEntry,
         root: Option<u32>,
-        mut make: impl FnMut(&RootedProgram<'_>) -> Result<A, Failure>,
-    ) -> Result<Self, Failure> {
+        mut make: impl FnMut(&RootedProgram<'_>) -> Result<A, VerbError>,
+    ) -> Result<Self, VerbError> {
         let shape: Shape = entry.shape.parse().map_err(usage)?;
         let ranks = u32::try_from(shape.ranks()).unwrap_or(1);
         let (mut roots, mut axes) = (Vec::new(), Vec::new());
@@ -59,7 +59,7 @@ impl<A> Ready<A> {
             let (sources, program) = load_one(&target)?;
             let options = target.options();
             let instance = Instance::new(&program, &shape, &options)
-                .map_err(|found| Failure::Input(Box::new(sources.clone()), found))?;
+                .map_err(|found| VerbError::Input(Box::new(sources.clone()), found))?;
             axes.clone_from(&instance.shape.axes);
             let spec = instance.spec.clone();
             let source = RootedProgram {
@@ -70,16 +70,16 @@ impl<A> Ready<A> {
                 options,
             };
             let (rooted, algorithm) = (spec.kind.rooted(), make(&source)?);
-            roots.push(Rooted { root, spec, algorithm });
+            roots.push(RootedAlgorithm { root, spec, algorithm });
             if !rooted {
                 break;
             }
         }
         let JobEntry { in_place, bitwise, wire, .. } = *entry;
-        Ok(Ready { roots, axes, in_place, bitwise, wire })
+        Ok(ReadyAlgorithm { roots, axes, in_place, bitwise, wire })
     }
 
-    fn turn(&self, turn: u64) -> &Rooted<A> {
+    fn turn(&self, turn: u64) -> &RootedAlgorithm<A> {
         &self.roots[(turn % self.roots.len() as u64) as usize]
     }
 
@@ -112,10 +112,10 @@ impl<A> Ready<A> {
         }
     }
 
-    /// Returns the places that a call of a rank of so many reads and must write.
-    pub(crate) fn places(&self, turn: u64, rank: u32, ranks: u32, count: usize) -> Places<'_> {
-        let Rooted { root, spec, .. } = self.turn(turn);
-        Places { kind: &spec.kind, axes: &self.axes, ranks, root: *root, rank, count }
+    /// Returns the places that a call of one rank reads and must write.
+    pub(crate) fn places(&self, turn: u64, rank: u32, ranks: u32, count: usize) -> CallPlaces<'_> {
+        let RootedAlgorithm { root, spec, .. } = self.turn(turn);
+        CallPlaces { kind: &spec.kind, axes: &self.axes, ranks, root: *root, rank, count }
     }
 
     /// Returns the bytes of the buffers of a call: data and nothing, or input and output.

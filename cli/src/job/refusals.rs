@@ -4,8 +4,8 @@ use roundelay_dsl::diag::Code;
 use roundelay_dsl::diag::codes;
 
 use super::event::JobEvent;
-use super::order::Job;
-use crate::report::{Failure, Outcome, fault};
+use super::order::JobOrder;
+use crate::report::{VerbError, VerbResult, fault};
 
 /// The cases that were refused.
 #[derive(Debug, Default)]
@@ -20,13 +20,13 @@ pub(crate) struct RefusedCases {
 
 impl RefusedCases {
     /// Returns the refusals of a job that has reported nothing yet.
-    pub(super) fn of(job: &Job) -> Self {
+    pub(super) fn of(job: &JobOrder) -> Self {
         let sizes = job.cases.iter().filter(|case| case.turn.first && case.who.is_none());
         RefusedCases { sizes: sizes.count(), ..RefusedCases::default() }
     }
 
     /// Adds a case of ours that was refused, if the event says so and the job does not only try.
-    pub(super) fn add(&mut self, job: &Job, event: &JobEvent) {
+    pub(super) fn add(&mut self, job: &JobOrder, event: &JobEvent) {
         let JobEvent::Lacks { case, code: Some(code), why } = event else { return };
         // A size counts once, however many turns it has.
         if job.tries() || !job.cases.get(*case).is_some_and(|case| case.turn.first) {
@@ -50,13 +50,13 @@ impl RefusedCases {
     }
 
     /// Fails with the first reason if a case was refused.
-    pub(crate) fn outcome(self) -> Outcome {
+    pub(crate) fn outcome(self) -> VerbResult {
         let Some((code, why)) = self.first else { return Ok(()) };
         let finding = fault(code, why);
         let finding = match self.sizes {
             0 | 1 => finding,
             sizes => finding.note(format!("{} of {sizes} sizes were not run", self.refused)),
         };
-        Err(Failure::of_run(code, finding))
+        Err(VerbError::of_run(code, finding))
     }
 }

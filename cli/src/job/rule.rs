@@ -10,7 +10,7 @@ pub(crate) const FACTOR: f64 = 3.0;
 
 /// The properties that the elements of one call have in common.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rule {
+pub(crate) struct ElementRule {
     /// The seed of the data.
     pub(crate) seed: u64,
     /// Number of ranks.
@@ -25,7 +25,7 @@ pub(crate) struct Rule {
     pub(crate) whole: bool,
 }
 
-impl Rule {
+impl ElementRule {
     /// Returns the largest whole number such that sums over all ranks are exact in the type, if there is one.
     fn most(&self) -> Option<f64> {
         let bits = match self.dtype {
@@ -40,13 +40,13 @@ impl Rule {
     }
 
     /// Returns how elements are spread, by the operator and the type.
-    pub(super) fn spread(&self) -> Spread {
+    pub(super) fn spread(&self) -> ValueSpread {
         match (self.op, self.most()) {
-            (RedOp::Prod, Some(_)) if self.ranks > 8 => Spread::Signs,
-            (RedOp::Prod, Some(_)) => Spread::Powers,
-            (_, Some(most)) => Spread::Whole(most),
-            (RedOp::Prod, None) => Spread::Around(f64::from(self.ranks)),
-            (_, None) => Spread::Unit,
+            (RedOp::Prod, Some(_)) if self.ranks > 8 => ValueSpread::Signs,
+            (RedOp::Prod, Some(_)) => ValueSpread::Powers,
+            (_, Some(most)) => ValueSpread::Whole(most),
+            (RedOp::Prod, None) => ValueSpread::Around(f64::from(self.ranks)),
+            (_, None) => ValueSpread::Unit,
         }
     }
 
@@ -59,7 +59,7 @@ impl Rule {
 
 /// The distribution of floats. Around 1 and -1, or as powers of two, products stay in range.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Spread {
+pub(super) enum ValueSpread {
     /// Between -1 and 1.
     Unit,
     /// Whole numbers up to that.
@@ -68,25 +68,25 @@ pub(super) enum Spread {
     Signs,
     /// Powers of two.
     Powers,
-    /// Around 1 and -1, for products of so many.
+    /// Around 1 and -1, for products of many elements.
     Around(f64),
 }
 
-impl Spread {
+impl ValueSpread {
     /// Returns the float of random bits.
     #[inline]
     pub(super) fn of(&self, random: u64) -> f64 {
         // The conversion of a signed number is one instruction.
         let unit = (random >> 11).cast_signed() as f64 / (1u64 << 52) as f64 - 1.0;
         match *self {
-            Spread::Unit => unit,
-            Spread::Whole(most) => (unit * most).round(),
-            Spread::Signs => unit.signum(),
-            Spread::Powers => {
+            ValueSpread::Unit => unit,
+            ValueSpread::Whole(most) => (unit * most).round(),
+            ValueSpread::Signs => unit.signum(),
+            ValueSpread::Powers => {
                 let power = 2.0f64.powi((unit * 1.5).round() as i32);
                 power * if random & 1 == 0 { 1.0 } else { -1.0 }
             }
-            Spread::Around(ranks) => (1.0 + unit.abs() / ranks) * unit.signum(),
+            ValueSpread::Around(ranks) => (1.0 + unit.abs() / ranks) * unit.signum(),
         }
     }
 }

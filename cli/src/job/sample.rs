@@ -2,31 +2,31 @@
 
 use std::ops::Range;
 
-use crate::args::Verify;
+use crate::args::VerifyScope;
 
 /// Elements of a block of a sample.
 const BLOCK: usize = 64;
 /// Blocks that the seed draws.
 const DRAWN: u64 = 1024;
 
-impl Verify {
+impl VerifyScope {
     /// Describes in words what is verified.
     pub(crate) fn words(self) -> String {
         match self {
-            Verify::Full => "every element is verified".into(),
-            Verify::Sample => format!(
+            VerifyScope::Full => "every element is verified".into(),
+            VerifyScope::Sample => format!(
                 "a sample is verified: the first and last {BLOCK} elements of each chunk, and \
                  {DRAWN} blocks by the seed"
             ),
-            Verify::Off => "nothing is verified".into(),
+            VerifyScope::Off => "nothing is verified".into(),
         }
     }
 
-    /// Returns the elements to be verified of a buffer of `len` in so many chunks: ascending, none twice.
+    /// Returns the elements to be verified of a buffer of `len` elements in `chunks` chunks: ascending, none twice.
     pub(super) fn ranges(self, len: usize, chunks: usize, seed: u64) -> Vec<Range<usize>> {
         match self {
-            Verify::Off => Vec::new(),
-            Verify::Sample if len > 2 * BLOCK * (chunks + DRAWN as usize) => {
+            VerifyScope::Off => Vec::new(),
+            VerifyScope::Sample if len > 2 * BLOCK * (chunks + DRAWN as usize) => {
                 sample(len, chunks, seed)
             }
             _ => std::iter::once(0..len).collect(),
@@ -59,7 +59,7 @@ fn sample(len: usize, chunks: usize, seed: u64) -> Vec<Range<usize>> {
     blocks
 }
 
-/// Returns the share of one of so many ranks in a buffer that all of them have alike.
+/// Returns the share of one rank in a buffer that all of them have alike.
 pub(super) fn share(len: usize, rank: u32, ranks: u32) -> Range<usize> {
     let bound = |rank: u32| (u128::from(rank) * len as u128 / u128::from(ranks.max(1))) as usize;
     bound(rank)..bound(rank + 1)
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn samples_have_the_ends_of_chunks_and_are_a_part() {
         let (len, chunks) = (10_000_019, 7);
-        let ranges = Verify::Sample.ranges(len, chunks, 3);
+        let ranges = VerifyScope::Sample.ranges(len, chunks, 3);
         for chunk in 0..chunks {
             let (first, end) = (chunk * len / chunks, (chunk + 1) * len / chunks);
             for element in [first, first + BLOCK - 1, end - BLOCK, end - 1] {
@@ -82,11 +82,14 @@ mod tests {
         assert!(ranges.windows(2).all(|w| w[0].end < w[1].start));
         let elements: usize = ranges.iter().map(Range::len).sum();
         assert!((60_000..80_000).contains(&elements), "{elements}");
-        assert_eq!(ranges, Verify::Sample.ranges(len, chunks, 3));
-        assert_ne!(ranges, Verify::Sample.ranges(len, chunks, 4));
+        assert_eq!(ranges, VerifyScope::Sample.ranges(len, chunks, 3));
+        assert_ne!(ranges, VerifyScope::Sample.ranges(len, chunks, 4));
         // What is small is verified whole.
-        assert_eq!(Verify::Sample.ranges(5000, chunks, 3), Verify::Full.ranges(5000, chunks, 3));
-        assert!(Verify::Off.ranges(5000, chunks, 3).is_empty());
+        assert_eq!(
+            VerifyScope::Sample.ranges(5000, chunks, 3),
+            VerifyScope::Full.ranges(5000, chunks, 3)
+        );
+        assert!(VerifyScope::Off.ranges(5000, chunks, 3).is_empty());
     }
 
     #[test]

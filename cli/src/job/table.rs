@@ -3,10 +3,10 @@
 use roundelay::{DType, RedOp};
 use serde::{Deserialize, Serialize};
 
-use super::How;
-use crate::args::Verify;
+use super::KernelChoice;
+use crate::args::VerifyScope;
 use crate::load::rooted;
-use crate::report::Report;
+use crate::report::VerbReport;
 
 /// A result as programs read it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,10 +39,10 @@ pub(crate) struct ResultRow {
     pub(crate) wrong: Option<u64>,
     /// The part of the results that was verified.
     #[serde(default)]
-    pub(crate) verify: Verify,
+    pub(crate) verify: VerifyScope,
     /// The protocol of messages between GPUs, and the number of blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) how: Option<How>,
+    pub(crate) how: Option<KernelChoice>,
     /// The file that the algorithm comes from, if it is not the algorithm library's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<String>,
@@ -57,7 +57,7 @@ pub(crate) struct ResultRow {
     pub(crate) graph: Option<u32>,
     /// Busy programs that ran beside the ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) beside: Option<Beside>,
+    pub(crate) beside: Option<BusyPrograms>,
     /// The name of another library, if this is its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) peer: Option<String>,
@@ -68,14 +68,14 @@ pub(crate) struct ResultRow {
 
 /// Busy programs beside the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Beside {
+pub(crate) struct BusyPrograms {
     /// Number of them.
     pub(crate) neighbours: u32,
     /// Their niceness.
     pub(crate) nice: i32,
 }
 
-impl std::fmt::Display for Beside {
+impl std::fmt::Display for BusyPrograms {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "beside {} busy programs of niceness {}", self.neighbours, self.nice)
     }
@@ -83,7 +83,7 @@ impl std::fmt::Display for Beside {
 
 /// The values that all lines of a table share.
 #[derive(Debug, Clone)]
-pub(crate) struct Columns {
+pub(crate) struct TableColumns {
     /// Collective.
     pub(crate) collective: String,
     /// Number of ranks.
@@ -101,7 +101,7 @@ pub(crate) struct Columns {
     /// Calls in a CUDA graph.
     pub(crate) graph: Option<u32>,
     /// Busy programs beside the ranks.
-    pub(crate) beside: Option<Beside>,
+    pub(crate) beside: Option<BusyPrograms>,
     /// The file that the algorithm comes from.
     pub(crate) file: Option<String>,
     /// True if an algorithm is chosen for each size.
@@ -109,10 +109,10 @@ pub(crate) struct Columns {
     /// The ranks as a grid, if they are one.
     pub(crate) shape: Option<String>,
     /// The part of the results that is verified.
-    pub(crate) verify: Verify,
+    pub(crate) verify: VerifyScope,
 }
 
-impl Columns {
+impl TableColumns {
     /// Returns a result; `blocks * count` elements took `time_us`.
     pub(crate) fn line(
         &self,
@@ -138,7 +138,7 @@ impl Columns {
             time_us,
             algbw_gbs,
             busbw_gbs: algbw_gbs * bus_factor(&self.collective, self.ranks),
-            wrong: (self.verify != Verify::Off).then_some(wrong),
+            wrong: (self.verify != VerifyScope::Off).then_some(wrong),
             verify: self.verify,
             how: None,
             file: self.file.clone(),
@@ -163,7 +163,7 @@ fn bus_factor(collective: &str, ranks: u64) -> f64 {
 }
 
 /// Prints the titles of the columns.
-pub(crate) fn head(report: Report) {
+pub(crate) fn head(report: VerbReport) {
     report.line(format!(
         "{:>12} {:>12} {:>6} {:>10} {:>5} {:>11} {:>9} {:>9} {:>7}  {:9}  {}",
         "size",
@@ -185,7 +185,7 @@ pub(crate) fn head(report: Report) {
 }
 
 /// Prints one result, for people and for programs.
-pub(crate) fn row(report: Report, line: &ResultRow) {
+pub(crate) fn row(report: VerbReport, line: &ResultRow) {
     report.result(line);
     let who = match (&line.peer, line.ratio) {
         (Some(peer), Some(ratio)) => format!("{peer} (ratio {ratio:.2})"),
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn bandwidths_are_those_of_nccl_tests() {
-        let columns = |collective: &str| Columns {
+        let columns = |collective: &str| TableColumns {
             beside: None,
             collective: collective.into(),
             ranks: 4,
@@ -251,7 +251,7 @@ mod tests {
             file: None,
             chosen: false,
             shape: None,
-            verify: Verify::Full,
+            verify: VerifyScope::Full,
         };
         let line = columns("all_reduce").line("ring", 1_000_000, 1, 1000.0, 0);
         assert_eq!((line.bytes, line.algbw_gbs, line.busbw_gbs), (4_000_000, 4.0, 6.0));

@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 
 use roundelay::trace::{Trace, write};
 
-use crate::report::{Failure, Report, unwritten, writable};
+use crate::report::{VerbError, VerbReport, unwritten, writable};
 
 /// The destination of results that are files: the first of a command has the name that was given, later ones
 /// a number in it.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub(crate) struct OutputFiles {
     path: PathBuf,
     written: Cell<u32>,
 }
 
-impl Output {
+impl OutputFiles {
     /// Files of that name, if the first of them can be written.
-    pub(crate) fn new(what: &str, path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn new(what: &str, path: &Path) -> Result<Self, VerbError> {
         writable(what, path)?;
-        Ok(Output { path: path.to_owned(), written: Cell::new(0) })
+        Ok(OutputFiles { path: path.to_owned(), written: Cell::new(0) })
     }
 
     /// Writes the next file, and says so.
@@ -29,7 +29,7 @@ impl Output {
         &self,
         what: &str,
         fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), VerbError> {
         let number = self.written.get() + 1;
         self.written.set(number);
         let mut path = self.path.clone();
@@ -44,18 +44,18 @@ impl Output {
         });
         written.map_err(|e| unwritten(what, &path, &e))?;
         let name = path.display();
-        Report { json: false, quiet: false }.remark(&format!("{what}: {name}"));
+        VerbReport { json: false, quiet: false }.remark(&format!("{what}: {name}"));
         Ok(())
     }
 }
 
 /// The spans of the ranks of a job, as they come.
 #[derive(Default)]
-pub(super) struct Traces {
+pub(super) struct JobTraces {
     by_rank: Vec<Trace>,
 }
 
-impl Traces {
+impl JobTraces {
     /// Adds spans of a rank.
     pub(super) fn add(&mut self, trace: Trace) {
         match self.by_rank.iter_mut().find(|t| t.rank == trace.rank) {
@@ -65,7 +65,7 @@ impl Traces {
     }
 
     /// Writes the file, if there is anything to write.
-    pub(super) fn save(mut self, output: &Output) -> Result<(), Failure> {
+    pub(super) fn save(mut self, output: &OutputFiles) -> Result<(), VerbError> {
         if self.by_rank.is_empty() {
             return Ok(());
         }
@@ -73,7 +73,7 @@ impl Traces {
         let missing: u64 = self.by_rank.iter().map(|t| t.missing).sum();
         if missing > 0 {
             let text = format!("the trace is full: {missing} spans are missing; trace fewer sizes");
-            Report { json: false, quiet: false }.remark(&text);
+            VerbReport { json: false, quiet: false }.remark(&text);
         }
         output.save("trace", |file| write(&self.by_rank, file))
     }

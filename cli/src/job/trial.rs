@@ -4,30 +4,30 @@ use roundelay::Error;
 
 use super::buffers::{CallMemory, digest_of};
 use super::many::{fill_all, judge_all, threads};
-use super::ready::Ready;
-use super::rule::Rule;
+use super::ready::ReadyAlgorithm;
+use super::rule::ElementRule;
 use super::sample::share;
-use crate::args::Verify;
+use crate::args::VerifyScope;
 
 /// A call on fresh data.
 #[derive(Clone, Copy)]
-pub(crate) struct Trial<'a, A> {
+pub(crate) struct CallTrial<'a, A> {
     /// The algorithm.
-    pub(crate) ready: &'a Ready<A>,
+    pub(crate) ready: &'a ReadyAlgorithm<A>,
     /// The number of calls before it, which says whose turn it is to be the root.
     pub(crate) turn: u64,
     /// Elements, in the unit of the collective.
     pub(crate) count: usize,
     /// The elements.
-    pub(crate) rule: Rule,
+    pub(crate) rule: ElementRule,
     /// The part of the result that is verified.
-    pub(crate) verify: Verify,
+    pub(crate) verify: VerifyScope,
 }
 
-impl<A> Trial<'_, A> {
+impl<A> CallTrial<'_, A> {
     /// Writes poison and guards everywhere, and this rank's contributions; returns a digest of the input.
     pub(crate) fn prepare(&self, memory: &mut impl CallMemory) -> Result<u64, Error> {
-        let Trial { ready, turn, count, rule, .. } = self;
+        let CallTrial { ready, turn, count, rule, .. } = self;
         let (rank, ranks) = memory.rank();
         let before = ready.places(*turn, rank, ranks, *count).before(ready.in_place);
         memory.prepare(|input| fill_all(rule, rank, &before, input, threads(ranks)))?;
@@ -48,13 +48,13 @@ impl<A> Trial<'_, A> {
         memory: &mut impl CallMemory,
         input: u64,
     ) -> Result<(u64, Vec<String>), Error> {
-        let Trial { ready, turn, count, rule, verify } = self;
+        let CallTrial { ready, turn, count, rule, verify } = self;
         let intact = memory.fetch()?;
         let ((rank, ranks), size) = (memory.rank(), rule.dtype.size());
         let after = ready.places(*turn, rank, ranks, *count).after(ready.in_place);
         let elements = memory.result().len() / size;
         let ranges = verify.ranges(elements, ready.chunks()[1] as usize, rule.seed);
-        let together = ready.bitwise && *verify == Verify::Full;
+        let together = ready.bitwise && *verify == VerifyScope::Full;
         let own = match together {
             true => vec![share(elements, rank, ranks)],
             false => ranges.clone(),

@@ -8,10 +8,10 @@ use std::path::Path;
 pub(crate) enum PeerError {
     /// The library, its launcher or a compiler.
     #[error("{what} is not installed; {remedy}")]
-    NotInstalled { what: String, remedy: Remedy },
+    NotInstalled { what: String, remedy: InstallRemedy },
     /// A header or a library that the compiler did not find.
     #[error("the {kind} {name} is missing; {remedy}")]
-    Missing { kind: &'static str, name: String, remedy: Remedy },
+    Missing { kind: &'static str, name: String, remedy: InstallRemedy },
     #[error("{tool} failed: {said}")]
     Compiler { tool: String, said: String },
     /// A file, or a program that is to be started.
@@ -35,11 +35,11 @@ impl PeerError {
 /// The commands that get a library.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Remedy(pub(super) String);
+pub(crate) struct InstallRemedy(pub(super) String);
 
-impl Remedy {
+impl InstallRemedy {
     /// Returns the command that installs Debian's packages.
-    pub(super) fn debian(packages: &str) -> Remedy {
-        Remedy(format!("Debian: apt install {packages}"))
+    pub(super) fn debian(packages: &str) -> InstallRemedy {
+        InstallRemedy(format!("Debian: apt install {packages}"))
     }
 }

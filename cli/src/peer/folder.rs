@@ -12,18 +12,18 @@ use super::error::PeerError;
 const PREFIX: &str = "roundelay-peers-";
 
 /// A folder for this process alone.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct PrivateFolder(PathBuf);
 
-impl Folder {
+impl PrivateFolder {
     /// Makes it, and removes those of benches that were interrupted.
-    pub(crate) fn new() -> Result<Folder, PeerError> {
+    pub(crate) fn new() -> Result<PrivateFolder, PeerError> {
         let parent = std::env::temp_dir();
         sweep(&parent);
         let path = parent.join(format!("{PREFIX}{}", std::process::id()));
-        // Nobody else's from the start: what lies there is executed.
+        // Of this process alone from the start: what lies there is executed.
         let _ = std::fs::remove_dir_all(&path);
         let made = DirBuilder::new().mode(0o700).create(&path);
-        made.map(|()| Folder(path.clone())).map_err(PeerError::at(&path))
+        made.map(|()| PrivateFolder(path.clone())).map_err(PeerError::at(&path))
     }
 
     /// Returns its path.
@@ -32,7 +32,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for PrivateFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

@@ -5,16 +5,16 @@ use std::process::Command;
 
 use roundelay::fabric::TCP;
 
-use super::{Library, PeerError, Remedy, Setting, installed};
+use super::{InstallRemedy, PeerError, PeerLibrary, PeerSetting, installed};
 
 const SOURCE: (&str, &str) = ("gloo.cc", include_str!("../../peers/gloo.cc"));
 /// The folders in which a compiler looks for headers by default.
 const HEADERS: [&str; 2] = ["/usr/include", "/usr/local/include"];
 
 /// Gloo.
-pub(crate) struct Gloo;
+pub(crate) struct GlooPeer;
 
-impl Library for Gloo {
+impl PeerLibrary for GlooPeer {
     fn name(&self) -> &'static str {
         "gloo"
     }
@@ -31,7 +31,7 @@ impl Library for Gloo {
         if !installed("g++") {
             return Err(PeerError::NotInstalled {
                 what: "g++".into(),
-                remedy: Remedy::debian("g++"),
+                remedy: InstallRemedy::debian("g++"),
             });
         }
         if !HEADERS.iter().any(|h| Path::new(h).join("gloo/allreduce.h").is_file()) {
@@ -43,11 +43,11 @@ impl Library for Gloo {
         Ok(command)
     }
 
-    fn remedy(&self) -> Remedy {
-        Remedy::debian("libgloo-dev")
+    fn remedy(&self) -> InstallRemedy {
+        InstallRemedy::debian("libgloo-dev")
     }
 
-    fn start(&self, setting: &Setting<'_>) -> Vec<Command> {
+    fn start(&self, setting: &PeerSetting<'_>) -> Vec<Command> {
         let rank = |rank: u64| {
             let mut command = Command::new(setting.program);
             command.arg(setting.socket).args([rank.to_string(), setting.ranks.to_string()]);

@@ -1,12 +1,12 @@
 //! Measures other libraries beside ours. There are two kinds.
 //!
-//! **Beside our ranks**: a [`Library`] is the source of a small program (`peers/`, over the common `peer.h`), how to
-//! compile it against what is installed, and how to start it on that many ranks so that its data takes
-//! the transport that was asked for. `mpi`, `gloo` and `oneccl` are the libraries there are. A program is
-//! started once and then measures one size after the other (`session`); its ranks sleep in between, so
-//! that they take no time from whoever is measured next.
+//! **Beside our ranks**: a [`PeerLibrary`] is the source of a small program (`peers/`, over the common `peer.h`), how to
+//! compile it against what is installed, and how to start it on that many ranks so that its data takes the transport
+//! that was asked for. `mpi`, `gloo` and `oneccl` are the libraries there are. A program is started once and then
+//! measures one size after the other (`session`); its ranks sleep in between, so that they take no time from the
+//! library that is measured next.
 //!
-//! **Inside our ranks**: a library that is opened by the same processes and uses the same device ([`Inside`]):
+//! **Inside our ranks**: a library that is opened by the same processes and uses the same device ([`InsideLibrary`]):
 //! `nccl`. Its calls are cases of the same job as ours.
 //!
 //! Whatever cannot be had is reported in words: a library that is not installed, a program that does not
@@ -28,11 +28,11 @@ use roundelay::choose::NVLINK;
 use roundelay::variables;
 use serde::{Deserialize, Serialize};
 
-use crate::args::Peer;
-pub(crate) use error::{PeerError, Remedy};
-use folder::Folder;
-pub(crate) use session::Answer;
-use session::Session;
+use crate::args::PeerName;
+pub(crate) use error::{InstallRemedy, PeerError};
+use folder::PrivateFolder;
+use session::PeerSession;
+pub(crate) use session::SessionAnswer;
 
 /// The environment variable that names the folder of Python's virtual environments.
 pub(crate) const FOLDER: &str = "ROUNDELAY_PEERS";
@@ -42,19 +42,19 @@ const HEADER: (&str, &str) = ("peer.h", include_str!("../../peers/peer.h"));
 
 /// A library that is opened by our ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Inside {
+pub(crate) enum InsideLibrary {
     /// NCCL with the buffers that ours have.
     Nccl,
     /// NCCL with buffers that are symmetric windows.
     NcclSym,
 }
 
-impl Inside {
+impl InsideLibrary {
     /// Returns its name in results.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Inside::Nccl => "nccl",
-            Inside::NcclSym => "nccl-sym",
+            InsideLibrary::Nccl => "nccl",
+            InsideLibrary::NcclSym => "nccl-sym",
         }
     }
 
@@ -66,7 +66,7 @@ impl Inside {
 }
 
 /// A library that may be installed.
-pub(crate) trait Library {
+pub(crate) trait PeerLibrary {
     /// Returns its name in results.
     fn name(&self) -> &'static str;
 
@@ -80,14 +80,14 @@ pub(crate) trait Library {
     fn compiler(&self, source: &Path, program: &Path) -> Result<Command, PeerError>;
 
     /// Says how to get the library, where its headers or its libraries are not found.
-    fn remedy(&self) -> Remedy;
+    fn remedy(&self) -> InstallRemedy;
 
     /// Returns the commands that start the program: one launcher, or a process for each rank.
-    fn start(&self, setting: &Setting<'_>) -> Vec<Command>;
+    fn start(&self, setting: &PeerSetting<'_>) -> Vec<Command>;
 }
 
 /// The setting in which a program is started.
-pub(crate) struct Setting<'a> {
+pub(crate) struct PeerSetting<'a> {
     /// The program.
     pub(crate) program: &'a Path,
     /// The socket on which its ranks report.
@@ -158,12 +158,12 @@ impl PeerOrder {
 
 /// A peer that was compiled.
 pub(crate) struct ReadyPeer {
-    library: Box<dyn Library>,
+    library: Box<dyn PeerLibrary>,
     program: PathBuf,
     folder: PathBuf,
     asked: &'static str,
     /// Its running ranks, and how many.
-    session: Option<(u64, Session)>,
+    session: Option<(u64, PeerSession)>,
     /// Number of times that it was started.
     starts: u32,
 }
@@ -187,7 +187,7 @@ impl ReadyPeer {
     }
 
     /// Measures one size.
-    pub(crate) fn measure(&mut self, order: &PeerOrder) -> Answer {
+    pub(crate) fn measure(&mut self, order: &PeerOrder) -> SessionAnswer {
         let timeout = order.timeout(crowded(order.ranks));
         let asked = self.session(order.ranks).and_then(|s| s.ask(&order.line(), timeout));
         match asked {
@@ -195,12 +195,12 @@ impl ReadyPeer {
             Err(why) => {
                 // Its ranks are in no known state: the next order starts others.
                 self.session = None;
-                Answer::Broken(why.to_string())
+                SessionAnswer::Broken(why.to_string())
             }
         }
     }
 
-    fn session(&mut self, ranks: u64) -> Result<&mut Session, PeerError> {
+    fn session(&mut self, ranks: u64) -> Result<&mut PeerSession, PeerError> {
         if self.session.as_ref().is_some_and(|(n, _)| *n != ranks) {
             self.session = None;
         }
@@ -214,12 +214,12 @@ impl ReadyPeer {
         Ok(session)
     }
 
-    fn start(&mut self, ranks: u64) -> Result<Session, PeerError> {
+    fn start(&mut self, ranks: u64) -> Result<PeerSession, PeerError> {
         self.starts += 1;
         let place = self.folder.join(format!("{}-{}", self.name(), self.starts));
         let (socket, store) = (place.join("socket"), place.join("store"));
         std::fs::create_dir_all(&store).map_err(PeerError::at(&store))?;
-        let setting = Setting {
+        let setting = PeerSetting {
             program: &self.program,
             socket: &socket,
             store: &store,
@@ -227,31 +227,35 @@ impl ReadyPeer {
             crowded: crowded(ranks),
             transport: self.transport(),
         };
-        Session::start(self.library.start(&setting), ranks, &place)
+        PeerSession::start(self.library.start(&setting), ranks, &place)
     }
 }
 
 /// The peers that were asked for, and a folder that lives as long as they are needed.
-pub(crate) struct Peers {
+pub(crate) struct RequestedPeers {
     /// The peers that can be run.
     pub(crate) ready: Vec<ReadyPeer>,
     /// The peers that our ranks open.
-    pub(crate) inside: Vec<Inside>,
+    pub(crate) inside: Vec<InsideLibrary>,
     /// The others, with the reason.
     pub(crate) missing: Vec<String>,
     /// Dropped after the peers, which use it.
-    _folder: Option<Folder>,
+    _folder: Option<PrivateFolder>,
 }
 
-impl Peers {
-    /// Compiles the program for each peer; `says` is told which.
+impl RequestedPeers {
+    /// Compiles the program for each peer; `announce` is called with the name of each.
     pub(crate) fn new(
-        wanted: &[Peer],
+        wanted: &[PeerName],
         transport: &'static str,
-        mut says: impl FnMut(&str),
-    ) -> Peers {
-        let mut peers =
-            Peers { ready: Vec::new(), inside: Vec::new(), missing: Vec::new(), _folder: None };
+        mut announce: impl FnMut(&str),
+    ) -> RequestedPeers {
+        let mut peers = RequestedPeers {
+            ready: Vec::new(),
+            inside: Vec::new(),
+            missing: Vec::new(),
+            _folder: None,
+        };
         if transport == NVLINK {
             peers.inside = inside(wanted);
             return peers;
@@ -260,7 +264,7 @@ impl Peers {
         if libraries.is_empty() {
             return peers;
         }
-        let folder = match Folder::new() {
+        let folder = match PrivateFolder::new() {
             Ok(folder) => folder,
             Err(why) => {
                 peers.missing.extend(libraries.iter().map(|l| format!("{}: {why}", l.name())));
@@ -268,7 +272,7 @@ impl Peers {
             }
         };
         for library in libraries.drain(..) {
-            says(library.name());
+            announce(library.name());
             match compile(&*library, folder.path()) {
                 Ok(program) => peers.ready.push(ReadyPeer {
                     library,
@@ -287,32 +291,32 @@ impl Peers {
 }
 
 /// Returns the libraries that are meant, in the order in which they are shown.
-fn libraries(wanted: &[Peer]) -> Vec<Box<dyn Library>> {
-    let has = |peer| wanted.contains(&Peer::All) || wanted.contains(&peer);
-    let mut all: Vec<Box<dyn Library>> = Vec::new();
+fn libraries(wanted: &[PeerName]) -> Vec<Box<dyn PeerLibrary>> {
+    let has = |peer| wanted.contains(&PeerName::All) || wanted.contains(&peer);
+    let mut all: Vec<Box<dyn PeerLibrary>> = Vec::new();
     for mpi in &mpi::MPIS {
-        if has(mpi.which) || has(Peer::Mpi) {
+        if has(mpi.which) || has(PeerName::Mpi) {
             all.push(Box::new(mpi));
         }
     }
-    if has(Peer::Oneccl) {
+    if has(PeerName::Oneccl) {
         all.push(Box::new(oneccl::OneCcl));
     }
-    if has(Peer::Gloo) {
-        all.push(Box::new(gloo::Gloo));
+    if has(PeerName::Gloo) {
+        all.push(Box::new(gloo::GlooPeer));
     }
     all
 }
 
 /// Returns the wanted libraries inside our ranks, each in its variants.
-fn inside(wanted: &[Peer]) -> Vec<Inside> {
-    match wanted.iter().any(|peer| matches!(peer, Peer::All | Peer::Nccl)) {
-        true => vec![Inside::Nccl, Inside::NcclSym],
+fn inside(wanted: &[PeerName]) -> Vec<InsideLibrary> {
+    match wanted.iter().any(|peer| matches!(peer, PeerName::All | PeerName::Nccl)) {
+        true => vec![InsideLibrary::Nccl, InsideLibrary::NcclSym],
         false => Vec::new(),
     }
 }
 
-fn compile(library: &dyn Library, folder: &Path) -> Result<PathBuf, PeerError> {
+fn compile(library: &dyn PeerLibrary, folder: &Path) -> Result<PathBuf, PeerError> {
     let (name, text) = library.source();
     let (source, program) = (folder.join(name), folder.join(library.name()));
     for (path, text) in [(folder.join(HEADER.0), HEADER.1), (source.clone(), text)] {
@@ -325,7 +329,7 @@ fn compile(library: &dyn Library, folder: &Path) -> Result<PathBuf, PeerError> {
         Ok(out) if !out.status.success() => {
             let said = String::from_utf8_lossy(&out.stderr);
             Err(missing(&said, library.remedy()).unwrap_or_else(|| {
-                let said = session::telling(&said).to_owned();
+                let said = session::cause(&said).to_owned();
                 PeerError::Compiler { tool, said }
             }))
         }
@@ -334,7 +338,7 @@ fn compile(library: &dyn Library, folder: &Path) -> Result<PathBuf, PeerError> {
 }
 
 /// Returns what a compiler did not find, and how to get it.
-fn missing(said: &str, remedy: Remedy) -> Option<PeerError> {
+fn missing(said: &str, remedy: InstallRemedy) -> Option<PeerError> {
     let after = |line: &str, mark: &str| Some(line.split_once(mark)?.1.to_owned());
     let header = said.lines().find_map(|line| {
         let after = after(line, "fatal error: ")?;
@@ -344,8 +348,8 @@ fn missing(said: &str, remedy: Remedy) -> Option<PeerError> {
         let own = header.contains('/') && !header.starts_with("sys/") || header == "mpi.h";
         let remedy = match (own, header.ends_with(".h")) {
             (true, _) => remedy,
-            (_, true) => Remedy::debian("libc6-dev"),
-            (_, false) => Remedy::debian("g++"),
+            (_, true) => InstallRemedy::debian("libc6-dev"),
+            (_, false) => InstallRemedy::debian("g++"),
         };
         return Some(PeerError::Missing { kind: "header", name: header, remedy });
     }
@@ -360,9 +364,9 @@ fn crowded(ranks: u64) -> bool {
 }
 
 /// Returns the folder of Python's virtual environments, and one environment in it.
-fn environment(name: &str, package: &str) -> Result<PathBuf, Remedy> {
+fn environment(name: &str, package: &str) -> Result<PathBuf, InstallRemedy> {
     let Some(folder) = variables::path(FOLDER) else {
-        return Err(Remedy(format!(
+        return Err(InstallRemedy(format!(
             "`python3 -m venv DIR/{name} && DIR/{name}/bin/pip install {package}`, then set {FOLDER} to DIR"
         )));
     };
@@ -371,7 +375,7 @@ fn environment(name: &str, package: &str) -> Result<PathBuf, Remedy> {
         true => Ok(folder),
         false => {
             let at = folder.display();
-            Err(Remedy(format!("`python3 -m venv {at} && {at}/bin/pip install {package}`")))
+            Err(InstallRemedy(format!("`python3 -m venv {at} && {at}/bin/pip install {package}`")))
         }
     }
 }

@@ -7,22 +7,22 @@ use std::process::Command;
 
 use roundelay::fabric::TCP;
 
-use super::{Library, PeerError, Remedy, Setting, environment, installed};
-use crate::args::Peer;
+use super::{InstallRemedy, PeerError, PeerLibrary, PeerSetting, environment, installed};
+use crate::args::PeerName;
 
 const SOURCE: (&str, &str) = ("mpi.c", include_str!("../../peers/mpi.c"));
 
 /// An MPI that may be installed.
-pub(crate) struct Mpi {
+pub(crate) struct MpiPeer {
     name: &'static str,
     /// The name by which users ask for it.
-    pub(crate) which: Peer,
-    from: From,
+    pub(crate) which: PeerName,
+    from: InstallOrigin,
     kind: MpiKind,
 }
 
 /// The origin of an installation.
-enum From {
+enum InstallOrigin {
     /// Compiler, launcher and Debian's packages.
     Debian(&'static str, &'static str, &'static str),
     /// Name of a virtual environment, and the package in it.
@@ -37,40 +37,44 @@ enum MpiKind {
 }
 
 /// All of them.
-pub(crate) const MPIS: [Mpi; 5] = [
-    Mpi {
+pub(crate) const MPIS: [MpiPeer; 5] = [
+    MpiPeer {
         name: "ompi",
-        which: Peer::Ompi,
-        from: From::Debian("mpicc.openmpi", "mpirun.openmpi", "openmpi-bin libopenmpi-dev"),
+        which: PeerName::Ompi,
+        from: InstallOrigin::Debian(
+            "mpicc.openmpi",
+            "mpirun.openmpi",
+            "openmpi-bin libopenmpi-dev",
+        ),
         kind: MpiKind::OpenMpi,
     },
-    Mpi {
+    MpiPeer {
         name: "ompi5",
-        which: Peer::Ompi5,
-        from: From::Python("openmpi", "openmpi"),
+        which: PeerName::Ompi5,
+        from: InstallOrigin::Python("openmpi", "openmpi"),
         kind: MpiKind::OpenMpi,
     },
-    Mpi {
+    MpiPeer {
         name: "mpich",
-        which: Peer::Mpich,
-        from: From::Debian("mpicc.mpich", "mpiexec.mpich", "mpich libmpich-dev"),
+        which: PeerName::Mpich,
+        from: InstallOrigin::Debian("mpicc.mpich", "mpiexec.mpich", "mpich libmpich-dev"),
         kind: MpiKind::Mpich,
     },
-    Mpi {
+    MpiPeer {
         name: "mpich5",
-        which: Peer::Mpich5,
-        from: From::Python("mpich", "mpich"),
+        which: PeerName::Mpich5,
+        from: InstallOrigin::Python("mpich", "mpich"),
         kind: MpiKind::Mpich,
     },
-    Mpi {
+    MpiPeer {
         name: "impi",
-        which: Peer::Impi,
-        from: From::Python("oneccl", "oneccl-devel"),
+        which: PeerName::Impi,
+        from: InstallOrigin::Python("oneccl", "oneccl-devel"),
         kind: MpiKind::Intel,
     },
 ];
 
-impl Library for &Mpi {
+impl PeerLibrary for &MpiPeer {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -84,25 +88,25 @@ impl Library for &Mpi {
     }
 
     fn compiler(&self, source: &Path, program: &Path) -> Result<Command, PeerError> {
-        let compiler = self.tool(Tool::Compiler)?;
-        self.tool(Tool::Launcher)?;
+        let compiler = self.tool(MpiTool::Compiler)?;
+        self.tool(MpiTool::Launcher)?;
         let mut command = Command::new(compiler);
         command.args(["-O3", "-w", "-o"]).arg(program).arg(source);
         Ok(command)
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> InstallRemedy {
         match self.from {
-            From::Debian(_, _, packages) => Remedy::debian(packages),
-            From::Python(_, package) => self
+            InstallOrigin::Debian(_, _, packages) => InstallRemedy::debian(packages),
+            InstallOrigin::Python(_, package) => self
                 .environment()
                 .err()
-                .unwrap_or_else(|| Remedy(format!("install {package} again"))),
+                .unwrap_or_else(|| InstallRemedy(format!("install {package} again"))),
         }
     }
 
-    fn start(&self, setting: &Setting<'_>) -> Vec<Command> {
-        let Ok(launcher) = self.tool(Tool::Launcher) else { return Vec::new() };
+    fn start(&self, setting: &PeerSetting<'_>) -> Vec<Command> {
+        let Ok(launcher) = self.tool(MpiTool::Launcher) else { return Vec::new() };
         let mut command = Command::new(launcher);
         if let MpiKind::OpenMpi = self.kind {
             command.args(["--bind-to", "none", "--oversubscribe"]);
@@ -119,53 +123,57 @@ impl Library for &Mpi {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Tool {
+enum MpiTool {
     Compiler,
     Launcher,
 }
 
-impl Mpi {
-    fn environment(&self) -> Result<PathBuf, Remedy> {
+impl MpiPeer {
+    fn environment(&self) -> Result<PathBuf, InstallRemedy> {
         match self.from {
-            From::Debian(..) => Err(Remedy("it has no environment".into())),
-            From::Python(name, package) => environment(name, package),
+            InstallOrigin::Debian(..) => Err(InstallRemedy("it has no environment".into())),
+            InstallOrigin::Python(name, package) => environment(name, package),
         }
     }
 
     /// Returns the compiler or the launcher; or how to get them.
-    fn tool(&self, tool: Tool) -> Result<PathBuf, PeerError> {
+    fn tool(&self, tool: MpiTool) -> Result<PathBuf, PeerError> {
         let missing =
             |what: &str, remedy| Err(PeerError::NotInstalled { what: what.into(), remedy });
-        if let From::Debian(compiler, launcher, packages) = self.from {
-            let name = if tool == Tool::Compiler { compiler } else { launcher };
+        if let InstallOrigin::Debian(compiler, launcher, packages) = self.from {
+            let name = if tool == MpiTool::Compiler { compiler } else { launcher };
             return match installed(name) {
                 true => Ok(name.into()),
-                false => missing(name, Remedy::debian(packages)),
+                false => missing(name, InstallRemedy::debian(packages)),
             };
         }
         let path = match (tool, self.kind) {
             // The two share one ABI, and Intel's compiler is not on PyPI.
-            (Tool::Compiler, MpiKind::Intel) => {
+            (MpiTool::Compiler, MpiKind::Intel) => {
                 environment("mpich", "mpich").map(|e| e.join("bin/mpicc"))
             }
-            (Tool::Compiler, _) => self.environment().map(|e| e.join("bin/mpicc")),
-            (Tool::Launcher, MpiKind::OpenMpi) => self.environment().map(|e| e.join("bin/mpirun")),
-            (Tool::Launcher, _) => self.environment().map(|e| e.join("bin/mpiexec.hydra")),
+            (MpiTool::Compiler, _) => self.environment().map(|e| e.join("bin/mpicc")),
+            (MpiTool::Launcher, MpiKind::OpenMpi) => {
+                self.environment().map(|e| e.join("bin/mpirun"))
+            }
+            (MpiTool::Launcher, _) => self.environment().map(|e| e.join("bin/mpiexec.hydra")),
         };
         match path {
             Err(remedy) => missing(self.name, remedy),
             Ok(path) if path.is_file() => Ok(path),
-            Ok(path) => missing(self.name, Remedy(format!("there is no {}", path.display()))),
+            Ok(path) => {
+                missing(self.name, InstallRemedy(format!("there is no {}", path.display())))
+            }
         }
     }
 
     /// Returns the variables that send the data over its transport. Ranks bind themselves, so no launcher does.
-    fn variables(&self, setting: &Setting<'_>) -> Vec<(&'static str, &'static str)> {
+    fn variables(&self, setting: &PeerSetting<'_>) -> Vec<(&'static str, &'static str)> {
         let tcp = setting.transport == TCP;
         let mut set = Vec::new();
         match self.kind {
             MpiKind::OpenMpi => {
-                // Whoever runs the bench as root, in a container for example, means it.
+                // A user who runs the bench as root, in a container for example, intends that.
                 set.extend([
                     ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
                     ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),

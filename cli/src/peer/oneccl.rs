@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Library, PeerError, Remedy, Setting, environment, installed};
+use super::{InstallRemedy, PeerError, PeerLibrary, PeerSetting, environment, installed};
 
 const SOURCE: (&str, &str) = ("oneccl.cc", include_str!("../../peers/oneccl.cc"));
 
 /// oneCCL.
 pub(crate) struct OneCcl;
 
-impl Library for OneCcl {
+impl PeerLibrary for OneCcl {
     fn name(&self) -> &'static str {
         "oneccl"
     }
@@ -27,7 +27,7 @@ impl Library for OneCcl {
         if !installed("g++") {
             return Err(PeerError::NotInstalled {
                 what: "g++".into(),
-                remedy: Remedy::debian("g++"),
+                remedy: InstallRemedy::debian("g++"),
             });
         }
         let root = environment("oneccl", "oneccl-devel")
@@ -40,13 +40,13 @@ impl Library for OneCcl {
         Ok(command)
     }
 
-    fn remedy(&self) -> Remedy {
+    fn remedy(&self) -> InstallRemedy {
         environment("oneccl", "oneccl-devel")
             .err()
-            .unwrap_or_else(|| Remedy("install oneccl-devel again".into()))
+            .unwrap_or_else(|| InstallRemedy("install oneccl-devel again".into()))
     }
 
-    fn start(&self, setting: &Setting<'_>) -> Vec<Command> {
+    fn start(&self, setting: &PeerSetting<'_>) -> Vec<Command> {
         let Ok(root) = environment("oneccl", "oneccl-devel") else { return Vec::new() };
         let lib = root.join("lib");
         let rank = |rank: u64| {

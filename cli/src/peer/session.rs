@@ -17,7 +17,7 @@ use super::error::PeerError;
 
 /// The longest time that all ranks may take to start.
 const START: Duration = Duration::from_secs(60);
-/// The longest time that they may take to end when they are told to, and again when they are made to.
+/// The longest time that they may take to end when asked to, and again when killed.
 const END: Duration = Duration::from_secs(3);
 /// The time between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(100);
@@ -26,7 +26,7 @@ const LONGEST: usize = 4096;
 
 /// The outcome of an order.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Answer {
+pub(crate) enum SessionAnswer {
     /// Microseconds a call, and wrong elements on all ranks.
     Measured(f64, u64),
     /// The library has no such call: the reason.
@@ -36,30 +36,30 @@ pub(crate) enum Answer {
 }
 
 /// A started program.
-pub(crate) struct Session {
+pub(crate) struct PeerSession {
     /// The launcher, or the ranks themselves.
     started: Vec<Child>,
     /// The ranks, by number.
-    ranks: Vec<Rank>,
+    ranks: Vec<SessionRank>,
     /// The file to which they write standard error.
     errors: PathBuf,
     /// The version that the library reports.
     pub(crate) version: String,
 }
 
-struct Rank {
+struct SessionRank {
     number: u64,
     stream: UnixStream,
     process: Option<OwnedFd>,
 }
 
-impl Session {
+impl PeerSession {
     /// Starts a program, and waits until all its ranks are there. `place` is a folder of its own.
     pub(crate) fn start(
         commands: Vec<Command>,
         ranks: u64,
         place: &Path,
-    ) -> Result<Session, PeerError> {
+    ) -> Result<PeerSession, PeerError> {
         let socket = place.join("socket");
         let listener = UnixListener::bind(&socket)
             .and_then(|l| l.set_nonblocking(true).map(|()| l))
@@ -67,7 +67,7 @@ impl Session {
         let errors = place.join("errors");
         let file = File::create(&errors).map_err(PeerError::at(&errors))?;
         let mut session =
-            Session { started: Vec::new(), ranks: Vec::new(), errors, version: String::new() };
+            PeerSession { started: Vec::new(), ranks: Vec::new(), errors, version: String::new() };
         for mut command in commands {
             let tool = command.get_program().to_string_lossy().into_owned();
             let said = file.try_clone()?;
@@ -89,8 +89,9 @@ impl Session {
                     self.alive()?;
                     if Instant::now() > deadline {
                         let here = self.ranks.len();
-                        return Err(self
-                            .told(&format!("{here} of {ranks} ranks have started in {START:?}")));
+                        return Err(self.failure(&format!(
+                            "{here} of {ranks} ranks have started in {START:?}"
+                        )));
                     }
                     std::thread::sleep(Duration::from_millis(2));
                 }
@@ -124,17 +125,21 @@ impl Session {
         self.version = words.next().unwrap_or("").trim().into();
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        self.ranks.push(Rank { number, stream, process });
+        self.ranks.push(SessionRank { number, stream, process });
         Ok(())
     }
 
     /// Has one size measured. After an error the session is of no use any more.
-    pub(crate) fn ask(&mut self, order: &str, timeout: Duration) -> Result<Answer, PeerError> {
+    pub(crate) fn ask(
+        &mut self,
+        order: &str,
+        timeout: Duration,
+    ) -> Result<SessionAnswer, PeerError> {
         let deadline = Instant::now() + timeout;
         for rank in &mut self.ranks {
             if rank.stream.write_all(order.as_bytes()).is_err() {
                 let gone = format!("rank {} is gone", rank.number);
-                return Err(self.told(&gone));
+                return Err(self.failure(&gone));
             }
         }
         let Some(first) = self.ranks.first() else {
@@ -142,15 +147,15 @@ impl Session {
         };
         let stream = first.stream.try_clone()?;
         let line = self.line(&stream, deadline).map_err(|why| match Instant::now() > deadline {
-            true => self.told(&format!("no result in {:.0} s", timeout.as_secs_f64())),
+            true => self.failure(&format!("no result in {:.0} s", timeout.as_secs_f64())),
             false => why,
         })?;
         let numbers = |text: &str| {
             let (time, wrong) = text.split_once(' ')?;
-            Some(Answer::Measured(time.parse().ok()?, wrong.parse().ok()?))
+            Some(SessionAnswer::Measured(time.parse().ok()?, wrong.parse().ok()?))
         };
         let answer = match line.split_once(' ') {
-            Some(("no", why)) => Some(Answer::Lacks(why.into())),
+            Some(("no", why)) => Some(SessionAnswer::Lacks(why.into())),
             Some(("ok", text)) => numbers(text),
             _ => None,
         };
@@ -164,7 +169,7 @@ impl Session {
         let (mut line, mut byte) = (Vec::new(), [0]);
         loop {
             match stream.read(&mut byte) {
-                Ok(0) => return Err(self.told("a rank has ended")),
+                Ok(0) => return Err(self.failure("a rank has ended")),
                 Ok(_) if byte[0] == b'\n' => return Ok(String::from_utf8_lossy(&line).into()),
                 Ok(_) if line.len() < LONGEST => line.push(byte[0]),
                 Ok(_) => return Err(PeerError::Ranks("it answers without end".into())),
@@ -172,7 +177,7 @@ impl Session {
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                     self.alive()?;
                     if Instant::now() > deadline {
-                        return Err(self.told("no answer"));
+                        return Err(self.failure("no answer"));
                     }
                 }
                 Err(e) => return Err(e.into()),
@@ -184,17 +189,17 @@ impl Session {
     fn alive(&mut self) -> Result<(), PeerError> {
         let ended = |child: &mut Child| child.try_wait().ok().flatten();
         match self.started.iter_mut().find_map(ended) {
-            Some(status) => Err(self.told(&format!("it ended with {status}"))),
+            Some(status) => Err(self.failure(&format!("it ended with {status}"))),
             None => Ok(()),
         }
     }
 
-    /// Describes what happened, with the last line on standard error that tells something.
-    fn told(&mut self, what: &str) -> PeerError {
+    /// Describes what happened, with the last line on standard error that has words.
+    fn failure(&mut self, what: &str) -> PeerError {
         // Processes that have just failed may still be writing why.
         self.wait(Duration::from_millis(300));
         let text = std::fs::read(&self.errors).unwrap_or_default();
-        match telling(&String::from_utf8_lossy(&text)) {
+        match cause(&String::from_utf8_lossy(&text)) {
             "" => PeerError::Ranks(what.into()),
             line => PeerError::Ranks(format!("{what}: {line}")),
         }
@@ -216,12 +221,12 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for PeerSession {
     fn drop(&mut self) {
         for rank in &mut self.ranks {
             let _ = rank.stream.write_all(b"end\n");
         }
-        // Without all its ranks a program was stuck before it could be told anything.
+        // Without all its ranks a program was stuck before it could receive an order.
         if self.ranks.is_empty() || !self.wait(END) {
             let processes: Vec<OwnedFd> =
                 self.ranks.drain(..).filter_map(|rank| rank.process).collect();
@@ -240,6 +245,6 @@ impl Drop for Session {
 }
 
 /// Returns the last line of a text that says something.
-pub(crate) fn telling(text: &str) -> &str {
+pub(crate) fn cause(text: &str) -> &str {
     text.lines().rev().find(|l| l.contains(char::is_alphanumeric)).map_or("", str::trim)
 }

@@ -7,11 +7,11 @@ use roundelay_dsl::ast::{
 };
 use roundelay_dsl::span::{SourceMap, Span};
 
-use super::tree::{Tree, applied, binary, unary};
+use super::tree::{TreeText, applied, binary, unary};
 
 /// Returns the tree of a file.
 pub(super) fn text(file: &File, sources: &SourceMap) -> String {
-    let mut writer = TreeWriter { tree: Tree::default(), sources };
+    let mut writer = TreeWriter { tree: TreeText::default(), sources };
     writer.tree.node("file", "");
     writer.inside(|w| {
         w.docs(&file.docs);
@@ -21,7 +21,7 @@ pub(super) fn text(file: &File, sources: &SourceMap) -> String {
 }
 
 struct TreeWriter<'a> {
-    tree: Tree,
+    tree: TreeText,
     sources: &'a SourceMap,
 }
 

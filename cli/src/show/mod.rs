@@ -16,28 +16,28 @@ use roundelay_dsl::span::SourceMap;
 
 use serde_json::{Value, json};
 
-use crate::args::{Called, Show, Stage};
-use crate::load::{Input, default_shape, load, load_one, placement, proved};
-use crate::report::{Failure, Outcome, Report, fault, print, refused, unwritten};
-use crate::values::Ranks;
+use crate::args::{CallArgs, CompilerStage, ShowArgs};
+use crate::load::{LoadedInput, default_shape, load, load_one, placement, proved};
+use crate::report::{VerbError, VerbReport, VerbResult, fault, print, refused, unwritten};
+use crate::values::RankCounts;
 
 /// Runs the verb.
-pub(crate) fn show(args: &Show, report: Report) -> Outcome {
-    if args.output.is_some() && args.stage != Stage::Plan {
+pub(crate) fn show(args: &ShowArgs, report: VerbReport) -> VerbResult {
+    if args.output.is_some() && args.stage != CompilerStage::Plan {
         let text = "-o writes a plan: leave --stage out, or redirect what is printed";
-        return Err(Failure::Usage(text.into()));
+        return Err(VerbError::Usage(text.into()));
     }
-    if args.stage == Stage::Plan
-        && let Input::Plan(plan) = load(&args.target)?
+    if args.stage == CompilerStage::Plan
+        && let LoadedInput::Plan(plan) = load(&args.target)?
     {
-        say(report, &plan.to_string(), || plan_data(&plan));
+        output(report, &plan.to_string(), || plan_data(&plan));
         return Ok(());
     }
     let (sources, program) = load_one(&args.target)?;
     match args.stage {
-        Stage::Ast => tree_of(&sources, &program, report),
-        Stage::Program => {
-            say(report, &program::text(&program), || {
+        CompilerStage::Ast => tree_of(&sources, &program, report),
+        CompilerStage::Program => {
+            output(report, &program::text(&program), || {
                 let mut data = data("program", program.kind.name(), &program.name);
                 data["variables"] = json!(program.slots);
                 data["program"] = json!(program);
@@ -45,45 +45,48 @@ pub(crate) fn show(args: &Show, report: Report) -> Outcome {
             });
             Ok(())
         }
-        Stage::Graph | Stage::Plan | Stage::Device | Stage::Cuda => {
+        CompilerStage::Graph
+        | CompilerStage::Plan
+        | CompilerStage::Device
+        | CompilerStage::Cuda => {
             let wrapped = stage(args, report, &sources, &program);
             wrapped.map_err(|e| match e {
-                Stop::Found(found) => Failure::Input(Box::new(sources), found),
-                Stop::Failure(failure) => failure,
+                StageError::Found(found) => VerbError::Input(Box::new(sources), found),
+                StageError::Failure(failure) => failure,
             })
         }
     }
 }
 
 /// Returns the shape that was asked for, or the usual one.
-pub(crate) fn one_shape(n: &Option<Ranks>, program: &Program) -> Result<Shape, Failure> {
+pub(crate) fn one_shape(n: &Option<RankCounts>, program: &Program) -> Result<Shape, VerbError> {
     match n.as_ref().map(|r| &r.shapes[..]) {
         None => Ok(default_shape(program)),
         Some([shape]) => Ok(shape.clone()),
-        Some(_) => Err(Failure::Usage("one rank count is wanted here, such as `-n 4`".into())),
+        Some(_) => Err(VerbError::Usage("one rank count is wanted here, such as `-n 4`".into())),
     }
 }
 
 /// The reason why a stage cannot be shown.
-enum Stop {
+enum StageError {
     Found(Diagnostics),
-    Failure(Failure),
+    Failure(VerbError),
 }
 
-impl From<Diagnostics> for Stop {
+impl From<Diagnostics> for StageError {
     fn from(found: Diagnostics) -> Self {
-        Stop::Found(found)
+        StageError::Found(found)
     }
 }
 
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Stop::Failure(failure)
+impl From<VerbError> for StageError {
+    fn from(failure: VerbError) -> Self {
+        StageError::Failure(failure)
     }
 }
 
 /// Says a stage: as text to people, as data to programs.
-fn say(report: Report, text: &str, data: impl FnOnce() -> Value) {
+fn output(report: VerbReport, text: &str, data: impl FnOnce() -> Value) {
     match report.json {
         true => report.result(&data()),
         false => print(text),
@@ -105,10 +108,10 @@ fn plan_data(plan: &UnprovedPlan) -> Value {
     data
 }
 
-fn tree_of(sources: &SourceMap, program: &Program, report: Report) -> Outcome {
+fn tree_of(sources: &SourceMap, program: &Program, report: VerbReport) -> VerbResult {
     let tree = roundelay_dsl::parse(sources, program.header.source);
-    let tree = tree.map_err(|found| Failure::Input(Box::new(sources.clone()), found))?;
-    say(report, &ast::text(&tree, sources), || {
+    let tree = tree.map_err(|found| VerbError::Input(Box::new(sources.clone()), found))?;
+    output(report, &ast::text(&tree, sources), || {
         let mut data = data("ast", program.kind.name(), &program.name);
         data["file"] = json!(sources.get(program.header.source).name);
         data["tree"] = json!(tree);
@@ -118,19 +121,19 @@ fn tree_of(sources: &SourceMap, program: &Program, report: Report) -> Outcome {
 }
 
 fn stage(
-    args: &Show,
-    report: Report,
+    args: &ShowArgs,
+    report: VerbReport,
     sources: &SourceMap,
     program: &Arc<Program>,
-) -> Result<(), Stop> {
+) -> Result<(), StageError> {
     let shape = one_shape(&args.n, program)?;
     let options = args.target.options();
     let placement = placement(program.kind.name(), args.call.in_place, args.call.out_of_place);
-    if args.stage == Stage::Graph {
+    if args.stage == CompilerStage::Graph {
         let instance = Arc::new(Instance::new(program, &shape, &options)?);
         let graph = graph::unroll(&instance)?;
         let text = if args.dot { graph::dot(&graph) } else { graph::text(&graph, sources) };
-        say(report, &text, || {
+        output(report, &text, || {
             let mut data = data("graph", program.kind.name(), &program.name);
             data["ranks"] = json!(shape.ranks());
             data["shape"] = json!(shape.to_string());
@@ -143,21 +146,21 @@ fn stage(
     }
     let n = shape.ranks();
     rank_of(args.rank, n)?;
-    if matches!(args.stage, Stage::Device | Stage::Cuda) {
+    if matches!(args.stage, CompilerStage::Device | CompilerStage::Cuda) {
         let proved = proved(program, sources, &shape, &options, placement)?;
         for p in lowered(&proved, args.call.protocol, args.rank)? {
-            let stage = if args.stage == Stage::Cuda { "cuda" } else { "device" };
+            let stage = if args.stage == CompilerStage::Cuda { "cuda" } else { "device" };
             let mut data = data(stage, program.kind.name(), &program.name);
             (data["ranks"], data["rank"]) = (json!(n), json!(p.rank));
             data["way"] = json!(args.call.protocol.name());
-            if args.stage == Stage::Cuda {
+            if args.stage == CompilerStage::Cuda {
                 let kernel = kernel(args, &p)?;
-                say(report, &kernel, || {
+                output(report, &kernel, || {
                     data["kernel"] = json!(kernel);
                     data
                 });
             } else {
-                say(report, &p.to_string(), || {
+                output(report, &p.to_string(), || {
                     data["program"] = json!(*p);
                     data
                 });
@@ -167,23 +170,23 @@ fn stage(
     }
     let Some(rank) = args.rank else {
         for plan in proved(program, sources, &shape, &options, placement)?.plans() {
-            say(report, &plan.to_string(), || plan_data(plan));
+            output(report, &plan.to_string(), || plan_data(plan));
         }
         return Ok(());
     };
     let instance = Arc::new(Instance::new(program, &shape, &options)?);
     let plan = project(&instance, sources, placement, rank)?;
     match &args.output {
-        None => say(report, &plan.to_string(), || plan_data(&plan)),
-        Some(path) => write(report, &plan, path)?,
+        None => output(report, &plan.to_string(), || plan_data(&plan)),
+        Some(path) => write_plan(report, &plan, path)?,
     }
     Ok(())
 }
 
-/// Fails if a rank that was asked for is none of so many.
-pub(crate) fn rank_of(rank: Option<u32>, ranks: u64) -> Outcome {
+/// Fails if the rank that was asked for is not below the number of ranks.
+pub(crate) fn rank_of(rank: Option<u32>, ranks: u64) -> VerbResult {
     match rank.filter(|&rank| u64::from(rank) >= ranks) {
-        Some(rank) => Err(Failure::Usage(format!("rank {rank} is not one of {ranks} ranks"))),
+        Some(rank) => Err(VerbError::Usage(format!("rank {rank} is not one of {ranks} ranks"))),
         None => Ok(()),
     }
 }
@@ -193,21 +196,21 @@ pub(crate) fn lowered(
     proved: &Proved,
     protocol: device::Protocol,
     rank: Option<u32>,
-) -> Result<Vec<device::ProvedProgram>, Failure> {
+) -> Result<Vec<device::ProvedProgram>, VerbError> {
     let programs = device::prove(proved, protocol, &device::Options::default());
     let programs = programs.map_err(|e| unsupported(&e))?;
     let all = (0..).map_while(|rank| programs.of(rank));
     Ok(all.filter(|program| rank.is_none_or(|rank| rank == program.rank)).collect())
 }
 
-/// Returns the failure for what no device can play.
-pub(crate) fn unsupported(why: &impl ToString) -> Failure {
+/// Returns the failure for what no device can run.
+pub(crate) fn unsupported(why: &impl ToString) -> VerbError {
     refused(fault(codes::UNSUPPORTED, why.to_string()))
 }
 
 /// Returns the facts that a kernel depends on beside its program.
-pub(crate) fn spec(call: &Called) -> Result<Spec, Failure> {
-    let unknown = |name: &str| Failure::Usage(format!("kernels do not know {name}"));
+pub(crate) fn spec(call: &CallArgs) -> Result<Spec, VerbError> {
+    let unknown = |name: &str| VerbError::Usage(format!("kernels do not know {name}"));
     let (dtype, op) = (call.dtype.name(), call.op.name());
     Ok(Spec {
         element: Element::named(dtype).ok_or_else(|| unknown(dtype))?,
@@ -217,12 +220,12 @@ pub(crate) fn spec(call: &Called) -> Result<Spec, Failure> {
 }
 
 /// Returns the text of a rank's kernel.
-fn kernel(args: &Show, program: &device::ProvedProgram) -> Result<String, Failure> {
+fn kernel(args: &ShowArgs, program: &device::ProvedProgram) -> Result<String, VerbError> {
     let source = cuda(program, &spec(&args.call)?).map_err(|e| unsupported(&e))?;
     Ok(if args.whole { source.text() } else { source.to_string() })
 }
 
-fn write(report: Report, plan: &UnprovedPlan, path: &Path) -> Outcome {
+fn write_plan(report: VerbReport, plan: &UnprovedPlan, path: &Path) -> VerbResult {
     let file = path.display().to_string();
     std::fs::write(path, plan.encode()).map_err(|e| unwritten("plan", path, &e))?;
     report.line(format!("rank {} of {}: {file}", plan.part.rank, plan.header.ranks));

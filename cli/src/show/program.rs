@@ -7,18 +7,18 @@ use roundelay_compiler::program::{
 };
 use roundelay_dsl::ast::Op;
 
-use super::tree::{Tree, applied, binary, unary};
+use super::tree::{TreeText, applied, binary, unary};
 
 /// Returns the tree of a program, and of those that it uses.
 pub(super) fn text(program: &Program) -> String {
-    let mut tree = Tree::default();
+    let mut tree = TreeText::default();
     ProgramWriter { program, tree: &mut tree }.program();
     tree.text()
 }
 
 struct ProgramWriter<'a> {
     program: &'a Program,
-    tree: &'a mut Tree,
+    tree: &'a mut TreeText,
 }
 
 impl ProgramWriter<'_> {

@@ -4,12 +4,12 @@ use roundelay_dsl::ast::{BinOp, UnOp};
 
 /// A tree that is being written.
 #[derive(Default)]
-pub(super) struct Tree {
+pub(super) struct TreeText {
     text: String,
     depth: usize,
 }
 
-impl Tree {
+impl TreeText {
     /// Writes a node, and where it was written.
     pub(super) fn node(&mut self, what: &str, at: &str) {
         let at = if at.is_empty() { String::new() } else { format!("  @{at}") };

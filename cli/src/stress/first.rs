@@ -7,11 +7,11 @@ use roundelay::{Args, Call, Communicator, DType, Error, RedOp};
 use roundelay_algorithms::find;
 
 use super::series::MENU;
-use super::{Said, StressOrder};
+use super::{CheckReport, StressOrder};
 
 /// Elements of a call, in the unit of its collective, and of another one that shares its kernel.
 const COUNTS: [u64; 2] = [4096, 8192];
-/// The first call of all in a process loads the compiler's library; its time is told apart.
+/// The first call of all in a process loads the compiler's library; its time is reported separately.
 const LIBRARY: (&str, &str) = ("barrier", "dissemination");
 
 /// Milliseconds of calls on this rank.
@@ -32,7 +32,7 @@ impl FirstTimes {
 fn round(
     comm: &mut Communicator,
     options: &CudaOptions,
-    said: &mut Said,
+    said: &mut CheckReport,
 ) -> Result<[FirstTimes; 3], Error> {
     let mut gpu = comm.cuda(options.clone())?;
     let n = u64::from(gpu.size());
@@ -67,7 +67,7 @@ fn one(
     (collective, name): (&str, &str),
     args: Launch,
     times: &mut FirstTimes,
-    said: &mut Said,
+    said: &mut CheckReport,
 ) -> Result<(), Error> {
     let stream = gpu.stream()?;
     gpu.barrier()?;
@@ -81,8 +81,8 @@ fn one(
 }
 
 /// Kernels are compiled in the first round, found on disk in the second.
-pub(super) fn first(_: &StressOrder, comm: &mut Communicator) -> Result<Said, Error> {
-    let mut said = Said::default();
+pub(super) fn first(_: &StressOrder, comm: &mut Communicator) -> Result<CheckReport, Error> {
+    let mut said = CheckReport::default();
     let folder = std::env::temp_dir().join(format!("roundelay-first-{}", std::process::id()));
     let options = CudaOptions { cache_dir: Some(folder.clone()), ..CudaOptions::default() };
     let rounds = round(comm, &options, &mut said)

@@ -2,7 +2,7 @@
 //! algorithm library, calls back to back, graphs replayed, bits that stay, ranks that die.
 //!
 //! Every part is one or two jobs of fresh processes, a rank and a GPU each (`rank`), and has a time after which it
-//! is ended. A part that fails is named, and the others are still played.
+//! is ended. A part that fails is named, and the others are still run.
 
 mod first;
 mod library;
@@ -18,8 +18,8 @@ use roundelay::{Ending, Launcher};
 use roundelay_dsl::diag::codes;
 use serde::{Deserialize, Serialize};
 
-use crate::args::{Stress, StressPart};
-use crate::report::{FAILED, Failure, Outcome, Report, fault};
+use crate::args::{StressArgs, StressPart};
+use crate::report::{FAILED, VerbError, VerbReport, VerbResult, fault};
 
 /// The work of the ranks in a part.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub(crate) struct StressOrder {
 
 /// The report that a rank makes in the end.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Said {
+struct CheckReport {
     /// Checks that were made.
     checks: u64,
     /// The first few faults, in words.
@@ -56,7 +56,7 @@ struct Said {
 
 /// A part as programs read it.
 #[derive(Serialize)]
-struct Verdict {
+struct PartVerdict {
     stress: &'static str,
     passed: bool,
     ranks: u32,
@@ -72,13 +72,13 @@ struct Verdict {
 /// The longest time that ranks wait for each other, where none is to be lost.
 const SETUP: Duration = Duration::from_secs(30);
 
-/// The result of a part that was played as a whole, and without a fault.
+/// The result of a part that was run as a whole, and without a fault.
 const PASSED: &str = "passed";
 
 /// Faults that are named.
 const NAMED: usize = 8;
 
-impl Said {
+impl CheckReport {
     /// Adds what a check found.
     fn add(&mut self, wrong: u64, faults: impl IntoIterator<Item = String>) {
         self.checks += 1;
@@ -115,8 +115,8 @@ impl StressPart {
 }
 
 /// Runs the verb.
-pub(crate) fn stress(args: &Stress, report: Report) -> Outcome {
-    let machine = probe().map_err(|why| Failure::Run(fault(codes::CUDA, why.to_string())))?;
+pub(crate) fn stress(args: &StressArgs, report: VerbReport) -> VerbResult {
+    let machine = probe().map_err(|why| VerbError::Run(fault(codes::CUDA, why.to_string())))?;
     let ranks = args.n.unwrap_or(machine.devices.len() as u32).max(1);
     let clock = SystemTime::now().duration_since(UNIX_EPOCH);
     let seed = args.seed.unwrap_or_else(|| clock.map_or(1, |d| d.as_nanos() as u64));
@@ -133,11 +133,11 @@ pub(crate) fn stress(args: &Stress, report: Report) -> Outcome {
             afterwards: false,
         };
         let began = Instant::now();
-        let said = played(&order, ranks);
+        let said = executed(&order, ranks);
         let result = said.result();
         let passed = result == PASSED;
         failed |= !passed;
-        let verdict = Verdict {
+        let verdict = PartVerdict {
             stress: part.name(),
             passed,
             ranks,
@@ -151,22 +151,22 @@ pub(crate) fn stress(args: &Stress, report: Report) -> Outcome {
         };
         show(&verdict, result, report);
     }
-    if failed { Err(Failure::Said(FAILED)) } else { Ok(()) }
+    if failed { Err(VerbError::Said(FAILED)) } else { Ok(()) }
 }
 
-fn show(verdict: &Verdict, result: &str, report: Report) {
+fn show(verdict: &PartVerdict, result: &str, report: VerbReport) {
     report.result(verdict);
-    let Verdict { stress, seconds, checks, wrong, words, faults, .. } = verdict;
+    let PartVerdict { stress, seconds, checks, wrong, words, faults, .. } = verdict;
     report.line(format!("{stress:8} {seconds:>8.1} {checks:>8} {wrong:>8}  {result}: {words}"));
     faults.iter().for_each(|fault| report.line(format!("    {fault}")));
 }
 
-/// Plays a part, from beginning to end.
-fn played(order: &StressOrder, ranks: u32) -> Said {
+/// Runs a part, from beginning to end.
+fn executed(order: &StressOrder, ranks: u32) -> CheckReport {
     let first = job(order, ranks);
     match order.part {
         StressPart::Bits => {
-            // The job is played again, in other processes.
+            // The job is run again, in other processes.
             let (a, b) = match (first, job(order, ranks)) {
                 (Ok(a), Ok(b)) => (a, b),
                 (Err(why), _) | (_, Err(why)) => return broken(why),
@@ -206,7 +206,7 @@ fn played(order: &StressOrder, ranks: u32) -> Said {
 
 /// Compares the bits of two runs. Runs that the time cut to different lengths have digests of different results, which
 /// say nothing.
-fn compared(mut said: Said, second: Said) -> Said {
+fn compared(mut said: CheckReport, second: CheckReport) -> CheckReport {
     let cut = said.left > 0 || second.left > 0;
     let fault = match (said.checks == second.checks, said.digest == second.digest) {
         (false, _) if cut => None,
@@ -223,27 +223,27 @@ fn compared(mut said: Said, second: Said) -> Said {
     said
 }
 
-fn broken(why: String) -> Said {
-    Said {
+fn broken(why: String) -> CheckReport {
+    CheckReport {
         checks: 1,
         wrong: 1,
         left: 0,
-        words: "it could not be played".into(),
+        words: "it could not be run".into(),
         faults: vec![why],
         digest: 0,
     }
 }
 
 /// The outcome of a job.
-struct Played {
+struct StressOutcome {
     /// The reports of all ranks together.
-    said: Said,
+    said: CheckReport,
     /// The ranks that gave up: rank, and error with the seconds since it had last done something.
-    errors: Vec<(u32, report::Lost)>,
+    errors: Vec<(u32, report::RankFailure)>,
     endings: Vec<Ending>,
 }
 
-impl Played {
+impl StressOutcome {
     /// Says in words why not all ranks ended well.
     fn trouble(&self) -> String {
         match self.errors.first() {
@@ -256,19 +256,19 @@ impl Played {
     }
 }
 
-/// Plays one job of fresh processes.
-fn job(order: &StressOrder, ranks: u32) -> Result<Played, String> {
+/// Runs one job of fresh processes.
+fn job(order: &StressOrder, ranks: u32) -> Result<StressOutcome, String> {
     let text = serde_json::to_string(order).map_err(|e| e.to_string())?;
     let timeout = Duration::from_millis(order.timeout_ms);
-    // Who is left tells how it fared; nobody is ended before that. To be set up takes longer than to fail.
+    // Ranks that are left report their outcome; none is ended before that. To be set up takes longer than to fail.
     let launcher = Launcher::new(ranks)
         .args(["stress-rank", &text])
         .timeout(SETUP)
         .grace(timeout * 2 + Duration::from_secs(10));
-    let (mut said, mut errors) = (Said::default(), Vec::new());
+    let (mut said, mut errors) = (CheckReport::default(), Vec::new());
     let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {
         Ok(report::RankReport::End(end)) => {
-            let Said { checks, faults, wrong, left, digest, words } = end;
+            let CheckReport { checks, faults, wrong, left, digest, words } = end;
             said.checks += if rank == 0 { checks } else { 0 };
             said.wrong += wrong;
             // All ranks leave out the same.
@@ -287,15 +287,15 @@ fn job(order: &StressOrder, ranks: u32) -> Result<Played, String> {
     });
     let endings = outcome.map_err(|e| e.to_string())?.endings;
     errors.sort_by_key(|(rank, _)| *rank);
-    Ok(Played { said, errors, endings })
+    Ok(StressOutcome { said, errors, endings })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn said(checks: u64, wrong: u64, left: u64, digest: u64) -> Said {
-        Said { checks, wrong, left, digest, ..Said::default() }
+    fn said(checks: u64, wrong: u64, left: u64, digest: u64) -> CheckReport {
+        CheckReport { checks, wrong, left, digest, ..CheckReport::default() }
     }
 
     #[test]

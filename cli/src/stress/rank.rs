@@ -1,35 +1,35 @@
-//! Plays one rank of a part.
+//! Runs one rank of a part.
 
 use std::time::{Duration, Instant};
 
 use roundelay::cuda::CudaOptions;
 use roundelay::{Communicator, Error};
 
-use super::report::{Lost, RankReport, say};
-use super::{Said, StressOrder, first, library, loss, series};
+use super::report::{RankFailure, RankReport, write};
+use super::{CheckReport, StressOrder, first, library, loss, series};
 use crate::args::StressPart;
-use crate::job::gpu::player::Player;
+use crate::job::gpu::executor::GpuExecutor;
 use crate::job::gpu::time_limit::TimeLimit;
-use crate::report::{FAILED, Failure, Outcome};
+use crate::report::{FAILED, VerbError, VerbResult};
 
 /// Does what the order asks of this process.
-pub(crate) fn rank(order: &str) -> Outcome {
+pub(crate) fn rank(order: &str) -> VerbResult {
     let order: StressOrder =
-        serde_json::from_str(order).map_err(|e| Failure::Usage(format!("not an order: {e}")))?;
+        serde_json::from_str(order).map_err(|e| VerbError::Usage(format!("not an order: {e}")))?;
     let began = Instant::now();
     match part(&order) {
         Ok(said) => {
-            say(&RankReport::End(said));
+            write(&RankReport::End(said));
             Ok(())
         }
         Err(error) => {
-            say(&RankReport::Lost(Lost::of(&error, began)));
-            Err(Failure::Said(FAILED))
+            write(&RankReport::Lost(RankFailure::of(&error, began)));
+            Err(VerbError::Said(FAILED))
         }
     }
 }
 
-fn part(order: &StressOrder) -> Result<Said, Error> {
+fn part(order: &StressOrder) -> Result<CheckReport, Error> {
     let mut comm = Communicator::from_env()?;
     let all = Duration::from_secs_f64(order.seconds * 2.0 + 120.0);
     let _limit = TimeLimit::new(all, comm.rank(), "a part of the stress");
@@ -37,18 +37,18 @@ fn part(order: &StressOrder) -> Result<Said, Error> {
         return first::first(order, &mut comm);
     }
     let mut gpu = comm.cuda(CudaOptions::default())?;
-    let mut player = Player::new(&mut gpu)?;
+    let mut executor = GpuExecutor::new(&mut gpu)?;
     match order.part {
-        StressPart::Library => library::library(order, &mut player),
-        StressPart::Types => library::types(order, &mut player),
-        StressPart::Random => series::random(order, &mut player),
-        StressPart::Graph => series::graph(order, &mut player),
-        StressPart::Bits => library::bits(order, &mut player),
+        StressPart::Library => library::library(order, &mut executor),
+        StressPart::Types => library::types(order, &mut executor),
+        StressPart::Random => series::random(order, &mut executor),
+        StressPart::Graph => series::graph(order, &mut executor),
+        StressPart::Bits => library::bits(order, &mut executor),
         StressPart::Killed | StressPart::Absent if order.afterwards => {
-            library::few(order, &mut player)
+            library::few(order, &mut executor)
         }
-        StressPart::Killed => loss::killed(order, &mut player),
-        StressPart::Absent => loss::absent(order, &mut player),
-        StressPart::First => Ok(Said::default()),
+        StressPart::Killed => loss::killed(order, &mut executor),
+        StressPart::Absent => loss::absent(order, &mut executor),
+        StressPart::First => Ok(CheckReport::default()),
     }
 }

@@ -5,21 +5,21 @@ use std::time::Instant;
 use roundelay::Error;
 use serde::{Deserialize, Serialize};
 
-use super::Said;
+use super::CheckReport;
 use crate::report::print;
 
 /// The report of a rank, a line of JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum RankReport {
     /// It is done.
-    End(Said),
+    End(CheckReport),
     /// It gives up.
-    Lost(Lost),
+    Lost(RankFailure),
 }
 
 /// An error.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Lost {
+pub(super) struct RankFailure {
     /// Stable code.
     pub(super) code: String,
     /// The error.
@@ -28,24 +28,24 @@ pub(super) struct Lost {
     pub(super) aborted: bool,
     /// Seconds that the call took that failed.
     pub(super) seconds: f64,
-    /// True if calls behind it were played.
-    pub(super) played_on: bool,
+    /// True if calls behind it were run.
+    pub(super) ran_on: bool,
 }
 
-impl Lost {
+impl RankFailure {
     pub(super) fn of(error: &Error, began: Instant) -> Self {
-        Lost {
+        RankFailure {
             code: error.code().to_string(),
             message: error.to_string(),
             aborted: matches!(error, Error::Aborted { .. }),
             seconds: began.elapsed().as_secs_f64(),
-            played_on: false,
+            ran_on: false,
         }
     }
 }
 
 /// Prints a report.
-pub(super) fn say(line: &RankReport) {
+pub(super) fn write(line: &RankReport) {
     if let Ok(text) = serde_json::to_string(line) {
         print(&text);
     }

@@ -1,16 +1,16 @@
 //! Implements `roundelay tune --check`: measures how good choices are. At each size every algorithm that can
-//! be played is measured, in rounds as a table is, and what would be chosen (hints of the environment, the
+//! be run is measured, in rounds as a table is, and what would be chosen (hints of the environment, the
 //! table, the cost model) is compared with the best. Nothing is written.
 
 use roundelay::Choice;
 use serde::Serialize;
 
-use super::plan::Group;
+use super::plan::CallGroup;
 use super::{NEAR, turns};
-use crate::args::Tune;
+use crate::args::TuneArgs;
 use crate::choice;
-use crate::progress::Progress;
-use crate::report::{Failure, Outcome, Report};
+use crate::progress::WorkProgress;
+use crate::report::{VerbError, VerbReport, VerbResult};
 use crate::values::size_text;
 
 /// A point, and the choice there, as programs read it.
@@ -56,8 +56,8 @@ struct SummaryRow<'a> {
 }
 
 /// A point that is being measured.
-struct Sample<'a> {
-    group: &'a Group,
+struct PointSample<'a> {
+    group: &'a CallGroup,
     bytes: u64,
     choice: Choice,
     /// The algorithms that are measured, the choice first, and the times of all rounds.
@@ -66,14 +66,19 @@ struct Sample<'a> {
 }
 
 /// Measures all sizes of all groups and judges the choices.
-pub(super) fn check(args: &Tune, report: Report, groups: &[Group], sizes: &[u64]) -> Outcome {
+pub(super) fn check(
+    args: &TuneArgs,
+    report: VerbReport,
+    groups: &[CallGroup],
+    sizes: &[u64],
+) -> VerbResult {
     let mut samples = Vec::new();
     for group in groups {
         for bytes in group.sizes(sizes) {
-            samples.push(Sample::new(group, bytes)?);
+            samples.push(PointSample::new(group, bytes)?);
         }
     }
-    let progress = Progress::new("check", args.rounds as usize * samples.len());
+    let progress = WorkProgress::new("check", args.rounds as usize * samples.len());
     let mut points = Vec::new();
     for round in 1..=args.rounds {
         for sample in &mut samples {
@@ -90,20 +95,20 @@ pub(super) fn check(args: &Tune, report: Report, groups: &[Group], sizes: &[u64]
         }
     }
     drop(progress);
-    say(CheckSummary::of(&points), report);
+    print(CheckSummary::of(&points), report);
     Ok(())
 }
 
-impl<'a> Sample<'a> {
-    fn new(group: &'a Group, bytes: u64) -> Result<Self, Failure> {
+impl<'a> PointSample<'a> {
+    fn new(group: &'a CallGroup, bytes: u64) -> Result<Self, VerbError> {
         let choice = group.choice(&mut choice::resolver()?, bytes)?;
         let mut names = vec![choice.entry.name];
         names.extend(choice.lost.iter().filter(|l| l.predicted_us.is_some()).map(|l| l.name));
         let times = vec![Vec::new(); names.len()];
-        Ok(Sample { group, bytes, choice, names, times })
+        Ok(PointSample { group, bytes, choice, names, times })
     }
 
-    fn measure(&mut self, args: &Tune) -> Result<(), Failure> {
+    fn measure(&mut self, args: &TuneArgs) -> Result<(), VerbError> {
         let round = turns::measure(args, self.group, self.bytes, &self.names)?;
         for (times, (_, us)) in self.times.iter_mut().zip(round) {
             times.push(us);
@@ -112,7 +117,7 @@ impl<'a> Sample<'a> {
     }
 
     fn judged(&mut self) -> CheckedPoint {
-        let Sample { group, bytes, choice, names, times } = self;
+        let PointSample { group, bytes, choice, names, times } = self;
         let medians = times.iter().map(|times| turns::middle(times));
         let mut times: Vec<_> = names.iter().map(|&name| name.to_owned()).zip(medians).collect();
         let time_us = times[0].1;
@@ -163,7 +168,7 @@ impl<'a> CheckSummary<'a> {
     }
 }
 
-fn say(summary: CheckSummary<'_>, report: Report) {
+fn print(summary: CheckSummary<'_>, report: VerbReport) {
     let CheckSummary { points, within, geomean, misses } = &summary;
     if !misses.is_empty() {
         report.line("\nmore than 10% slower than the best:");

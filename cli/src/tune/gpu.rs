@@ -12,10 +12,12 @@ use roundelay_compiler::Shape;
 use roundelay_dsl::diag::codes;
 
 use super::{plan, save, table};
-use crate::args::{Play, Target, Tune};
-use crate::job::{self, Case, GpuSettings, Job, JobEvent, Proof, Start, Turn};
-use crate::progress::Progress;
-use crate::report::{Failure, Outcome, Report, fault, usage};
+use crate::args::{JobArgs, TargetArgs, TuneArgs};
+use crate::job::{
+    self, GpuSettings, JobCase, JobEvent, JobOrder, JobProof, JobTurn, StartSettings,
+};
+use crate::progress::WorkProgress;
+use crate::report::{VerbError, VerbReport, VerbResult, fault, usage};
 use crate::values::size_text;
 
 /// Sizes, where none are named.
@@ -35,7 +37,7 @@ struct TunedPoint {
 /// The measurements at one number of ranks.
 struct GpuWork {
     settings: Vec<Setting>,
-    job: Job,
+    job: JobOrder,
     points: Vec<TunedPoint>,
 }
 
@@ -60,8 +62,8 @@ fn tries(bytes: u64) -> Vec<(Protocol, u32)> {
 }
 
 /// Runs the verb on GPUs.
-pub(super) fn tune(args: &Tune, output: &Path, report: Report) -> Outcome {
-    let machine = probe().map_err(|why| Failure::Run(fault(codes::CUDA, why.to_string())));
+pub(super) fn tune(args: &TuneArgs, output: &Path, report: VerbReport) -> VerbResult {
+    let machine = probe().map_err(|why| VerbError::Run(fault(codes::CUDA, why.to_string())));
     let counts: Vec<u32> = match (&args.n, machine) {
         (Some(ranks), Ok(_)) => ranks.shapes.iter().map(|s| s.ranks() as u32).collect(),
         // A plan can be made anywhere.
@@ -93,24 +95,24 @@ pub(super) fn tune(args: &Tune, output: &Path, report: Report) -> Outcome {
     Ok(())
 }
 
-fn work(args: &Tune, ranks: u32) -> Result<GpuWork, Failure> {
+fn work(args: &TuneArgs, ranks: u32) -> Result<GpuWork, VerbError> {
     let default = crate::args::TUNE_SIZES.parse();
     let named = default.as_ref() != Ok(&args.bytes);
     let sizes = if named { args.bytes.clone() } else { SIZES.parse().map_err(usage)? };
     let sizes = sizes.list(args.factor);
     let shape = Shape::flat(ranks);
     let mut work = GpuWork { settings: Vec::new(), job: empty(args, &shape), points: Vec::new() };
-    let mut playable = Vec::new();
+    let mut runnable = Vec::new();
     for collective in plan::collectives(args)? {
         if matches!(collective, "barrier" | "sendrecv") {
             continue;
         }
-        let play = Play::on_gpus(args.in_place);
-        let mut proofs: Vec<(usize, Proof)> = Vec::new();
+        let job_args = JobArgs::on_gpus(args.in_place);
+        let mut proofs: Vec<(usize, JobProof)> = Vec::new();
         for entry in of(collective) {
-            let target = Target::of(format!("{collective}.{}", entry.name), None, 0);
+            let target = TargetArgs::of(format!("{collective}.{}", entry.name), None, 0);
             // Those that do not allow these ranks, and those on a grid, are no candidates.
-            if let Ok(proof) = job::prove(&target, &shape, &play) {
+            if let Ok(proof) = job::prove(&target, &shape, &job_args) {
                 work.job.entries.push(proof.entry.clone());
                 proofs.push((work.job.entries.len() - 1, proof));
             }
@@ -123,21 +125,21 @@ fn work(args: &Tune, ranks: u32) -> Result<GpuWork, Failure> {
             transport: NVLINK.into(),
             in_place: args.in_place,
         });
-        playable.push((setting, proofs));
+        runnable.push((setting, proofs));
     }
     // Small sizes of everything come first: time may be short.
     for &bytes in &sizes {
-        for (setting, proofs) in &playable {
+        for (setting, proofs) in &runnable {
             for (entry, proof) in proofs {
                 let count = bytes / u64::from(proof.blocks.max(1)) / DType::F32.size() as u64;
                 for (protocol, blocks) in tries(bytes) {
-                    let turn = Turn { first: bytes <= 1 << 20, last: false };
+                    let turn = JobTurn { first: bytes <= 1 << 20, last: false };
                     let (protocol, blocks) = (Some(protocol), Some(blocks));
-                    work.job.cases.push(Case {
+                    work.job.cases.push(JobCase {
                         turn,
                         protocol,
                         blocks,
-                        ..Case::ours(*entry, count)
+                        ..JobCase::ours(*entry, count)
                     });
                     let name = proof.algorithm.clone();
                     work.points.push(TunedPoint { setting: *setting, bytes, name });
@@ -148,21 +150,21 @@ fn work(args: &Tune, ranks: u32) -> Result<GpuWork, Failure> {
     Ok(work)
 }
 
-fn empty(args: &Tune, shape: &Shape) -> Job {
+fn empty(args: &TuneArgs, shape: &Shape) -> JobOrder {
     // A tenth of what a point has on the host: there are many more of them.
     let budget = args.budget.as_secs_f64() / 10.0;
     let gpu = GpuSettings { graph: Some(GRAPH), tries: true, ..GpuSettings::default() };
-    let job = Job::of(&Play::on_gpus(false), shape, 1, budget);
-    Job { root: Some(0), warmup: 2, gpu: Some(gpu), ..job }
+    let job = JobOrder::of(&JobArgs::on_gpus(false), shape, 1, budget);
+    JobOrder { root: Some(0), warmup: 2, gpu: Some(gpu), ..job }
 }
 
 /// Measures the time of each point, as far as possible, with what is wrong left out.
-fn measure(work: &GpuWork, report: Report) -> Result<Vec<Option<f64>>, Failure> {
+fn measure(work: &GpuWork, report: VerbReport) -> Result<Vec<Option<f64>>, VerbError> {
     let mut times = vec![None; work.points.len()];
-    let progress = Progress::new("tune", times.len());
-    let start = Start::of(&Play::on_gpus(false), true)?;
+    let progress = WorkProgress::new("tune", times.len());
+    let start = StartSettings::of(&JobArgs::on_gpus(false), true)?;
     let mut wrongs = 0;
-    job::play(&work.job, &start, |told| match told {
+    job::execute(&work.job, &start, |event| match event {
         JobEvent::Done { case, time_us, wrong, .. } => {
             wrongs += usize::from(wrong > 0);
             if let Some(time) = times.get_mut(case).filter(|_| wrong == 0 && time_us > 0.0) {
@@ -183,15 +185,15 @@ fn measure(work: &GpuWork, report: Report) -> Result<Vec<Option<f64>>, Failure> 
 }
 
 /// Puts the fastest of every size into the table.
-fn keep(work: &GpuWork, times: &[Option<f64>], tuned: &mut Tuned, report: Report) {
-    let all: Vec<(&TunedPoint, &Case, f64)> = work
+fn keep(work: &GpuWork, times: &[Option<f64>], tuned: &mut Tuned, report: VerbReport) {
+    let all: Vec<(&TunedPoint, &JobCase, f64)> = work
         .points
         .iter()
         .zip(&work.job.cases)
         .zip(times)
         .filter_map(|((point, case), us)| Some((point, case, (*us)?)))
         .collect();
-    let same = |a: &(&TunedPoint, &Case, f64), b: &(&TunedPoint, &Case, f64)| {
+    let same = |a: &(&TunedPoint, &JobCase, f64), b: &(&TunedPoint, &JobCase, f64)| {
         (a.0.setting, a.0.bytes) == (b.0.setting, b.0.bytes)
     };
     for size in all.chunk_by(same) {

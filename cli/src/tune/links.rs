@@ -1,6 +1,6 @@
 //! Implements `roundelay tune --links`: measures what every path does between every two hosts, as a topology file.
 //!
-//! The lowest ranks of two hosts make a communicator of their own, and play `all_reduce.multipath` with all
+//! The lowest ranks of two hosts make a communicator of their own, and run `all_reduce.multipath` with all
 //! shares on one path: as two messages one after the other, of next to nothing and of a few megabytes. The
 //! other ranks wait.
 
@@ -18,18 +18,18 @@ use roundelay_compiler::{Options, Placement, Shape};
 use roundelay_dsl::diag::codes;
 use serde::Serialize;
 
-use crate::args::Tune;
+use crate::args::TuneArgs;
 use crate::hints::named_paths;
 use crate::info::host;
-use crate::progress::Progress;
-use crate::report::{Failure, Outcome, Report, fault, unwritten, usage};
+use crate::progress::WorkProgress;
+use crate::report::{VerbError, VerbReport, VerbResult, fault, unwritten, usage};
 use crate::values::{median, time_text};
 
 /// Calls of next to nothing whose median counts.
 const SHORT: usize = 101;
 /// Calls of much whose least counts.
 const LONG: usize = 3;
-/// A call of much takes so long, or has so many bytes.
+/// A long call takes this time, or has this many bytes.
 const ENOUGH: Duration = Duration::from_millis(60);
 const FIRST: usize = 1 << 20;
 const MOST: usize = 64 << 20;
@@ -58,7 +58,7 @@ struct FoundLink {
 }
 
 /// Runs the verb.
-pub(super) fn links(args: &Tune, report: Report) -> Outcome {
+pub(super) fn links(args: &TuneArgs, report: VerbReport) -> VerbResult {
     let environment = Hints::from_env()?;
     let names: Vec<String> = match args.paths.is_empty() {
         true => environment.paths().unwrap_or_default().to_vec(),
@@ -67,7 +67,7 @@ pub(super) fn links(args: &Tune, report: Report) -> Outcome {
     if names.is_empty() {
         let text = "name the paths to be measured, as in `--paths eth0,eth1`; `roundelay info --topology` \
                     says what a host has";
-        return Err(Failure::Usage(text.into()));
+        return Err(VerbError::Usage(text.into()));
     }
     let member = membership().map_err(usage)?;
     let Some(member) = member else {
@@ -80,9 +80,9 @@ pub(super) fn links(args: &Tune, report: Report) -> Outcome {
 }
 
 /// Measures with ranks as threads of this process, each of which believes to be a host: to try it out.
-fn local(args: &Tune, hints: &Hints, names: &[String], report: Report) -> Outcome {
+fn local(args: &TuneArgs, hints: &Hints, names: &[String], report: VerbReport) -> VerbResult {
     let Some(ranks) = args.n.as_ref().and_then(|n| n.shapes.first()).map(Shape::ranks) else {
-        return Err(Failure::Usage(
+        return Err(VerbError::Usage(
             "links are between hosts: start it on each of them with torchrun, mpirun or srun, as in \
              `mpirun --host a,b roundelay tune --links --paths eth0,eth1`; -n 2 tries it out with two \
              ranks of this machine"
@@ -99,24 +99,24 @@ fn local(args: &Tune, hints: &Hints, names: &[String], report: Report) -> Outcom
         let name = format!("host{}", comm.rank());
         one(args, paths, &mut comm, &name, report)
     });
-    let few = |e| Failure::Run(fault(codes::START, format!("cannot start a thread a rank: {e}")));
-    let lost = |_| Err(Failure::Run(fault(codes::LOST_RANK, "a rank panicked".to_string())));
+    let few = |e| VerbError::Run(fault(codes::START, format!("cannot start a thread a rank: {e}")));
+    let lost = |_| Err(VerbError::Run(fault(codes::LOST_RANK, "a rank panicked".to_string())));
     ended.map_err(few)?.into_iter().try_for_each(|ended| ended.unwrap_or_else(lost))
 }
 
-/// Plays one rank's part; rank 0 speaks and writes.
+/// Runs one rank's part; rank 0 speaks and writes.
 fn one(
-    args: &Tune,
+    args: &TuneArgs,
     paths: &[NetworkPath],
     comm: &mut Communicator,
     name: &str,
-    report: Report,
-) -> Outcome {
+    report: VerbReport,
+) -> VerbResult {
     let (topology, _) = comm.topology()?;
     let hosts = topology.hosts() as usize;
     if hosts < 2 {
         let text = "links are between hosts, and all ranks are on one";
-        return Err(Failure::Usage(text.into()));
+        return Err(VerbError::Usage(text.into()));
     }
     let leaders: Vec<u32> = (0..hosts as u32)
         .filter_map(|h| (0..comm.size()).find(|&rank| topology.host(rank) == h))
@@ -130,14 +130,14 @@ fn one(
         }
         return Ok(());
     }
-    let mut progress = speaks.then(|| Progress::new("links", pairs.len() * paths.len()));
+    let mut progress = speaks.then(|| WorkProgress::new("links", pairs.len() * paths.len()));
     let mut all = Vec::new();
     for hosts in pairs {
         let found = pair(comm, hosts.map(|h| leaders[h]), paths.len())?;
         for (path, class) in found.into_iter().enumerate() {
             let found = FoundLink { path, hosts, class };
             if let Some(progress) = &mut progress {
-                progress.aside(|| say(paths, &titles, found, report));
+                progress.aside(|| print(paths, &titles, found, report));
                 progress.step();
             }
             all.push(found);
@@ -190,11 +190,11 @@ fn pair(comm: &mut Communicator, ranks: [u32; 2], paths: usize) -> Result<Vec<Cl
     let mut classes = Vec::new();
     for path in 0..paths {
         let own = found.as_ref().and_then(|found| found.get(path)).copied();
-        let mut told = |of: fn(Class) -> f64| -> Result<f64, Error> {
+        let mut shared = |of: fn(Class) -> f64| -> Result<f64, Error> {
             let words = comm.all_gather_u64(own.map_or(0, |class| of(class).to_bits()))?;
             Ok(f64::from_bits(words[ranks[0] as usize]))
         };
-        classes.push(Class { latency_us: told(|c| c.latency_us)?, gbs: told(|c| c.gbs)? });
+        classes.push(Class { latency_us: shared(|c| c.latency_us)?, gbs: shared(|c| c.gbs)? });
     }
     Ok(classes)
 }
@@ -300,7 +300,7 @@ fn rounded(class: Class) -> Class {
     Class { latency_us: round(class.latency_us, 10.0), gbs }
 }
 
-fn planned(paths: &[NetworkPath], titles: &[String], pairs: &[[usize; 2]], report: Report) {
+fn planned(paths: &[NetworkPath], titles: &[String], pairs: &[[usize; 2]], report: VerbReport) {
     for hosts in pairs {
         for path in paths.iter().map(|path| path.name.as_str()) {
             let between = hosts.map(|h| titles[h].as_str());
@@ -313,7 +313,7 @@ fn planned(paths: &[NetworkPath], titles: &[String], pairs: &[[usize; 2]], repor
     report.line(format!("{links} links, about {:.0} s", links as f64 * 0.4));
 }
 
-fn say(paths: &[NetworkPath], titles: &[String], found: FoundLink, report: Report) {
+fn print(paths: &[NetworkPath], titles: &[String], found: FoundLink, report: VerbReport) {
     let between = found.hosts.map(|h| titles[h].as_str());
     let (path, Class { latency_us, gbs }) = (paths[found.path].name.as_str(), found.class);
     report.line(format!(

@@ -3,7 +3,7 @@
 //!
 //! `plan` says what is measured: groups of calls (collective, ranks, placement), each over all sizes,
 //! smallest first, and the candidates of each. All that is gone through several times, in rounds. `raw` keeps
-//! every result as it comes, so that a run that was stopped goes on where it was. `turns` plays a size: one
+//! every result as it comes, so that a run that was stopped goes on where it was. `turns` runs a size: one
 //! job of local processes, with an entry for each algorithm. `links` measures the paths between hosts. `check`
 //! compares what would be chosen with the best. `gpu` measures everything in one job, on GPUs.
 
@@ -19,32 +19,32 @@ use std::path::{Path, PathBuf};
 use roundelay::Machine;
 use roundelay::choose::Tuned;
 
-use crate::args::{Device, Tune};
-use crate::progress::Progress;
-use crate::report::{Failure, Outcome, Report, unwritten};
+use crate::args::{DeviceKind, TuneArgs};
+use crate::progress::WorkProgress;
+use crate::report::{VerbError, VerbReport, VerbResult, unwritten};
 use crate::values::{size_text, time_text};
-use plan::Group;
-use raw::{Raw, RawResult};
+use plan::CallGroup;
+use raw::{RawResult, RawTable};
 
-/// A candidate that took so many times as long as the best at the size before is hopeless, where the cost
-/// model says that it stays behind.
+/// A candidate that took this many times as long as the best at the size before is hopeless, where the cost model says
+/// that it stays behind.
 const HOPELESS: f64 = 4.0;
 
-/// A choice is good if it takes at most so many times as long as the best.
+/// A choice is good if it takes at most this many times as long as the best.
 const NEAR: f64 = 1.1;
 
 /// Runs the verb.
-pub(crate) fn tune(args: &Tune, report: Report) -> Outcome {
+pub(crate) fn tune(args: &TuneArgs, report: VerbReport) -> VerbResult {
     if args.links {
         return links::links(args, report);
     }
     let output = || {
         args.output.clone().or_else(Tuned::path).ok_or_else(|| {
             let text = "no folder for configuration is known: name the table with -o FILE";
-            Failure::Usage(text.into())
+            VerbError::Usage(text.into())
         })
     };
-    if args.device == Device::Cuda {
+    if args.device == DeviceKind::Cuda {
         return gpu::tune(args, &output()?, report);
     }
     let groups = plan::groups(args)?;
@@ -53,14 +53,14 @@ pub(crate) fn tune(args: &Tune, report: Report) -> Outcome {
         return check::check(args, report, &groups, &sizes);
     }
     let output = output()?;
-    let raw = Raw::open(&output, args.fresh);
+    let raw = RawTable::open(&output, args.fresh);
     if args.dry_run {
         dry_run(args, report, &groups, &sizes, &raw, &output);
         return Ok(());
     }
     let table = table(&output, report);
-    let mut work = Work { args, report, raw, table, output, points: 0, near: 0 };
-    let mut progress = Progress::new("tune", args.rounds as usize * groups.len() * sizes.len());
+    let mut work = TuneWork { args, report, raw, table, output, points: 0, near: 0 };
+    let mut progress = WorkProgress::new("tune", args.rounds as usize * groups.len() * sizes.len());
     for round in 1..=args.rounds {
         for group in &groups {
             work.group(group, &sizes, round, &mut progress)?;
@@ -80,7 +80,7 @@ pub(crate) fn tune(args: &Tune, report: Report) -> Outcome {
 }
 
 /// Returns the table as it is, to be completed; a new one if it is damaged or of another machine.
-fn table(path: &Path, report: Report) -> Tuned {
+fn table(path: &Path, report: VerbReport) -> Tuned {
     let here = Machine::here();
     let text = std::fs::read_to_string(path).unwrap_or_default();
     match (text.is_empty(), Tuned::parse(&text)) {
@@ -97,7 +97,14 @@ fn table(path: &Path, report: Report) -> Tuned {
     }
 }
 
-fn dry_run(args: &Tune, report: Report, groups: &[Group], sizes: &[u64], raw: &Raw, output: &Path) {
+fn dry_run(
+    args: &TuneArgs,
+    report: VerbReport,
+    groups: &[CallGroup],
+    sizes: &[u64],
+    raw: &RawTable,
+    output: &Path,
+) {
     let (mut points, mut known, mut seconds) = (0, 0, 0.0);
     for group in groups {
         let mut names: Vec<&str> = Vec::new();
@@ -132,10 +139,10 @@ fn dry_run(args: &Tune, report: Report, groups: &[Group], sizes: &[u64], raw: &R
     ));
 }
 
-struct Work<'a> {
-    args: &'a Tune,
-    report: Report,
-    raw: Raw,
+struct TuneWork<'a> {
+    args: &'a TuneArgs,
+    report: VerbReport,
+    raw: RawTable,
     table: Tuned,
     output: PathBuf,
     /// Points, and at how many of them the cost model would have chosen well.
@@ -143,16 +150,16 @@ struct Work<'a> {
     near: usize,
 }
 
-impl Work<'_> {
+impl TuneWork<'_> {
     /// Measures all sizes of a group, smallest first, without candidates that became hopeless. What results is
     /// said in the last round.
     fn group(
         &mut self,
-        group: &Group,
+        group: &CallGroup,
         sizes: &[u64],
         round: u32,
-        progress: &mut Progress,
-    ) -> Outcome {
+        progress: &mut WorkProgress,
+    ) -> VerbResult {
         let mut before: Vec<(String, f64)> = Vec::new();
         for bytes in group.sizes(sizes) {
             let mut names: Vec<&'static str> = Vec::new();
@@ -169,7 +176,7 @@ impl Work<'_> {
             let times = self.size(group, bytes, round, &names)?;
             if round == self.args.rounds {
                 self.judge(candidates.first().map_or("", |c| c.name), &times);
-                progress.aside(|| self.say(group, bytes, &times));
+                progress.aside(|| self.print(group, bytes, &times));
             }
             progress.step();
             before = times.into_iter().map(|(name, us, _)| (name, us)).collect();
@@ -185,15 +192,15 @@ impl Work<'_> {
         self.near += usize::from(chosen.is_some_and(|(_, us, _)| *us <= NEAR * least));
     }
 
-    /// Returns the times of one size after so many rounds: algorithm, microseconds, and whether it was known
+    /// Returns the times of one size after a number of rounds: algorithm, microseconds, and whether it was known
     /// without this one.
     fn size(
         &mut self,
-        group: &Group,
+        group: &CallGroup,
         bytes: u64,
         round: u32,
         names: &[&'static str],
-    ) -> Result<Vec<(String, f64, bool)>, Failure> {
+    ) -> Result<Vec<(String, f64, bool)>, VerbError> {
         let (setting, rounds) = (&group.setting, self.args.rounds);
         let lacks =
             |name: &&str| self.raw.times(setting, bytes, name, rounds).len() < round as usize;
@@ -215,7 +222,7 @@ impl Work<'_> {
         Ok(times)
     }
 
-    fn say(&self, group: &Group, bytes: u64, times: &[(String, f64, bool)]) {
+    fn print(&self, group: &CallGroup, bytes: u64, times: &[(String, f64, bool)]) {
         for (name, us, known) in times {
             let state = if *known { "known" } else { "measured" };
             self.report.result(&group.line(bytes, name, Some(*us), state));
@@ -226,17 +233,17 @@ impl Work<'_> {
         self.report.line(format!("{group}  {size:>5}  us: {}", list.join(", ")));
     }
 
-    fn write(&self) -> Outcome {
+    fn write(&self) -> VerbResult {
         save(&self.table, &self.output)
     }
 
-    fn lost(&self, e: &std::io::Error) -> Failure {
+    fn lost(&self, e: &std::io::Error) -> VerbError {
         lost(&self.output, e)
     }
 }
 
 /// Writes a table in one step: a reader finds the old one or the new one.
-fn save(table: &Tuned, output: &Path) -> Outcome {
+fn save(table: &Tuned, output: &Path) -> VerbResult {
     let next = output.with_extension("toml.new");
     let write = || {
         if let Some(folder) = output.parent().filter(|f| !f.as_os_str().is_empty()) {
@@ -248,6 +255,6 @@ fn save(table: &Tuned, output: &Path) -> Outcome {
     write().map_err(|e| lost(output, &e))
 }
 
-fn lost(output: &Path, e: &std::io::Error) -> Failure {
+fn lost(output: &Path, e: &std::io::Error) -> VerbError {
     unwritten("table, or a file beside it", output, e)
 }

@@ -10,10 +10,10 @@ use roundelay_compiler::program::COLLECTIVES;
 use roundelay_dsl::diag::similar;
 use serde::Serialize;
 
-use crate::args::{TransportName, Tune};
+use crate::args::{TransportName, TuneArgs};
 use crate::choice;
 use crate::load::{collective, in_place};
-use crate::report::Failure;
+use crate::report::VerbError;
 
 /// Times that the algorithms of a size are measured in turn in one round; the median counts.
 pub(super) const TURNS: u32 = 3;
@@ -39,17 +39,17 @@ pub(super) struct PointRow<'a> {
 }
 
 /// Calls of one kind.
-pub(super) struct Group {
+pub(super) struct CallGroup {
     pub(super) setting: Setting,
 }
 
 /// An algorithm that could be fast.
-pub(super) struct Candidate {
+pub(super) struct CandidateAlgorithm {
     pub(super) name: &'static str,
     pub(super) predicted_us: f64,
 }
 
-impl fmt::Display for Group {
+impl fmt::Display for CallGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Setting { collective, ranks, transport, .. } = &self.setting;
         let placement = self.placement().replace('_', " ");
@@ -57,7 +57,7 @@ impl fmt::Display for Group {
     }
 }
 
-impl Group {
+impl CallGroup {
     pub(super) fn placement(&self) -> &'static str {
         if self.setting.in_place { "in_place" } else { "out_of_place" }
     }
@@ -94,9 +94,9 @@ impl Group {
     }
 
     /// Returns what a resolver chooses for calls of the group.
-    pub(super) fn choice(&self, resolver: &mut Resolver, bytes: u64) -> Result<Choice, Failure> {
+    pub(super) fn choice(&self, resolver: &mut Resolver, bytes: u64) -> Result<Choice, VerbError> {
         let Some(topology) = like_this_host(self.setting.ranks, 1) else {
-            return Err(Failure::Usage("a host has one rank at least".into()));
+            return Err(VerbError::Usage("a host has one rank at least".into()));
         };
         let placement =
             if self.setting.in_place { Placement::InPlace } else { Placement::OutOfPlace };
@@ -116,15 +116,15 @@ impl Group {
         choice::choose(resolver, &request, &[format!("transport={transport}")])
     }
 
-    /// Returns the algorithms that can be played and are not hopeless by the cost model, fastest first.
-    pub(super) fn candidates(&self, bytes: u64) -> Vec<Candidate> {
+    /// Returns the algorithms that can run and are not hopeless by the cost model, fastest first.
+    pub(super) fn candidates(&self, bytes: u64) -> Vec<CandidateAlgorithm> {
         let mut resolver = Resolver::new(Hints::default(), None, &Machine::here());
         let Ok(choice) = self.choice(&mut resolver, bytes) else { return Vec::new() };
         let mut all =
-            vec![Candidate { name: choice.entry.name, predicted_us: choice.predicted_us }];
+            vec![CandidateAlgorithm { name: choice.entry.name, predicted_us: choice.predicted_us }];
         for lost in choice.lost {
             if let Some(predicted_us) = lost.predicted_us {
-                all.push(Candidate { name: lost.name, predicted_us });
+                all.push(CandidateAlgorithm { name: lost.name, predicted_us });
             }
         }
         let least = all[0].predicted_us;
@@ -134,10 +134,10 @@ impl Group {
 }
 
 /// Returns the groups that were asked for, or the usual ones.
-pub(super) fn groups(args: &Tune) -> Result<Vec<Group>, Failure> {
+pub(super) fn groups(args: &TuneArgs) -> Result<Vec<CallGroup>, VerbError> {
     let ranks = match &args.n {
         Some(ranks) if ranks.shapes.iter().any(|s| s.axes.len() > 1) => {
-            return Err(Failure::Usage(
+            return Err(VerbError::Usage(
                 "ranks of one machine have one axis: give counts such as -n 2,4".into(),
             ));
         }
@@ -173,7 +173,7 @@ pub(super) fn groups(args: &Tune) -> Result<Vec<Group>, Failure> {
                         transport: transport.name().into(),
                         in_place,
                     };
-                    groups.push(Group { setting });
+                    groups.push(CallGroup { setting });
                 }
             }
         }
@@ -181,7 +181,7 @@ pub(super) fn groups(args: &Tune) -> Result<Vec<Group>, Failure> {
     Ok(groups)
 }
 
-pub(super) fn collectives(args: &Tune) -> Result<Vec<&'static str>, Failure> {
+pub(super) fn collectives(args: &TuneArgs) -> Result<Vec<&'static str>, VerbError> {
     let all = COLLECTIVES.iter().map(|(name, _)| *name);
     if args.collectives.is_empty() {
         let several = |name: &&str| roundelay_algorithms::of(name).count() > 1;
@@ -193,7 +193,7 @@ pub(super) fn collectives(args: &Tune) -> Result<Vec<&'static str>, Failure> {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("there are {}", all.clone().collect::<Vec<_>>().join(", ")),
             };
-            Failure::Usage(format!("no collective is named `{wanted}`; {near}"))
+            VerbError::Usage(format!("no collective is named `{wanted}`; {near}"))
         })
     };
     args.collectives.iter().map(find).collect()

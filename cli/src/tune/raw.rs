@@ -50,12 +50,12 @@ impl RawResult {
 }
 
 /// The results so far.
-pub(super) struct Raw {
+pub(super) struct RawTable {
     path: PathBuf,
     known: Vec<RawResult>,
 }
 
-impl Raw {
+impl RawTable {
     /// Opens the results beside a table that were measured on this machine by this version; none if they are
     /// not to be used. What cannot be read (a line that was being written when a run was stopped) is passed
     /// over.
@@ -66,10 +66,10 @@ impl Raw {
         let mut known: Vec<RawResult> =
             text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         known.retain(|r| !fresh && r.machine == here && r.version == env!("CARGO_PKG_VERSION"));
-        Raw { path, known }
+        RawTable { path, known }
     }
 
-    /// Returns the latest times of a point, at most so many.
+    /// Returns the latest times of a point, at most `most`.
     pub(super) fn times(
         &self,
         setting: &Setting,

@@ -7,15 +7,15 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 /// The exit code and the output of a run of the binary.
-pub(crate) struct Ran {
+pub(crate) struct RunOutput {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Ran {
+impl RunOutput {
     pub(crate) fn of(output: Output) -> Self {
-        Ran {
+        RunOutput {
             code: output.status.code().unwrap_or(-1),
             out: String::from_utf8_lossy(&output.stdout).into_owned(),
             err: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -53,8 +53,8 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
 }
 
-pub(crate) fn roundelay(args: &[&str]) -> Ran {
-    Ran::of(command(args).output().expect("the binary runs"))
+pub(crate) fn roundelay(args: &[&str]) -> RunOutput {
+    RunOutput::of(command(args).output().expect("the binary runs"))
 }
 
 /// Writes a file with that content, and returns its path; names are unique over all tests.

@@ -8,23 +8,23 @@ use roundelay::{Args, Communicator, Error};
 
 use super::super::buffers::{CallMemory, GUARD, GUARD_BYTE, POISON, is_intact};
 
-/// Returns the bytes of an area for so many bytes of data.
+/// Returns the bytes of an area for a number of bytes of data.
 pub(crate) fn room(len: usize) -> usize {
     len.saturating_add(2 * GUARD).next_multiple_of(GUARD)
 }
 
 /// The addresses at which the areas, and the data in them, begin.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Areas {
+pub(crate) struct AreaAddresses {
     pub(crate) begin: [DevicePtr; 2],
     pub(crate) data: [DevicePtr; 2],
 }
 
-impl Areas {
+impl AreaAddresses {
     /// Returns the areas that begin at a byte of two buffers.
     pub(crate) fn of(buffers: &[CudaBuffer<u8>; 2], at: usize) -> Result<Self, Error> {
         let [first, second] = buffers;
-        Ok(Areas {
+        Ok(AreaAddresses {
             begin: [first.at(at)?, second.at(at)?],
             data: [first.at(at + GUARD)?, second.at(at + GUARD)?],
         })
@@ -33,16 +33,16 @@ impl Areas {
 
 /// The memory of a call: two areas, and the bytes of data in each.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct View {
+pub(crate) struct CallAreas {
     /// True if only the first area is used.
     pub(crate) in_place: bool,
     /// The addresses.
-    pub(crate) areas: Areas,
+    pub(crate) areas: AreaAddresses,
     /// Bytes of data in each: data and nothing, or input and output.
     pub(crate) lens: [usize; 2],
 }
 
-impl View {
+impl CallAreas {
     /// Returns the index of the area that holds the result.
     fn result(&self) -> usize {
         usize::from(!self.in_place)
@@ -129,7 +129,7 @@ impl HostCopy {
 /// The memory of a call on a rank, and what the host has copied of it.
 pub(crate) struct DeviceMemory<'a> {
     pub(crate) gpu: &'a mut Communicator,
-    pub(crate) view: View,
+    pub(crate) view: CallAreas,
     pub(crate) input: &'a mut HostCopy,
     pub(crate) output: &'a mut HostCopy,
 }

@@ -8,41 +8,41 @@ use roundelay::{Communicator, Error};
 use roundelay_compiler::program::Kind;
 
 use super::super::buffers::GUARD;
-use super::buffers::Areas;
+use super::buffers::AreaAddresses;
 use super::time_limit::{SETUP, TimeLimit};
-use crate::peer::Inside;
-use crate::peer::nccl::{Joined, NcclError, Opened, Windows};
+use crate::peer::InsideLibrary;
+use crate::peer::nccl::{NcclError, NcclRank, OpenedNccl, SymmetricWindows};
 
 /// The libraries inside a rank.
-pub(super) struct Libraries<'a> {
-    opened: Result<&'a Opened, NcclError>,
-    which: &'a [Inside],
+pub(super) struct InsideLibraries<'a> {
+    opened: Result<&'a OpenedNccl, NcclError>,
+    which: &'a [InsideLibrary],
     /// Bytes of windows, and the memory of calls that have none.
     rooms: [usize; 2],
-    ours: Areas,
+    ours: AreaAddresses,
     /// The collective that they have joined for.
     kind: Option<Kind>,
-    joined: Result<Joined<'a>, NcclError>,
+    joined: Result<NcclRank<'a>, NcclError>,
     libraries: Vec<LibraryRank>,
 }
 
 /// One that has joined.
 struct LibraryRank {
-    windows: Option<Windows>,
+    windows: Option<SymmetricWindows>,
     /// The reason why it has none, or what it refused.
     fault: Option<NcclError>,
 }
 
-impl<'a> Libraries<'a> {
+impl<'a> InsideLibraries<'a> {
     pub(super) fn new(
-        opened: &'a Result<Opened, NcclError>,
-        which: &'a [Inside],
+        opened: &'a Result<OpenedNccl, NcclError>,
+        which: &'a [InsideLibrary],
         rooms: [usize; 2],
-        ours: Areas,
+        ours: AreaAddresses,
     ) -> Self {
         let opened = opened.as_ref().map_err(NcclError::clone);
         let joined = Err(NcclError::NotJoined);
-        Libraries { opened, which, rooms, ours, kind: None, joined, libraries: Vec::new() }
+        InsideLibraries { opened, which, rooms, ours, kind: None, joined, libraries: Vec::new() }
     }
 
     /// Joins for a collective, together with all ranks.
@@ -60,8 +60,8 @@ impl<'a> Libraries<'a> {
         let Ok(joined) = &self.joined else { return Ok(()) };
         for which in self.which {
             let made = match which {
-                Inside::Nccl => Ok(None),
-                Inside::NcclSym => joined.windows(host, &self.rooms)?.map(Some),
+                InsideLibrary::Nccl => Ok(None),
+                InsideLibrary::NcclSym => joined.windows(host, &self.rooms)?.map(Some),
             };
             self.libraries.push(match made {
                 Ok(windows) => LibraryRank { windows, fault: None },
@@ -72,14 +72,14 @@ impl<'a> Libraries<'a> {
     }
 
     /// Returns what a library calls, and the memory of its calls, or the reason why it does not call.
-    pub(super) fn at(&self, who: usize) -> Result<(&Joined<'a>, Areas), NcclError> {
+    pub(super) fn at(&self, who: usize) -> Result<(&NcclRank<'a>, AreaAddresses), NcclError> {
         let joined = self.joined.as_ref().map_err(NcclError::clone)?;
         let library = self.libraries.get(who).ok_or(NcclError::NotJoined)?;
         match (&library.fault, &library.windows) {
             (Some(why), _) => Err(why.clone()),
             (None, None) => Ok((joined, self.ours)),
             (None, Some(windows)) => {
-                Ok((joined, Areas { begin: windows.at(0), data: windows.at(GUARD) }))
+                Ok((joined, AreaAddresses { begin: windows.at(0), data: windows.at(GUARD) }))
             }
         }
     }

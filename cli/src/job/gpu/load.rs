@@ -8,21 +8,22 @@ use roundelay_compiler::{Placement, Shape};
 
 use super::super::JobEntry;
 use super::super::data::wire_epsilon;
-use super::super::ready::Ready;
-use crate::args::Target;
+use super::super::ready::ReadyAlgorithm;
+use crate::args::TargetArgs;
 use crate::load::entry;
-use crate::report::{Failure, usage};
+use crate::report::{VerbError, usage};
 
 /// Loads it; `root` is the only one, or every rank is in turn.
 pub(super) fn load(
     gpu: &mut Communicator,
     entry: &JobEntry,
     root: Option<u32>,
-) -> Result<Ready<Algorithm>, Failure> {
+) -> Result<ReadyAlgorithm<Algorithm>, VerbError> {
     let shape: Shape = entry.shape.parse().map_err(usage)?;
     let algorithm = named(gpu, &entry.target(0))?;
     let algorithm = if shape.axes.len() > 1 { algorithm.on(shape) } else { algorithm };
-    let mut ready = Ready::new(entry, root, |source| Ok(algorithm.clone().rooted(source.root)))?;
+    let mut ready =
+        ReadyAlgorithm::new(entry, root, |source| Ok(algorithm.clone().rooted(source.root)))?;
     // Data is whole numbers, whose results are compared bit by bit on every rank.
     ready.bitwise = false;
     Ok(ready)
@@ -35,7 +36,7 @@ pub(crate) fn of_library(
     name: &str,
     shape: &Shape,
     in_place: bool,
-) -> Result<Option<Ready<Algorithm>>, Error> {
+) -> Result<Option<ReadyAlgorithm<Algorithm>>, Error> {
     let entry = JobEntry {
         target: name.into(),
         algorithm: None,
@@ -48,7 +49,7 @@ pub(crate) fn of_library(
     let placement = if in_place { Placement::InPlace } else { Placement::OutOfPlace };
     let mut ready = match load(gpu, &entry, None) {
         Ok(ready) => ready,
-        Err(Failure::Call(error)) => return Err(error),
+        Err(VerbError::Call(error)) => return Err(error),
         Err(_) => return Ok(None),
     };
     match gpu.plan(ready.algorithm(0), placement) {
@@ -62,7 +63,7 @@ pub(crate) fn of_library(
     }
 }
 
-fn named(gpu: &mut Communicator, target: &Target) -> Result<Algorithm, Error> {
+fn named(gpu: &mut Communicator, target: &TargetArgs) -> Result<Algorithm, Error> {
     if let Some((collective, name)) = entry(&target.target) {
         return gpu.algorithm(collective, name);
     }

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use roundelay_dsl::diag::codes;
 
-use super::super::event::Event;
+use super::super::event::RankEvent;
 use crate::report::{FAILED, print};
 
-/// The longest time that a GPU may take to be set up, and a case to be played, beside the timeout of single waits.
+/// The longest time that a GPU may take to be set up, and a case to be run, beside the timeout of single waits.
 pub(crate) const SETUP: Duration = Duration::from_secs(120);
 
 /// While it lives, this process ends after a time, saying what it was at.
-pub(crate) struct TimeLimit(#[expect(dead_code, reason = "its end is what is heard")] Sender<()>);
+pub(crate) struct TimeLimit(
+    #[expect(dead_code, reason = "dropping it closes the channel")] Sender<()>,
+);
 
 impl TimeLimit {
     /// Starts the limit: after `time` from now this process reports a timeout and exits, unless the limit is
@@ -25,7 +27,7 @@ impl TimeLimit {
             if ended.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
                 let code = codes::TIMEOUT.to_string();
                 let (aborted, lost, flight) = (false, None, None);
-                let event = Event::Error { code, message, aborted, lost, flight };
+                let event = RankEvent::Error { code, message, aborted, lost, flight };
                 if let Ok(text) = serde_json::to_string(&event) {
                     print(&text);
                 }

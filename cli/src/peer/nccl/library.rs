@@ -20,31 +20,31 @@ const SYMMETRIC: c_int = 1;
 /// `ncclUniqueId`, which is passed by value.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Id([u8; ID_BYTES]);
+struct UniqueId([u8; ID_BYTES]);
 
 /// `ncclComm_t`, `ncclWindow_t`, `cudaStream_t`.
-type Handle = *mut c_void;
+type RawHandle = *mut c_void;
 
 /// A function that the library does not have.
 #[derive(Debug, thiserror::Error)]
 #[error("it has no {0}")]
-struct Absent(&'static str);
+struct AbsentFunction(&'static str);
 
 macro_rules! functions {
     ($(#[$doc:meta] $name:ident = $symbol:literal: fn($($argument:ty),*);)*
      optional: $(#[$maybe_doc:meta] $maybe:ident = $maybe_symbol:literal: fn($($maybe_argument:ty),*);)*) => {
         /// The functions that are used, all of which return a code.
-        struct Functions {
+        struct NcclFunctions {
             $(#[$doc] $name: unsafe extern "C" fn($($argument),*) -> c_int,)*
             $(#[$maybe_doc] $maybe: Option<unsafe extern "C" fn($($maybe_argument),*) -> c_int>,)*
         }
 
-        impl Functions {
-            fn of(library: &Library) -> Result<Self, Absent> {
-                Ok(Functions {
+        impl NcclFunctions {
+            fn of(library: &Library) -> Result<Self, AbsentFunction> {
+                Ok(NcclFunctions {
                     // SAFETY: nccl.h declares the function with these types; the library is never closed.
                     $($name: *unsafe { library.get($symbol.as_bytes()) }
-                        .map_err(|_| Absent($symbol))?,)*
+                        .map_err(|_| AbsentFunction($symbol))?,)*
                     // SAFETY: as above.
                     $($maybe: unsafe { library.get($maybe_symbol.as_bytes()) }.ok().map(|f| *f),)*
                 })
@@ -57,65 +57,65 @@ functions! {
     /// Version as one number.
     version = "ncclGetVersion": fn(*mut c_int);
     /// Makes the identifier that the others need to join.
-    unique_id = "ncclGetUniqueId": fn(*mut Id);
+    unique_id = "ncclGetUniqueId": fn(*mut UniqueId);
     /// Joins.
-    init = "ncclCommInitRank": fn(*mut Handle, c_int, Id, c_int);
+    init = "ncclCommInitRank": fn(*mut RawHandle, c_int, UniqueId, c_int);
     /// Leaves.
-    destroy = "ncclCommDestroy": fn(Handle);
+    destroy = "ncclCommDestroy": fn(RawHandle);
     /// Send, receive, count, type, operator.
-    all_reduce = "ncclAllReduce": fn(u64, u64, usize, c_int, c_int, Handle, Handle);
+    all_reduce = "ncclAllReduce": fn(u64, u64, usize, c_int, c_int, RawHandle, RawHandle);
     /// Send, receive, count, type, operator, root.
-    reduce = "ncclReduce": fn(u64, u64, usize, c_int, c_int, c_int, Handle, Handle);
+    reduce = "ncclReduce": fn(u64, u64, usize, c_int, c_int, c_int, RawHandle, RawHandle);
     /// Send, receive, count, type, root.
-    broadcast = "ncclBroadcast": fn(u64, u64, usize, c_int, c_int, Handle, Handle);
+    broadcast = "ncclBroadcast": fn(u64, u64, usize, c_int, c_int, RawHandle, RawHandle);
     /// Send, receive, count sent, type.
-    all_gather = "ncclAllGather": fn(u64, u64, usize, c_int, Handle, Handle);
+    all_gather = "ncclAllGather": fn(u64, u64, usize, c_int, RawHandle, RawHandle);
     /// Send, receive, count received, type, operator.
-    reduce_scatter = "ncclReduceScatter": fn(u64, u64, usize, c_int, c_int, Handle, Handle);
+    reduce_scatter = "ncclReduceScatter": fn(u64, u64, usize, c_int, c_int, RawHandle, RawHandle);
     /// Buffer, count, type, peer.
-    send = "ncclSend": fn(u64, usize, c_int, c_int, Handle, Handle);
+    send = "ncclSend": fn(u64, usize, c_int, c_int, RawHandle, RawHandle);
     /// Buffer, count, type, peer.
-    receive = "ncclRecv": fn(u64, usize, c_int, c_int, Handle, Handle);
+    receive = "ncclRecv": fn(u64, usize, c_int, c_int, RawHandle, RawHandle);
     /// Messages from here on are one operation.
     group_start = "ncclGroupStart": fn();
     /// Ends a group of calls.
     group_end = "ncclGroupEnd": fn();
     optional:
     /// Send, receive, count for each rank, type. NCCL 2.28.
-    all_to_all = "ncclAlltoAll": fn(u64, u64, usize, c_int, Handle, Handle);
+    all_to_all = "ncclAlltoAll": fn(u64, u64, usize, c_int, RawHandle, RawHandle);
     /// Memory that can be a window.
-    allocate = "ncclMemAlloc": fn(*mut Handle, usize);
+    allocate = "ncclMemAlloc": fn(*mut RawHandle, usize);
     /// The end of it.
-    free = "ncclMemFree": fn(Handle);
+    free = "ncclMemFree": fn(RawHandle);
     /// Makes a window of memory, with all ranks. NCCL 2.27.
-    register = "ncclCommWindowRegister": fn(Handle, Handle, usize, *mut Handle, c_int);
+    register = "ncclCommWindowRegister": fn(RawHandle, RawHandle, usize, *mut RawHandle, c_int);
     /// The end of it.
-    deregister = "ncclCommWindowDeregister": fn(Handle, Handle);
+    deregister = "ncclCommWindowDeregister": fn(RawHandle, RawHandle);
 }
 
 /// The library.
-pub(super) struct Nccl {
-    functions: Functions,
+pub(super) struct NcclLibrary {
+    functions: NcclFunctions,
     text: Option<unsafe extern "C" fn(c_int) -> *const c_char>,
-    last: Option<unsafe extern "C" fn(Handle) -> *const c_char>,
+    last: Option<unsafe extern "C" fn(RawHandle) -> *const c_char>,
     /// The path at which it was found.
     path: PathBuf,
 }
 
-/// A rank of a communicator. It is left by [`Comm::leave`]; dropped, it is forgotten, since leaving waits
+/// A rank of a communicator. It is left by [`NcclComm::leave`]; dropped, it is forgotten, since leaving waits
 /// for the others.
-pub(super) struct Comm<'a> {
-    nccl: &'a Nccl,
-    handle: Handle,
+pub(super) struct NcclComm<'a> {
+    nccl: &'a NcclLibrary,
+    handle: RawHandle,
 }
 
 /// Device memory that is a window on all ranks.
-pub(super) struct Window {
-    address: Handle,
-    window: Handle,
+pub(super) struct NcclWindow {
+    address: RawHandle,
+    window: RawHandle,
 }
 
-impl Window {
+impl NcclWindow {
     /// Returns the address of a byte of it.
     pub(super) fn at(&self, byte: usize) -> DevicePtr {
         // SAFETY: the memory lives until `close`, which comes after all calls on it.
@@ -123,7 +123,7 @@ impl Window {
     }
 }
 
-impl Nccl {
+impl NcclLibrary {
     /// Opens one of these, the first that can be.
     pub(super) fn open(paths: &[PathBuf]) -> Result<Self, NcclError> {
         let mut why = Vec::new();
@@ -140,7 +140,7 @@ impl Nccl {
         // SAFETY: NCCL's initialisers only set up its own state.
         let library = unsafe { Library::new(path) }.map_err(|e| why(path, &e))?;
         let functions =
-            Functions::of(&library).map_err(|why| format!("{}: {why}", path.display()))?;
+            NcclFunctions::of(&library).map_err(|why| format!("{}: {why}", path.display()))?;
         // SAFETY: nccl.h declares both with these types.
         let (text, last) = unsafe {
             let text = library.get(b"ncclGetErrorString").ok().map(|f| *f);
@@ -148,7 +148,7 @@ impl Nccl {
         };
         // It has threads of its own, and can never be closed.
         std::mem::forget(library);
-        Ok(Nccl { functions, text, last, path: path.to_owned() })
+        Ok(NcclLibrary { functions, text, last, path: path.to_owned() })
     }
 
     /// Returns the path at which it was found.
@@ -162,7 +162,7 @@ impl Nccl {
         f.allocate.is_some() && f.free.is_some() && f.register.is_some() && f.deregister.is_some()
     }
 
-    fn check(&self, call: &'static str, code: c_int, comm: Handle) -> Result<(), NcclError> {
+    fn check(&self, call: &'static str, code: c_int, comm: RawHandle) -> Result<(), NcclError> {
         if code == 0 {
             return Ok(());
         }
@@ -194,7 +194,7 @@ impl Nccl {
 
     /// Makes the identifier that one rank creates and all others need to join.
     pub(super) fn unique_id(&self) -> Result<[u8; ID_BYTES], NcclError> {
-        let mut id = Id([0; ID_BYTES]);
+        let mut id = UniqueId([0; ID_BYTES]);
         // SAFETY: it writes the bytes.
         let code = unsafe { (self.functions.unique_id)(&mut id) };
         self.check("ncclGetUniqueId", code, std::ptr::null_mut())?;
@@ -207,13 +207,13 @@ impl Nccl {
         id: [u8; ID_BYTES],
         ranks: u32,
         rank: u32,
-    ) -> Result<Comm<'_>, NcclError> {
+    ) -> Result<NcclComm<'_>, NcclError> {
         let mut handle = std::ptr::null_mut();
         let (ranks, rank) = (ranks as c_int, rank as c_int);
         // SAFETY: it writes the handle; the bytes are those of a `unique_id`.
-        let code = unsafe { (self.functions.init)(&mut handle, ranks, Id(id), rank) };
+        let code = unsafe { (self.functions.init)(&mut handle, ranks, UniqueId(id), rank) };
         self.check("ncclCommInitRank", code, std::ptr::null_mut())?;
-        Ok(Comm { nccl: self, handle })
+        Ok(NcclComm { nccl: self, handle })
     }
 }
 
@@ -237,51 +237,65 @@ macro_rules! call {
 
 /// A stream of the driver.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stream(pub(super) *mut c_void);
+pub(super) struct RawStream(pub(super) *mut c_void);
 
 /// A move of data: its source, its destination, the number of elements, and NCCL's number of their type.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Move {
+pub(super) struct NcclTransfer {
     pub(super) from: u64,
     pub(super) to: u64,
     pub(super) count: usize,
     pub(super) dtype: c_int,
 }
 
-impl Comm<'_> {
-    pub(super) fn all_reduce(&self, m: Move, op: c_int, stream: Stream) -> Result<(), NcclError> {
+impl NcclComm<'_> {
+    pub(super) fn all_reduce(
+        &self,
+        m: NcclTransfer,
+        op: c_int,
+        stream: RawStream,
+    ) -> Result<(), NcclError> {
         call!(self, all_reduce, "ncclAllReduce", stream, m.from, m.to, m.count, m.dtype, op)
     }
 
     pub(super) fn reduce(
         &self,
-        m: Move,
+        m: NcclTransfer,
         op: c_int,
         root: c_int,
-        stream: Stream,
+        stream: RawStream,
     ) -> Result<(), NcclError> {
         call!(self, reduce, "ncclReduce", stream, m.from, m.to, m.count, m.dtype, op, root)
     }
 
-    pub(super) fn broadcast(&self, m: Move, root: c_int, stream: Stream) -> Result<(), NcclError> {
+    pub(super) fn broadcast(
+        &self,
+        m: NcclTransfer,
+        root: c_int,
+        stream: RawStream,
+    ) -> Result<(), NcclError> {
         call!(self, broadcast, "ncclBroadcast", stream, m.from, m.to, m.count, m.dtype, root)
     }
 
-    pub(super) fn all_gather(&self, m: Move, stream: Stream) -> Result<(), NcclError> {
+    pub(super) fn all_gather(&self, m: NcclTransfer, stream: RawStream) -> Result<(), NcclError> {
         call!(self, all_gather, "ncclAllGather", stream, m.from, m.to, m.count, m.dtype)
     }
 
     pub(super) fn reduce_scatter(
         &self,
-        m: Move,
+        m: NcclTransfer,
         op: c_int,
-        stream: Stream,
+        stream: RawStream,
     ) -> Result<(), NcclError> {
         call!(self, reduce_scatter, "ncclReduceScatter", stream, m.from, m.to, m.count, m.dtype, op)
     }
 
     /// Calls all_to_all; `None` if the library has no such function.
-    pub(super) fn all_to_all(&self, m: Move, stream: Stream) -> Option<Result<(), NcclError>> {
+    pub(super) fn all_to_all(
+        &self,
+        m: NcclTransfer,
+        stream: RawStream,
+    ) -> Option<Result<(), NcclError>> {
         let function = self.nccl.functions.all_to_all?;
         // SAFETY: as in `call!`.
         let code = unsafe { function(m.from, m.to, m.count, m.dtype, self.handle, stream.0) };
@@ -291,30 +305,32 @@ impl Comm<'_> {
     /// Makes messages one operation: each with its peer, sent (from) or received (to).
     pub(super) fn messages(
         &self,
-        sent: impl Iterator<Item = (u32, Move)>,
-        received: impl Iterator<Item = (u32, Move)>,
-        stream: Stream,
+        sent: impl Iterator<Item = (u32, NcclTransfer)>,
+        received: impl Iterator<Item = (u32, NcclTransfer)>,
+        stream: RawStream,
     ) -> Result<(), NcclError> {
         let nccl = self.nccl;
         // SAFETY: it has no arguments.
         nccl.check("ncclGroupStart", unsafe { (nccl.functions.group_start)() }, self.handle)?;
-        let mut told = Ok(());
+        let mut result = Ok(());
         for (peer, m) in sent {
             let peer = peer as c_int;
-            told = told.and(call!(self, send, "ncclSend", stream, m.from, m.count, m.dtype, peer));
+            result =
+                result.and(call!(self, send, "ncclSend", stream, m.from, m.count, m.dtype, peer));
         }
         for (peer, m) in received {
             let peer = peer as c_int;
-            told = told.and(call!(self, receive, "ncclRecv", stream, m.to, m.count, m.dtype, peer));
+            result =
+                result.and(call!(self, receive, "ncclRecv", stream, m.to, m.count, m.dtype, peer));
         }
         // SAFETY: it has no arguments; a group that was begun is ended, whatever came of it.
         let ended =
             nccl.check("ncclGroupEnd", unsafe { (nccl.functions.group_end)() }, self.handle);
-        told.and(ended)
+        result.and(ended)
     }
 
-    /// Allocates memory of so many bytes as a symmetric window: all ranks make it together.
-    pub(super) fn window(&self, bytes: usize) -> Result<Window, NcclError> {
+    /// Allocates memory as a symmetric window: all ranks make it together.
+    pub(super) fn window(&self, bytes: usize) -> Result<NcclWindow, NcclError> {
         let f = &self.nccl.functions;
         let (Some(allocate), Some(register)) = (f.allocate, f.register) else {
             return Err(NcclError::NoWindows);
@@ -328,12 +344,12 @@ impl Comm<'_> {
         self.nccl.check("ncclCommWindowRegister", code, self.handle)?;
         match window.is_null() {
             true => Err(NcclError::Impossible),
-            false => Ok(Window { address, window }),
+            false => Ok(NcclWindow { address, window }),
         }
     }
 
     /// Gives a window back, together with all ranks. Nothing uses it any more.
-    pub(super) fn close(&self, window: Window) -> Result<(), NcclError> {
+    pub(super) fn close(&self, window: NcclWindow) -> Result<(), NcclError> {
         let f = &self.nccl.functions;
         let (Some(deregister), Some(free)) = (f.deregister, f.free) else { return Ok(()) };
         // SAFETY: both are those of `window`, which is consumed.

@@ -16,22 +16,22 @@ use roundelay::{Communicator, DType, Error, RedOp};
 use roundelay_compiler::program::Kind;
 
 pub(crate) use error::NcclError;
-use library::{Comm, ID_BYTES, Move, Nccl, Stream, Window};
+use library::{ID_BYTES, NcclComm, NcclLibrary, NcclTransfer, NcclWindow, RawStream};
 
-/// A variable that ranks have, if nobody set it: NCCL without multicast in the switches, which roundelay
-/// does not use either.
+/// A variable that ranks set unless the user has: NCCL without multicast in the switches, which roundelay does not use
+/// either.
 pub(crate) const MULTICAST: (&str, &str) = ("NCCL_NVLS_ENABLE", "0");
 
 /// Describes the NCCL that is found.
 pub(crate) fn probe() -> Result<String, NcclError> {
-    let nccl = Nccl::open(&find::candidates())?;
+    let nccl = NcclLibrary::open(&find::candidates())?;
     let windows = if nccl.windows() { "" } else { ", without symmetric windows" };
     Ok(format!("{}, {}{windows}", nccl.version()?, nccl.path().display()))
 }
 
 /// A call of a collective.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Call<'a> {
+pub(crate) struct NcclCall<'a> {
     /// The collective.
     pub(crate) kind: &'a Kind,
     /// Elements, in the unit of the collective.
@@ -51,15 +51,15 @@ pub(crate) struct Call<'a> {
 }
 
 /// The library, opened in a rank.
-pub(crate) struct Opened(Nccl);
+pub(crate) struct OpenedNccl(NcclLibrary);
 
-impl Opened {
+impl OpenedNccl {
     /// Opens it, on all ranks or none: every rank says why not.
     pub(crate) fn new(host: &mut Communicator) -> Result<Result<Self, NcclError>, Error> {
-        let opened = Nccl::open(&find::candidates());
+        let opened = NcclLibrary::open(&find::candidates());
         let all = host.all_gather_u64(u64::from(opened.is_ok()))?;
         Ok(match (opened, all.iter().position(|&found| found == 0)) {
-            (Ok(nccl), None) => Ok(Opened(nccl)),
+            (Ok(nccl), None) => Ok(OpenedNccl(nccl)),
             (Err(why), _) => Err(why),
             (Ok(_), Some(rank)) => Err(NcclError::Elsewhere { rank, what: "does not find it" }),
         })
@@ -75,7 +75,7 @@ impl Opened {
     pub(crate) fn join(
         &self,
         host: &mut Communicator,
-    ) -> Result<Result<Joined<'_>, NcclError>, Error> {
+    ) -> Result<Result<NcclRank<'_>, NcclError>, Error> {
         let mut id = [0; ID_BYTES];
         let mut fault = None;
         if host.rank() == 0 {
@@ -94,7 +94,7 @@ impl Opened {
         };
         let all = host.all_gather_u64(u64::from(joined.is_ok()))?;
         Ok(match (joined, all.iter().position(|&joined| joined == 0)) {
-            (Ok(comm), None) => Ok(Joined { comm, rank, ranks }),
+            (Ok(comm), None) => Ok(NcclRank { comm, rank, ranks }),
             (Ok(_), Some(rank)) => Err(NcclError::Elsewhere { rank, what: "could not join" }),
             (Err(why), _) => Err(why),
         })
@@ -102,41 +102,41 @@ impl Opened {
 }
 
 /// A rank that has joined.
-pub(crate) struct Joined<'a> {
-    comm: Comm<'a>,
+pub(crate) struct NcclRank<'a> {
+    comm: NcclComm<'a>,
     rank: u32,
     ranks: u32,
 }
 
 /// Buffers that are symmetric windows.
-pub(crate) struct Windows(Vec<Window>);
+pub(crate) struct SymmetricWindows(Vec<NcclWindow>);
 
-impl Windows {
+impl SymmetricWindows {
     /// Returns the addresses of a byte in the first two windows; null for one that is not there.
     pub(crate) fn at(&self, byte: usize) -> [DevicePtr; 2] {
         [0, 1].map(|i| self.0.get(i).map_or(DevicePtr::NULL, |window| window.at(byte)))
     }
 }
 
-impl Joined<'_> {
-    /// Windows of so many bytes: all ranks make them together.
+impl NcclRank<'_> {
+    /// Windows of the given sizes: all ranks make them together.
     pub(crate) fn windows(
         &self,
         host: &mut Communicator,
         bytes: &[usize],
-    ) -> Result<Result<Windows, NcclError>, Error> {
-        let made: Result<Vec<Window>, _> =
+    ) -> Result<Result<SymmetricWindows, NcclError>, Error> {
+        let made: Result<Vec<NcclWindow>, _> =
             bytes.iter().map(|&bytes| self.comm.window(bytes)).collect();
         let all = host.all_gather_u64(u64::from(made.is_ok()))?;
         Ok(match (made, all.iter().position(|&made| made == 0)) {
-            (Ok(made), None) => Ok(Windows(made)),
+            (Ok(made), None) => Ok(SymmetricWindows(made)),
             (Ok(_), Some(rank)) => Err(NcclError::Elsewhere { rank, what: "has no window" }),
             (Err(why), _) => Err(why),
         })
     }
 
     /// Gives windows back, together with all ranks.
-    pub(crate) fn close(&self, windows: Windows) -> Result<(), NcclError> {
+    pub(crate) fn close(&self, windows: SymmetricWindows) -> Result<(), NcclError> {
         windows.0.into_iter().try_for_each(|window| self.comm.close(window))
     }
 
@@ -159,46 +159,50 @@ impl Joined<'_> {
     }
 
     /// Puts a call on the stream. Not for what it [lacks](Self::lacks).
-    pub(crate) fn call(&self, call: &Call<'_>) -> Result<(), NcclError> {
-        let (comm, stream) = (&self.comm, Stream(call.stream));
+    pub(crate) fn call(&self, call: &NcclCall<'_>) -> Result<(), NcclError> {
+        let (comm, stream) = (&self.comm, RawStream(call.stream));
         let dtype = number(call.dtype).unwrap_or(0);
         let op = operator(call.op).unwrap_or(0);
         let (count, root) = (call.count, call.root as c_int);
         let (input, output, in_place) = (call.input, call.output, call.input == call.output);
         let block = |base: u64, r: u32| base + u64::from(r) * (count * call.dtype.size()) as u64;
         let own = |base: u64| if in_place { block(base, self.rank) } else { base };
-        let whole = Move { from: input, to: output, count, dtype };
+        let whole = NcclTransfer { from: input, to: output, count, dtype };
         let blocks = |skip: bool| (0..self.ranks).filter(move |r| !(skip && *r == call.root));
         let at_root = self.rank == call.root;
         match call.kind {
             Kind::AllReduce => comm.all_reduce(whole, op, stream),
             Kind::Reduce => comm.reduce(whole, op, root, stream),
             Kind::Broadcast => comm.broadcast(whole, root, stream),
-            Kind::AllGather => comm.all_gather(Move { from: own(input), ..whole }, stream),
+            Kind::AllGather => comm.all_gather(NcclTransfer { from: own(input), ..whole }, stream),
             Kind::ReduceScatter => {
-                comm.reduce_scatter(Move { to: own(output), ..whole }, op, stream)
+                comm.reduce_scatter(NcclTransfer { to: own(output), ..whole }, op, stream)
             }
             Kind::AllToAll => match comm.all_to_all(whole, stream) {
                 Some(done) => done,
                 None => {
-                    let sent = blocks(false).map(|r| (r, Move { from: block(input, r), ..whole }));
-                    let came = blocks(false).map(|r| (r, Move { to: block(output, r), ..whole }));
+                    let sent =
+                        blocks(false).map(|r| (r, NcclTransfer { from: block(input, r), ..whole }));
+                    let came =
+                        blocks(false).map(|r| (r, NcclTransfer { to: block(output, r), ..whole }));
                     comm.messages(sent, came, stream)
                 }
             },
             // In place the root's own block is where it belongs.
             Kind::Gather => {
                 let skips = in_place && at_root;
-                let sent = (!skips).then_some((call.root, Move { from: own(input), ..whole }));
+                let sent =
+                    (!skips).then_some((call.root, NcclTransfer { from: own(input), ..whole }));
                 let came = blocks(in_place).filter(|_| at_root);
-                let came = came.map(|r| (r, Move { to: block(output, r), ..whole }));
+                let came = came.map(|r| (r, NcclTransfer { to: block(output, r), ..whole }));
                 comm.messages(sent.into_iter(), came, stream)
             }
             Kind::Scatter => {
                 let skips = in_place && at_root;
                 let sent = blocks(in_place).filter(|_| at_root);
-                let sent = sent.map(|r| (r, Move { from: block(input, r), ..whole }));
-                let came = (!skips).then_some((call.root, Move { to: own(output), ..whole }));
+                let sent = sent.map(|r| (r, NcclTransfer { from: block(input, r), ..whole }));
+                let came =
+                    (!skips).then_some((call.root, NcclTransfer { to: own(output), ..whole }));
                 comm.messages(sent, came.into_iter(), stream)
             }
             Kind::SendRecv => {

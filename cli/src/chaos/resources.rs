@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The resources of this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct HeldResources {
     descriptors: u64,
     threads: u64,
     /// Bytes that devices keep in place; none counted where a communicator has some.
@@ -16,20 +16,20 @@ pub(super) struct Held {
 
 /// The resources that stayed behind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Left {
+pub(crate) struct LeakedResources {
     descriptors: u64,
     threads: u64,
     pinned_bytes: u64,
 }
 
-impl Held {
+impl HeldResources {
     /// Counts what this process holds now.
     pub(super) fn now() -> Self {
         let count = |folder: &str| std::fs::read_dir(folder).map_or(0, |all| all.count() as u64);
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let pinned = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
         let pinned = pinned.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
-        Held {
+        HeldResources {
             descriptors: count("/proc/self/fd"),
             threads: count("/proc/self/task"),
             pinned: pinned.map(|kib| kib << 10),
@@ -38,16 +38,16 @@ impl Held {
 
     /// Counts what this process holds beside a communicator. What devices keep in place is the communicator's.
     pub(super) fn beside(comm: &mut Communicator) -> Result<Self, Error> {
-        // Whoever can be called has a listener.
+        // A rank that can be connected to has a listener.
         comm.handle()?;
         let needs = comm.resources()?.descriptors;
-        let Held { descriptors, threads, .. } = Held::now();
-        Ok(Held { descriptors: descriptors.saturating_sub(needs), threads, pinned: None })
+        let HeldResources { descriptors, threads, .. } = HeldResources::now();
+        Ok(HeldResources { descriptors: descriptors.saturating_sub(needs), threads, pinned: None })
     }
 
     /// Returns what it holds beyond what it held at another time.
-    pub(super) fn beyond(&self, before: &Held) -> Left {
-        Left {
+    pub(super) fn beyond(&self, before: &HeldResources) -> LeakedResources {
+        LeakedResources {
             descriptors: self.descriptors.saturating_sub(before.descriptors),
             threads: self.threads.saturating_sub(before.threads),
             pinned_bytes: self.pinned.unwrap_or(0).saturating_sub(before.pinned.unwrap_or(0)),
@@ -62,10 +62,10 @@ pub(super) fn threads() -> Vec<String> {
     tasks.filter_map(name).map(|name| name.trim().to_owned()).collect()
 }
 
-impl Left {
+impl LeakedResources {
     /// Returns the larger one of each.
-    pub(super) fn most(self, other: Left) -> Left {
-        Left {
+    pub(super) fn most(self, other: LeakedResources) -> LeakedResources {
+        LeakedResources {
             descriptors: self.descriptors.max(other.descriptors),
             threads: self.threads.max(other.threads),
             pinned_bytes: self.pinned_bytes.max(other.pinned_bytes),
@@ -73,9 +73,9 @@ impl Left {
     }
 }
 
-impl fmt::Display for Left {
+impl fmt::Display for LeakedResources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Left { descriptors, threads, pinned_bytes } = self;
+        let LeakedResources { descriptors, threads, pinned_bytes } = self;
         write!(f, "{descriptors} descriptors, {threads} threads, {pinned_bytes} pinned bytes")
     }
 }
@@ -86,13 +86,13 @@ mod tests {
 
     #[test]
     fn what_stays_behind_is_counted() {
-        let before = Held { descriptors: 5, threads: 2, pinned: Some(4096) };
-        let after = Held { descriptors: 7, threads: 1, pinned: Some(4097) };
+        let before = HeldResources { descriptors: 5, threads: 2, pinned: Some(4096) };
+        let after = HeldResources { descriptors: 7, threads: 1, pinned: Some(4097) };
         let left = after.beyond(&before);
-        assert_eq!(left, Left { descriptors: 2, threads: 0, pinned_bytes: 1 });
-        assert_eq!(before.beyond(&after).most(left), Left { threads: 1, ..left });
+        assert_eq!(left, LeakedResources { descriptors: 2, threads: 0, pinned_bytes: 1 });
+        assert_eq!(before.beyond(&after).most(left), LeakedResources { threads: 1, ..left });
         // Where a communicator has some there are none that should not be.
-        assert_eq!(Held { pinned: None, ..after }.beyond(&before).pinned_bytes, 0);
+        assert_eq!(HeldResources { pinned: None, ..after }.beyond(&before).pinned_bytes, 0);
     }
 
     #[test]
@@ -102,7 +102,7 @@ mod tests {
         let files: Vec<_> = (0..40).map(|_| open()).collect();
         let (begin, wait) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || wait.recv());
-        let held = Held::now();
+        let held = HeldResources::now();
         assert!(held.descriptors >= files.len() as u64 && held.threads >= 2, "{held:?}");
         assert!(held.pinned.is_some(), "the system says how much is pinned");
         assert!(threads().len() >= 2, "{:?}", threads());

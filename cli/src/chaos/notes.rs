@@ -1,4 +1,4 @@
-//! Notes in a folder, by which ranks and those who start them tell each other what they need to meet.
+//! Notes in a folder, by which ranks and the process that starts them exchange what they need to meet.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 const PREFIX: &str = "roundelay-chaos-";
 
 /// A folder of notes.
-pub(super) struct Board {
+pub(super) struct NoteFolder {
     folder: PathBuf,
     /// True if it goes when this does.
     owned: bool,
 }
 
-impl Board {
+impl NoteFolder {
     /// Makes an empty folder, which is removed in the end; those that processes left that were killed are removed now.
     pub(super) fn new() -> io::Result<Self> {
         let all = std::env::temp_dir();
@@ -24,25 +24,26 @@ impl Board {
             let is_over =
                 |pid| pid == std::process::id() || !Path::new(&format!("/proc/{pid}")).exists();
             if is_folder && of.is_some_and(is_over) {
-                // Somebody else's stays.
+                // A folder of another process stays.
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
         let folder = all.join(format!("{PREFIX}{}", std::process::id()));
         std::fs::create_dir(&folder)?;
-        Ok(Board { folder, owned: true })
+        Ok(NoteFolder { folder, owned: true })
     }
 
-    /// Returns the notes in a folder of somebody else.
+    /// Returns the notes in a folder of another process.
     pub(super) fn at(folder: &str) -> Self {
-        Board { folder: folder.into(), owned: false }
+        NoteFolder { folder: folder.into(), owned: false }
     }
 
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Leaves a note. Whoever reads it reads all of it. What cannot be written is missed by those who wait for it.
+    /// Leaves a note, which other processes read whole or not at all. A note that cannot be written is missed by the
+    /// processes that wait for it.
     pub(super) fn put(&self, key: &str, text: &str) {
         let draft = self.folder.join(format!("{key}.{}", std::process::id()));
         if std::fs::write(&draft, text).is_ok() {
@@ -62,7 +63,7 @@ impl Board {
     }
 }
 
-impl Drop for Board {
+impl Drop for NoteFolder {
     fn drop(&mut self) {
         if self.owned {
             let _ = std::fs::remove_dir_all(&self.folder);

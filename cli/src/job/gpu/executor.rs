@@ -1,19 +1,19 @@
-//! Plays calls on a GPU.
+//! Runs calls on a GPU.
 
 use roundelay::cuda::{CudaStream, Launch, Protocol};
 use roundelay::{Algorithm, Call, Communicator, DType, Error, RedOp};
 
-use super::super::ready::Ready;
-use super::super::rule::{FACTOR, Rule};
-use super::super::trial::Trial;
-use super::buffers::{Areas, DeviceMemory, HostCopy, View};
-use crate::args::Verify;
+use super::super::ready::ReadyAlgorithm;
+use super::super::rule::{ElementRule, FACTOR};
+use super::super::trial::CallTrial;
+use super::buffers::{AreaAddresses, CallAreas, DeviceMemory, HostCopy};
+use crate::args::VerifyScope;
 
 /// The properties that the calls of a size have in common.
 #[derive(Clone, Copy)]
-pub(crate) struct Calls<'a> {
+pub(crate) struct CallSettings<'a> {
     /// The algorithm.
-    pub(crate) ready: &'a Ready<Algorithm>,
+    pub(crate) ready: &'a ReadyAlgorithm<Algorithm>,
     /// Elements, in the unit of the collective.
     pub(crate) count: u64,
     /// Type of the elements.
@@ -26,20 +26,20 @@ pub(crate) struct Calls<'a> {
     pub(crate) blocks: Option<u32>,
 }
 
-impl<'a> Calls<'a> {
+impl<'a> CallSettings<'a> {
     /// Returns the bytes of data in the two areas.
     pub(crate) fn lens(&self, gpu: &Communicator) -> [usize; 2] {
         self.ready.lens(gpu.rank(), gpu.size(), self.count, self.dtype.size())
     }
 
     /// Returns their memory.
-    pub(crate) fn view(&self, gpu: &Communicator, areas: Areas) -> View {
-        View { in_place: self.ready.in_place, areas, lens: self.lens(gpu) }
+    pub(crate) fn view(&self, gpu: &Communicator, areas: AreaAddresses) -> CallAreas {
+        CallAreas { in_place: self.ready.in_place, areas, lens: self.lens(gpu) }
     }
 
     /// Returns the arguments of a call as the runtime takes them.
-    pub(crate) fn args(&self, view: &View) -> Launch {
-        let Calls { count, dtype, op, protocol, blocks, .. } = *self;
+    pub(crate) fn args(&self, view: &CallAreas) -> Launch {
+        let CallSettings { count, dtype, op, protocol, blocks, .. } = *self;
         let call = Call { count, dtype, op, factor: FACTOR, args: view.buffers() };
         Launch { call, protocol, blocks }
     }
@@ -51,15 +51,15 @@ impl<'a> Calls<'a> {
         turn: u64,
         seed: u64,
         whole: bool,
-    ) -> Trial<'a, Algorithm> {
-        let Calls { ready, dtype, op, .. } = *self;
-        let rule = Rule { seed, ranks: gpu.size(), dtype, op, wire: ready.wire, whole };
-        Trial { ready, turn, count: self.count as usize, rule, verify: Verify::Full }
+    ) -> CallTrial<'a, Algorithm> {
+        let CallSettings { ready, dtype, op, .. } = *self;
+        let rule = ElementRule { seed, ranks: gpu.size(), dtype, op, wire: ready.wire, whole };
+        CallTrial { ready, turn, count: self.count as usize, rule, verify: VerifyScope::Full }
     }
 }
 
 /// A rank's GPU, and memory of the host for what is compared.
-pub(crate) struct Player<'a> {
+pub(crate) struct GpuExecutor<'a> {
     pub(crate) gpu: &'a mut Communicator,
     pub(crate) stream: CudaStream,
     /// The input as it was prepared last, or fetched.
@@ -68,22 +68,22 @@ pub(crate) struct Player<'a> {
     pub(crate) output: HostCopy,
 }
 
-impl<'a> Player<'a> {
+impl<'a> GpuExecutor<'a> {
     pub(crate) fn new(gpu: &'a mut Communicator) -> Result<Self, Error> {
         let stream = gpu.stream()?;
-        Ok(Player { gpu, stream, input: HostCopy::default(), output: HostCopy::default() })
+        Ok(GpuExecutor { gpu, stream, input: HostCopy::default(), output: HostCopy::default() })
     }
 
     /// Returns the memory of a call.
-    pub(crate) fn at(&mut self, view: View) -> DeviceMemory<'_> {
-        let Player { gpu, input, output, .. } = self;
+    pub(crate) fn at(&mut self, view: CallAreas) -> DeviceMemory<'_> {
+        let GpuExecutor { gpu, input, output, .. } = self;
         DeviceMemory { gpu, view, input, output }
     }
 
-    /// Plays a call once on what the buffers hold, and returns the protocol and the blocks with which it is played.
+    /// Runs a call once on what the buffers hold, and returns the protocol and the blocks with which it is run.
     pub(crate) fn tried(
         &mut self,
-        calls: Calls<'_>,
+        calls: CallSettings<'_>,
         args: &Launch,
     ) -> Result<(Protocol, u32), Error> {
         let algorithm = calls.ready.algorithm(0);

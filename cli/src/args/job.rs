@@ -8,16 +8,16 @@ use roundelay::{DType, RedOp};
 use roundelay_compiler::device;
 use serde::{Deserialize, Serialize};
 
-use super::chaos::Rates;
-use super::target::Target;
-use crate::values::{Ranks, Sizes, bytes, duration};
+use super::chaos::FaultRates;
+use super::target::TargetArgs;
+use crate::values::{ByteSizes, RankCounts, bytes, duration};
 
 /// The options that every job has.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Play {
+pub(crate) struct JobArgs {
     /// Ranks, as processes of this machine: 8, 2x4, 2,4,8 or 2..8 [default: 4; grids: 2x2]
     #[arg(short, value_name = "RANKS")]
-    pub(crate) n: Option<Ranks>,
+    pub(crate) n: Option<RankCounts>,
     /// Element type: f16 bf16 f32 f64 i8 u8 i32 u32 i64 u64 bool
     #[arg(long, default_value_t = DType::F32)]
     pub(crate) dtype: DType,
@@ -68,7 +68,7 @@ pub(crate) struct Play {
     pub(crate) hints: Vec<String>,
     /// Part of the results that is compared with the reference
     #[arg(long, value_enum, default_value = "full")]
-    pub(crate) verify: Verify,
+    pub(crate) verify: VerifyScope,
     /// Trace a few calls of each size, and write a file for Perfetto (ui.perfetto.dev)
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
@@ -76,13 +76,13 @@ pub(crate) struct Play {
     #[arg(long, value_name = "FILE")]
     pub(crate) flight: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) on: On,
+    pub(crate) on: DeviceArgs,
 }
 
-impl Play {
+impl JobArgs {
     /// Returns the options with which points of a tuned table are measured: sums of f32.
     pub(crate) fn tuning() -> Self {
-        Play {
+        JobArgs {
             n: None,
             dtype: DType::F32,
             op: RedOp::Sum,
@@ -100,17 +100,17 @@ impl Play {
             size: None,
             store: None,
             hints: Vec::new(),
-            verify: Verify::Full,
+            verify: VerifyScope::Full,
             trace: None,
             flight: None,
-            on: On::default(),
+            on: DeviceArgs::default(),
         }
     }
 
     /// Returns the options with which points of a tuned table are measured on GPUs.
     pub(crate) fn on_gpus(in_place: bool) -> Self {
-        let on = On { device: Device::Cuda, ..On::default() };
-        Play {
+        let on = DeviceArgs { device: DeviceKind::Cuda, ..DeviceArgs::default() };
+        JobArgs {
             in_place,
             out_of_place: !in_place,
             on,
@@ -120,12 +120,12 @@ impl Play {
     }
 }
 
-/// The device that holds the buffers, and how GPUs play calls.
+/// The device that holds the buffers, and how GPUs run calls.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct On {
+pub(crate) struct DeviceArgs {
     /// The memory that holds the buffers; `cuda` takes a GPU for each rank
-    #[arg(long, value_enum, default_value_t = Device::Host)]
-    pub(crate) device: Device,
+    #[arg(long, value_enum, default_value_t = DeviceKind::Host)]
+    pub(crate) device: DeviceKind,
     /// The protocol of messages between GPUs: packet, staged, put, get, engine, multicast; --hint protocol=… in short
     /// [default: chosen]
     #[arg(long, alias = "way", value_name = "PROTOCOL")]
@@ -138,16 +138,16 @@ pub(crate) struct On {
     pub(crate) graph: Option<u32>,
 }
 
-impl On {
+impl DeviceArgs {
     /// Returns true if buffers lie on GPUs.
     pub(crate) fn gpus(&self) -> bool {
-        self.device == Device::Cuda
+        self.device == DeviceKind::Cuda
     }
 }
 
 /// The memory that holds the buffers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Device {
+pub(crate) enum DeviceKind {
     /// The memory of the host
     #[default]
     Host,
@@ -158,7 +158,7 @@ pub(crate) enum Device {
 /// The part of a result that is compared with the reference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Verify {
+pub(crate) enum VerifyScope {
     /// Every element
     #[default]
     Full,
@@ -193,21 +193,22 @@ Examples:
   roundelay run all_reduce -n 4 --chaos kill=0.2/s,stop=0.1/s --for 30s --timeout 5s --bytes 4,64K
   mpirun -n 4 roundelay run all_reduce    also mpiexec, srun, torchrun --no-python (docs/running.md)
   roundelay run all_reduce --rank 0 --size 2 --store 127.0.0.1:29500     and with --rank 1")]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) target: TargetArgs,
     #[command(flatten)]
-    pub(crate) play: Play,
+    pub(crate) job_args: JobArgs,
     /// Sizes: 4K, 1,4K,1M or 8..128M (doubling)
     #[arg(long, value_name = "SIZES", default_value = "1K,64K,1M,16M")]
-    pub(crate) bytes: Sizes,
+    pub(crate) bytes: ByteSizes,
     /// Factor between the sizes of a range
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
     pub(crate) factor: u64,
-    /// Play all_reduce again and again under faults, so many a second: kill=0.1/s,stop=0.05/s,slow=0.1/s,late=0.1/s,
-    /// cut=0.1/s. The ranks that are left go on, and others take the places of those that were lost (docs/elastic.md)
+    /// Run all_reduce again and again under faults, at these rates a second:
+    /// kill=0.1/s,stop=0.05/s,slow=0.1/s,late=0.1/s, cut=0.1/s. The ranks that are left go on, and others take the
+    /// places of those that were lost (docs/elastic.md)
     #[arg(long, value_name = "FAULTS")]
-    pub(crate) chaos: Option<Rates>,
+    pub(crate) chaos: Option<FaultRates>,
     /// The time for which to do so
     #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = duration, requires = "chaos")]
     pub(crate) time: Duration,

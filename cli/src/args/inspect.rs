@@ -1,4 +1,4 @@
-//! Declares the verbs that look at algorithms, choices and protocols, and play nothing.
+//! Declares the verbs that look at algorithms, choices and protocols, and run nothing.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use clap::{Args, ValueEnum};
 use roundelay::{DType, RedOp};
 use roundelay_compiler::device;
 
-use super::play::{Device, TransportName};
-use super::target::Target;
-use crate::values::{Ranks, Sizes, bytes, duration};
+use super::job::{DeviceKind, TransportName};
+use super::target::TargetArgs;
+use crate::values::{ByteSizes, RankCounts, bytes, duration};
 
 /// `roundelay check`
 #[derive(Debug, Args)]
@@ -26,12 +26,12 @@ Examples:
   roundelay check all_reduce.two_level -n 2x4,16x8
   roundelay check all_reduce              all of the algorithm library's
   roundelay check rank0.plan              a plan written by `show --stage plan -o`")]
-pub(crate) struct Check {
+pub(crate) struct CheckArgs {
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) target: TargetArgs,
     /// Rank counts: 8, 2x4, 2,4,8 or 2..64 [default: 2..9; grids: 2x2,2x3,3x2,2x4]
     #[arg(short, value_name = "RANKS")]
-    pub(crate) n: Option<Ranks>,
+    pub(crate) n: Option<RankCounts>,
     /// Size of the vector for which time and bytes are given
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = bytes)]
     pub(crate) bytes: u64,
@@ -46,13 +46,13 @@ Examples:
   roundelay route -n 4 --hosts 2
   roundelay route -n 4 --hosts 2 --device cuda
   mpirun -n 2 roundelay route")]
-pub(crate) struct Route {
+pub(crate) struct RouteArgs {
     /// Ranks
     #[arg(short, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) n: u32,
     /// The memory of the calls: the host's, or that of GPUs, of which none is needed here
-    #[arg(long, value_enum, default_value_t = Device::Host)]
-    pub(crate) device: Device,
+    #[arg(long, value_enum, default_value_t = DeviceKind::Host)]
+    pub(crate) device: DeviceKind,
     /// Links that may be used [default: shared memory where it can be, TCP elsewhere]
     #[arg(long, value_enum)]
     pub(crate) transport: Option<TransportName>,
@@ -70,20 +70,20 @@ Examples:
   roundelay show all_reduce.ring --stage plan -n 131072 --rank 7
   roundelay show all_reduce.ring --stage plan -n 4 --rank 0 -o rank0.plan
   roundelay show all_reduce.ring --stage device --protocol put -n 4 --rank 0")]
-pub(crate) struct Show {
+pub(crate) struct ShowArgs {
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) target: TargetArgs,
     /// The stage to show
     #[arg(long, default_value = "plan")]
-    pub(crate) stage: Stage,
+    pub(crate) stage: CompilerStage,
     /// Ranks: 8 or 2x4 [default: 4; grids: 2x2]
     #[arg(short, value_name = "RANKS")]
-    pub(crate) n: Option<Ranks>,
+    pub(crate) n: Option<RankCounts>,
     /// Make this rank's plan only, without unrolling the others
     #[arg(long)]
     pub(crate) rank: Option<u32>,
     #[command(flatten)]
-    pub(crate) call: Called,
+    pub(crate) call: CallArgs,
     /// A kernel with all that it includes, as the CUDA compiler gets it
     #[arg(long)]
     pub(crate) whole: bool,
@@ -97,7 +97,7 @@ pub(crate) struct Show {
 
 /// The call that a plan, and a program of a device, is made for.
 #[derive(Debug, Args)]
-pub(crate) struct Called {
+pub(crate) struct CallArgs {
     /// Calls in place (the default of all_reduce and broadcast)
     #[arg(long, conflicts_with = "out_of_place")]
     pub(crate) in_place: bool,
@@ -120,7 +120,7 @@ pub(crate) struct Called {
 
 /// Stages of the compiler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Stage {
+pub(crate) enum CompilerStage {
     /// The syntax tree
     Ast,
     /// The resolved program, for any rank count
@@ -140,12 +140,12 @@ pub(crate) enum Stage {
 #[command(after_help = "\
 Example:
   roundelay draw all_reduce.ring -n 8 -o ring.html")]
-pub(crate) struct Draw {
+pub(crate) struct DrawArgs {
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) target: TargetArgs,
     /// Ranks: 8 or 2x4 [default: 4; grids: 2x2]
     #[arg(short, value_name = "RANKS")]
-    pub(crate) n: Option<Ranks>,
+    pub(crate) n: Option<RankCounts>,
     /// The page [default: COLLECTIVE.NAME.html]
     #[arg(short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -154,21 +154,21 @@ pub(crate) struct Draw {
 /// `roundelay emit`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The header has a function that plays the schedule inside a kernel of yours, launched cooperatively. The handle with
+The header has a function that runs the schedule inside a kernel of yours, launched cooperatively. The handle with
 which kernels call it is made by the ranks of a communicator that have agreed on it: docs/functions.md.
 
 Examples:
   roundelay emit --cuda-device all_reduce.two_shot -n 4 -o all_reduce.cuh
   roundelay emit --cuda-device my.algo -n 2 --protocol put --dtype bf16 --name mine -o mine.cuh")]
-pub(crate) struct Emit {
+pub(crate) struct EmitArgs {
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) target: TargetArgs,
     /// A header with a `__device__` function for CUDA kernels
     #[arg(long, required = true)]
     pub(crate) cuda_device: bool,
     /// Ranks: 8 or 2x4 [default: 4; grids: 2x2]
     #[arg(short, value_name = "RANKS")]
-    pub(crate) n: Option<Ranks>,
+    pub(crate) n: Option<RankCounts>,
     /// The function of this rank only [default: those of all, of which the handle chooses one]
     #[arg(long)]
     pub(crate) rank: Option<u32>,
@@ -176,7 +176,7 @@ pub(crate) struct Emit {
     #[arg(long)]
     pub(crate) name: Option<String>,
     #[command(flatten)]
-    pub(crate) call: Called,
+    pub(crate) call: CallArgs,
     /// The file to write [default: standard output]
     #[arg(short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -189,7 +189,7 @@ Examples:
   roundelay fmt *.algo
   roundelay fmt --check my.algo           end with 1 and name the file if it is not formatted
   roundelay fmt - < my.algo               from standard input to standard output")]
-pub(crate) struct Fmt {
+pub(crate) struct FmtArgs {
     /// Change nothing; end with 1 if something is not formatted
     #[arg(long)]
     pub(crate) check: bool,
@@ -212,19 +212,19 @@ Examples:
   roundelay explain all_reduce -n 6 --hint algorithm=halving_doubling
   roundelay explain all_reduce -n 16 --hosts 4 --bytes 64M --hint lossy=bf16 --json
   roundelay explain all_reduce -n 4 --device cuda --bytes 64K")]
-pub(crate) struct Explain {
+pub(crate) struct ExplainArgs {
     /// A code such as RL0501, a collective such as all_reduce, or `hints`
     #[arg(value_name = "CODE|COLLECTIVE|hints")]
     pub(crate) what: Option<String>,
     /// Ranks: 8 or 2x4 [default: 4]
     #[arg(short, value_name = "RANKS")]
-    pub(crate) n: Option<Ranks>,
+    pub(crate) n: Option<RankCounts>,
     /// Hosts that the ranks are spread over evenly
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) hosts: u32,
     /// Sizes: 4K, 1,4K,1M or 8..128M (doubling)
     #[arg(long, value_name = "SIZES", default_value = "1M")]
-    pub(crate) bytes: Sizes,
+    pub(crate) bytes: ByteSizes,
     /// Element type: f16 bf16 f32 f64 i8 u8 i32 u32 i64 u64 bool
     #[arg(long, default_value_t = DType::F32)]
     pub(crate) dtype: DType,
@@ -241,8 +241,8 @@ pub(crate) struct Explain {
     #[arg(long)]
     pub(crate) out_of_place: bool,
     /// The memory that holds the buffers
-    #[arg(long, value_enum, default_value_t = Device::Host)]
-    pub(crate) device: Device,
+    #[arg(long, value_enum, default_value_t = DeviceKind::Host)]
+    pub(crate) device: DeviceKind,
     /// A hint on the call; repeatable
     #[arg(long = "hint", value_name = "KEY=VALUE")]
     pub(crate) hints: Vec<String>,
@@ -252,7 +252,7 @@ pub(crate) struct Explain {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A file is what `run --flight FILE` has left, or the JSON of one rank's flight recorder (`comm.flight()` in Rust
-and in Python). The more ranks tell, the surer the cause; of the others it says what those that tell
+and in Python). The more ranks answer, the surer the cause; of the others it says what those that answer
 have seen. Give the recorders of all communicators of a job, and it finds those that wait for each other.
 
 With --store it asks the ranks of a running job, wherever they are, that were given the hint `doctor=true`. The
@@ -263,7 +263,7 @@ Examples:
   roundelay doctor flight-0.json flight-1.json flight-2.json --json
   roundelay doctor --pid 4711
   roundelay doctor --store 10.0.0.1:29500 --timeout 2s")]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     /// Flight recorders of the ranks of one or several communicators
     #[arg(value_name = "FILE", required_unless_present_any = ["pid", "store"])]
     pub(crate) files: Vec<PathBuf>,
@@ -287,7 +287,7 @@ pub(crate) struct Doctor {
 Examples:
   roundelay info --json
   roundelay info --topology > topology.toml")]
-pub(crate) struct Info {
+pub(crate) struct InfoArgs {
     /// Print a topology file of what this machine has: interfaces, RDMA devices, GPUs
     #[arg(long)]
     pub(crate) topology: bool,

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use roundelay_dsl::diag::codes;
 
-use super::Job;
-use crate::report::{Failure, fault, usage};
+use super::JobOrder;
+use crate::report::{VerbError, fault, usage};
 
 /// Longer arguments are refused by the kernel (`MAX_ARG_STRLEN` is 128 KiB).
 const LONGEST: usize = 100 << 10;
@@ -17,29 +17,29 @@ const LONGEST: usize = 100 << 10;
 const MARK: char = '@';
 
 /// A job as an argument. A file lives as long as this does.
-pub(super) struct Handed {
+pub(super) struct JobArgument {
     text: String,
     file: Option<PathBuf>,
 }
 
-impl Handed {
+impl JobArgument {
     /// Encodes a job that is to be started, in a new file of mode 600 if it is too long for an argument.
-    pub(super) fn new(job: &Job) -> Result<Self, Failure> {
-        let failed = |why: String| Failure::Run(fault(codes::START, why));
+    pub(super) fn new(job: &JobOrder) -> Result<Self, VerbError> {
+        let failed = |why: String| VerbError::Run(fault(codes::START, why));
         let text = serde_json::to_string(job).map_err(|e| failed(e.to_string()))?;
         if text.len() <= LONGEST {
-            return Ok(Handed { text, file: None });
+            return Ok(JobArgument { text, file: None });
         }
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("roundelay-job-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // Nobody else's: a file that is there already is not used.
+        // A file of this process alone: one that is there already is not used.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
         written.map_err(|e| failed(format!("{}: {e}", path.display())))?;
         let text = format!("{MARK}{}", path.display());
-        Ok(Handed { text, file: Some(path) })
+        Ok(JobArgument { text, file: Some(path) })
     }
 
     /// Returns the argument.
@@ -48,7 +48,7 @@ impl Handed {
     }
 
     /// Decodes the job of an argument.
-    pub(super) fn read(argument: &str) -> Result<Job, Failure> {
+    pub(super) fn read(argument: &str) -> Result<JobOrder, VerbError> {
         let job = match argument.strip_prefix(MARK) {
             Some(path) => {
                 let text = std::fs::read_to_string(path);
@@ -61,7 +61,7 @@ impl Handed {
     }
 }
 
-impl Drop for Handed {
+impl Drop for JobArgument {
     fn drop(&mut self) {
         if let Some(path) = &self.file {
             let _ = std::fs::remove_file(path);
@@ -73,27 +73,27 @@ impl Drop for Handed {
 mod tests {
     use roundelay_compiler::Shape;
 
-    use super::super::Case;
+    use super::super::JobCase;
     use super::*;
-    use crate::args::Play;
+    use crate::args::JobArgs;
 
     #[test]
     fn long_jobs_go_through_a_file_that_does_not_stay() {
-        let job = |cases: usize| Job {
-            cases: vec![Case::ours(0, 7); cases],
-            ..Job::of(&Play::tuning(), &Shape::flat(4), 1, 0.1)
+        let job = |cases: usize| JobOrder {
+            cases: vec![JobCase::ours(0, 7); cases],
+            ..JobOrder::of(&JobArgs::tuning(), &Shape::flat(4), 1, 0.1)
         };
         for (cases, long) in [(3, false), (5000, true)] {
-            let handed = Handed::new(&job(cases)).expect("handed over");
-            let path = handed.file.clone();
+            let argument = JobArgument::new(&job(cases)).expect("handed over");
+            let path = argument.file.clone();
             assert_eq!(path.is_some(), long);
-            assert!(handed.argument().len() <= LONGEST);
-            assert_eq!(Handed::read(handed.argument()).expect("a job").cases.len(), cases);
-            drop(handed);
+            assert!(argument.argument().len() <= LONGEST);
+            assert_eq!(JobArgument::read(argument.argument()).expect("a job").cases.len(), cases);
+            drop(argument);
             assert!(path.is_none_or(|path| !path.exists()));
         }
-        assert!(Handed::read("@/nowhere/at/all").is_err());
-        let wrong = Handed::read("{}").expect_err("no job");
-        assert!(matches!(wrong, Failure::Usage(why) if why.starts_with("not a job")));
+        assert!(JobArgument::read("@/nowhere/at/all").is_err());
+        let wrong = JobArgument::read("{}").expect_err("no job");
+        assert!(matches!(wrong, VerbError::Usage(why) if why.starts_with("not a job")));
     }
 }

@@ -17,7 +17,7 @@ const MANY: u32 = 131_072;
 
 /// The resources that rank 0 of a small communicator holds.
 #[derive(Serialize)]
-pub(super) struct Probe {
+pub(super) struct ResourceProbe {
     transport: &'static str,
     ranks: u32,
     /// The resources once the ranks have joined.
@@ -33,37 +33,37 @@ pub(super) struct Probe {
 }
 
 /// Makes a communicator over each transport.
-pub(super) fn probes() -> Vec<Probe> {
+pub(super) fn probes() -> Vec<ResourceProbe> {
     let usable = |of: &&Transport| of.is_mapped() || of.probe().is_ok();
     let probe = |over: &Transport| {
         let (joined, used, fault) = match held(Transports::of(*over)) {
             Ok((joined, used)) => (Some(joined), Some(used), None),
             Err(error) => (None, None, Some(error.to_string())),
         };
-        Probe { transport: over.name(), ranks: RANKS, joined, used, bytes: BYTES, fault }
+        ResourceProbe { transport: over.name(), ranks: RANKS, joined, used, bytes: BYTES, fault }
     };
     Transport::ALL.iter().filter(usable).map(probe).collect()
 }
 
 fn held(over: Transports) -> Result<(Resources, Resources), Error> {
     let ranks = Communicator::local_over(RANKS, |_| Setup::new().transports(over))?;
-    let play = |mut comm: Communicator| {
+    let job_args = |mut comm: Communicator| {
         let joined = comm.resources()?;
         comm.all_reduce(&mut vec![1.0f32; BYTES / size_of::<f32>()], RedOp::Sum)?;
         // The other rank has what it needs for it too.
         comm.barrier()?;
         Ok((joined, comm.resources()?))
     };
-    let ended = run_together(ranks, play)
+    let ended = run_together(ranks, job_args)
         .map_err(|e| Error::Start(format!("cannot start a thread a rank: {e}")))?;
     let held = ended
         .into_iter()
         .map(|ended| ended.unwrap_or_else(|_| Err(Error::Start("a rank panicked".into()))));
     let held: Result<Vec<_>, Error> = held.collect();
-    held?.into_iter().next().ok_or_else(|| Error::Start("nobody joined".into()))
+    held?.into_iter().next().ok_or_else(|| Error::Start("no rank joined".into()))
 }
 
-impl fmt::Display for Probe {
+impl fmt::Display for ResourceProbe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}  {} ranks", self.transport, self.ranks)?;
         if let Some(fault) = &self.fault {
@@ -90,21 +90,21 @@ impl fmt::Display for Probe {
 
 /// The modelled cost of joining a job of very many ranks.
 #[derive(Serialize)]
-pub(super) struct Scale {
+pub(super) struct JoinScale {
     #[serde(flatten)]
     figures: scale::Figures,
     seconds: f64,
 }
 
-impl Scale {
+impl JoinScale {
     /// Models the job by running the logic for every rank and counting; the time is of a model.
     pub(super) fn modelled() -> Self {
         let figures = scale::join(MANY, &scale::Assumptions::default());
-        Scale { figures, seconds: figures.seconds() }
+        JoinScale { figures, seconds: figures.seconds() }
     }
 }
 
-impl fmt::Display for Scale {
+impl fmt::Display for JoinScale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { figures: it, seconds } = self;
         let (ranks, steps, links) = (it.ranks, it.steps, it.links_a_rank);

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::support::{Ran, command, file, roundelay};
+use crate::support::{RunOutput, command, file, roundelay};
 use roundelay::{DType, RedOp};
 use roundelay_algorithms::CATALOGUE;
 use roundelay_tests::{Needs, port, skip};
@@ -291,9 +291,8 @@ fn a_size_that_is_refused_leaves_the_others() {
                     "1 of 3 sizes were not run",
                 ],
             );
-            let played: Vec<_> =
-                ran.json().iter().filter_map(|row| row["bytes"].as_u64()).collect();
-            assert_eq!(played, [1024, 2048], "{}\n{}", ran.out, ran.err);
+            let sizes: Vec<_> = ran.json().iter().filter_map(|row| row["bytes"].as_u64()).collect();
+            assert_eq!(sizes, [1024, 2048], "{}\n{}", ran.out, ran.err);
         }
     }
     // Ranks that were started by hand fail each.
@@ -305,7 +304,7 @@ fn a_size_that_is_refused_leaves_the_others() {
     };
     let ranks = ["0", "1"].map(start);
     for (rank, child) in ranks.into_iter().enumerate() {
-        let ran = Ran::of(child.wait_with_output().expect("a rank ends"));
+        let ran = RunOutput::of(child.wait_with_output().expect("a rank ends"));
         let ran = ran.fails(3, &["error[RL0705]", "1 of 3 sizes were not run"]);
         assert_eq!(ran.json().len(), if rank == 0 { 2 } else { 0 }, "{}", ran.out);
     }
