@@ -1,5 +1,6 @@
 //! Stores that are never read: a sum that only travels on need not be kept.
 
+use super::memory::memory;
 use crate::cells::PlaceCells;
 use crate::instance::Instance;
 use crate::places::PlaceNumbers;
@@ -36,7 +37,7 @@ struct LiveChunks {
 
 impl LiveChunks {
     fn new(instance: &Instance, placement: Placement, rank: u32) -> Self {
-        let places = super::memory(instance, placement);
+        let places = memory(instance, placement);
         let cells = PlaceCells::new(places.per_rank);
         let mut live = LiveChunks { places, cells };
         let style = match (instance.program.style, placement) {

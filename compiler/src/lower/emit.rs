@@ -7,9 +7,11 @@ use roundelay_dsl::ast::Op as Does;
 use roundelay_dsl::diag::{Diagnostic, codes};
 
 use super::deps::RankDependences;
+use super::memory::memory;
 use super::offer::{may_stay, single};
 use super::place::PlaceMapping;
-use super::{SourceSites, memory};
+use super::sites::SourceSites;
+use super::slots::fusion_slots;
 use crate::cells::PlaceCells;
 use crate::graph::Transfer;
 use crate::instance::Instance;
@@ -38,7 +40,7 @@ pub(super) struct LaneBuilder<'a> {
     /// Places of the program's own buffers, and the last round that wrote each.
     places: PlaceNumbers,
     stamp: PlaceCells<Option<u32>>,
-    /// The slots that fusion counts on; see [`super::fusion_slots`].
+    /// The slots that fusion counts on; see [`fusion_slots`].
     slots: usize,
     /// Results that no round writes, until they are copied: from where, to where.
     rest: Option<(Region, Region)>,
@@ -71,7 +73,7 @@ impl<'a> LaneBuilder<'a> {
             deps: RankDependences::new(memory(instance, placement)),
             places,
             stamp,
-            slots: index(super::fusion_slots(instance.slots)),
+            slots: index(fusion_slots(instance.slots)),
         }
     }
 

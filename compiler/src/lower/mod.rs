@@ -8,72 +8,37 @@
 //! into one region being one operation. `walk/lengths` tells how long messages are, `place` decides which buffers
 //! a `data` program touches when input and output are apart; `fuse` (a send of what an operation just stored
 //! becomes an out of it), `deps` (waits between lanes, drains) and `dead` (stores that are never read) are the
-//! passes. Everything they make is proved again by [`crate::verify::plan`].
+//! passes. `emit` builds the lanes; `memory`, `sites` and `slots` hold what these files share: places, source lines,
+//! defaults. Everything they make is proved again by [`crate::verify::plan`].
 
 mod dead;
 mod deps;
 mod emit;
+mod memory;
 mod offer;
 mod place;
+mod sites;
+mod slots;
 
-use std::collections::BTreeMap;
+pub(crate) use sites::SourceSites;
+pub(crate) use slots::fusion_slots;
+
 use std::sync::Arc;
 
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
-use roundelay_dsl::span::{SourceMap, Span};
+use roundelay_dsl::span::SourceMap;
 use sha2::{Digest, Sha256};
 
 use crate::cost;
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
 use crate::num::{count, index};
-use crate::places::PlaceNumbers;
-use crate::plan::{Header, MAX_SLOTS, Placement, RankPlan, Site, UnprovedPlan, VERSION, Weighted};
+use crate::plan::{Header, MAX_SLOTS, Placement, RankPlan, UnprovedPlan, VERSION, Weighted};
 use crate::program::{Buffer, Style};
 use crate::verify::Verified;
 use crate::walk::{RankProjection, SumLengths};
-
-/// Slots a connection where the schedule does not say.
-const DEFAULT_SLOTS: u32 = 4;
-
-/// Returns the slots that fusion counts on, if a schedule asks for `slots`. Other numbers make the same
-/// plans.
-pub(crate) fn fusion_slots(slots: Option<u32>) -> u32 {
-    slots.unwrap_or(DEFAULT_SLOTS).clamp(2, DEFAULT_SLOTS)
-}
-
-/// Source lines by span; every rank numbers them alike.
-pub(crate) struct SourceSites<'a> {
-    sources: &'a SourceMap,
-    by_span: BTreeMap<Span, u32>,
-    list: Vec<Site>,
-}
-
-impl<'a> SourceSites<'a> {
-    pub(crate) fn new(sources: &'a SourceMap) -> Self {
-        SourceSites { sources, by_span: BTreeMap::new(), list: Vec::new() }
-    }
-
-    pub(crate) fn into_list(self) -> Vec<Site> {
-        self.list
-    }
-
-    pub(crate) fn of(&mut self, span: Span) -> u32 {
-        if let Some(&i) = self.by_span.get(&span) {
-            return i;
-        }
-        let (line, column) = self.sources.line_column(span);
-        self.list.push(Site {
-            file: self.sources.get(span.source).name.clone(),
-            line,
-            column,
-            text: self.sources.snippet(span).split_whitespace().collect::<Vec<_>>().join(" "),
-        });
-        let i = count(self.list.len()) - 1;
-        self.by_span.insert(span, i);
-        i
-    }
-}
+use memory::scratch;
+use slots::DEFAULT_SLOTS;
 
 /// Lowers every rank of a proved graph, for the number of slots of `instance`, which is the graph's but for
 /// that. The result is not yet proved itself.
@@ -167,24 +132,7 @@ fn rank_plan(
     let (mut lanes, conns) = emit.into_parts();
     lanes.iter_mut().for_each(|lane| lane.ops.shrink_to_fit());
     dead::mark(instance, placement, rank, &mut lanes);
-    Ok(RankPlan { rank, conns, lanes, sites: sites.list })
-}
-
-/// Returns the scratch buffers of the plan: those of the program, and one for the partial sums of a `data`
-/// program whose output is shorter than its vector.
-fn scratch(instance: &Instance, placement: Placement) -> Vec<u32> {
-    let mut sizes: Vec<u32> = instance.scratch_chunks().collect();
-    if place::needs_scratch(instance, placement) {
-        sizes.push(instance.spec.chunks);
-    }
-    sizes
-}
-
-/// Returns the memory of a rank as plans address it, whatever the placement.
-fn memory(instance: &Instance, placement: Placement) -> PlaceNumbers {
-    let spec = &instance.spec;
-    let user = [spec.chunks, spec.size(Buffer::Input), spec.size(Buffer::Output)];
-    PlaceNumbers::of_sizes(user, scratch(instance, placement))
+    Ok(RankPlan { rank, conns, lanes, sites: sites.into_list() })
 }
 
 fn header(

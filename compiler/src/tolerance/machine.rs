@@ -2,7 +2,8 @@
 
 use roundelay_dsl::ast::Op;
 
-use super::{Header, Part, bit};
+use super::parts::{Header, Part};
+use super::rank_bits::bit;
 use crate::num::index;
 use crate::places::PlaceNumbers;
 use crate::plan::{Buf, Region};

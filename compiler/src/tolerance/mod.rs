@@ -17,29 +17,34 @@
 //! any chain of messages, has happened. If a rank sends only after a message that a peer has something, then
 //! that peer has it wherever the message arrives. The proof enumerates all such points, plays the parts
 //! of all ranks at each of them, and compares what the survivors end with.
+//!
+//! * `parts`, `rank_bits`: what each rank does, as data; sets of ranks as words.
+//! * `lowering`: the parts of all ranks, from a graph.
+//! * `points`, `machine`: the points of failure, and all ranks run on symbols at one of them.
+//! * `prove`: compares what the survivors hold.
 
+mod lowering;
 mod machine;
-mod part;
+mod parts;
 mod points;
 mod prove;
+mod rank_bits;
+
+pub use parts::{Header, Part, Round, TolerantSend, TolerantTake};
 
 use std::sync::Arc;
 
-use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::{SourceMap, Span};
 
 use crate::graph::StepGraph;
 use crate::instance::Instance;
 use crate::lower::identity;
-use crate::num::{count, index};
 use crate::places::PlaceNumbers;
-use crate::plan::{Buf, Placement, Region, Site};
+use crate::plan::{Buf, Placement};
 use crate::scope::{environment, value};
 use crate::verify::Verified;
-
-/// The most ranks whose contributions a word can name.
-const MOST_RANKS: u32 = 64;
+use rank_bits::MOST_RANKS;
 
 /// The most places of all ranks together: each point of failure is tried on all of them.
 const MOST_PLACES: usize = 1 << 24;
@@ -50,72 +55,6 @@ pub struct Tolerant {
     header: Header,
     parts: Vec<Part>,
     points: u64,
-}
-
-/// The facts that all ranks have in common.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
-    /// Identity over all ranks, which they compare.
-    pub hash: [u8; 16],
-    /// Name of the algorithm.
-    pub algorithm: String,
-    /// Number of ranks.
-    pub ranks: u32,
-    /// Chunks of the whole vector: chunk c of C over N elements is `[c*N/C, (c+1)*N/C)`, rounded down.
-    pub chunks: u32,
-    /// The buffer that holds the rank's contribution at the start.
-    pub input: Buf,
-    /// The buffer that holds the result.
-    pub output: Buf,
-    /// Chunks of the scratch buffers. Nothing is in them at the start.
-    pub scratch: Vec<u32>,
-    /// Source lines; sends and takes refer to them by index.
-    pub sites: Vec<Site>,
-}
-
-/// The part of one rank, round by round.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Part {
-    /// The rounds in which it does anything.
-    pub rounds: Vec<Round>,
-}
-
-/// One round of one rank. What it sends and takes of its own is read before anything is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Round {
-    /// Number of the program's `each`, counted from 0: the step in messages.
-    pub number: u32,
-    /// Messages, in the order in which their receivers take those of this rank.
-    pub sends: Vec<TolerantSend>,
-    /// The chunks that are taken, in the order in which it is folded.
-    pub takes: Vec<TolerantTake>,
-}
-
-/// A message to another rank: the chunks of a region, each with the ranks whose contributions it holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TolerantSend {
-    /// The receiver.
-    pub peer: u32,
-    /// The chunks.
-    pub from: Region,
-    /// Index into [`Header::sites`].
-    pub site: u32,
-}
-
-/// Chunks that are copied or reduced into a region. All of one round into one place are folded in ascending order of
-/// `src`; what the place holds takes part at this rank's own place in the order, unless something is copied there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TolerantTake {
-    /// The rank that they come from: by its next message, or this rank itself.
-    pub src: u32,
-    /// The chunks, of this rank's own memory; `None` if a message brings them.
-    pub from: Option<Region>,
-    /// Copied or reduced.
-    pub op: Op,
-    /// The places.
-    pub to: Region,
-    /// Index into [`Header::sites`].
-    pub site: u32,
 }
 
 impl Tolerant {
@@ -176,7 +115,7 @@ pub(crate) fn prove(
         let why = "it is split by bandwidth";
         return Err(refused(why, split.span, "split evenly, or not at all"));
     }
-    let (parts, sites, spans) = part::parts(graph.get(), sources);
+    let (parts, sites, spans) = lowering::parts(graph.get(), sources);
     let (input, output) = match instance.program.style {
         crate::program::Style::Data => (Buf::Data, Buf::Data),
         crate::program::Style::InputOutput => (Buf::Input, Buf::Output),
@@ -219,44 +158,4 @@ fn clause(instance: &Instance) -> Result<Span, Box<Diagnostic>> {
             .help("write `tolerates 1`: one rank may fail, at any point"),
         )),
     }
-}
-
-/// Returns the number of a rank's bit in a set of ranks.
-fn bit(rank: u32) -> u64 {
-    1u64.checked_shl(rank).unwrap_or(0)
-}
-
-/// Returns the set of all ranks.
-fn all(ranks: u32) -> u64 {
-    if ranks >= MOST_RANKS { u64::MAX } else { bit(ranks) - 1 }
-}
-
-/// Returns the ranks of a set as text.
-fn named(set: u64) -> String {
-    let ranks: Vec<String> =
-        (0..MOST_RANKS).filter(|&r| set & bit(r) != 0).map(|r| format!("r{r}")).collect();
-    format!("{{{}}}", ranks.join(", "))
-}
-
-/// Returns the messages that each rank sends to each other, by number of the round in [`Part::rounds`].
-fn messages(parts: &[Part], ranks: u32) -> Vec<Vec<Vec<NamedMessage>>> {
-    let mut all = vec![vec![Vec::new(); index(ranks)]; index(ranks)];
-    for (src, part) in parts.iter().enumerate() {
-        for round in &part.rounds {
-            for send in &round.sends {
-                all[src][index(send.peer)]
-                    .push(NamedMessage { number: round.number, site: send.site });
-            }
-        }
-    }
-    debug_assert!(count(parts.len()) == ranks, "a part for each rank");
-    all
-}
-
-/// A message, as the proof names it.
-#[derive(Debug, Clone, Copy)]
-struct NamedMessage {
-    /// The step in which it is sent.
-    number: u32,
-    site: u32,
 }

@@ -1,6 +1,6 @@
 //! The points of failure: which messages of a failed rank arrive.
 
-use super::{NamedMessage, Part};
+use super::parts::{NamedMessage, Part};
 use crate::num::{count, index};
 
 /// The knowledge of a rank that begins a round: the number of messages of the rank in question that each rank has.

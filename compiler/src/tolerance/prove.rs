@@ -4,8 +4,9 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
 use super::machine::{ContributionSum, FailureMachine, HeldSum, SumFault};
+use super::parts::{Header, NamedMessage, Part, messages};
 use super::points::FailurePoints;
-use super::{Header, NamedMessage, Part, all, bit, messages, named};
+use super::rank_bits::{all, bit, named};
 use crate::instance::Instance;
 use crate::num::{count, index, wide};
 

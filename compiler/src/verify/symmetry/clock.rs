@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
-use super::RankLowering;
+use super::attempt::RankLowering;
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::plan::{Dir, Input, MAX_SLOTS, Op, Placement, UnprovedPlan};

@@ -5,6 +5,7 @@
 //! rank holds of all its images. One rank of each orbit is replayed; what it reads of another rank is the
 //! memory of the rank that stands for that one, moved there.
 //!
+//! * `attempt`: what an attempt ends with, and why a program is not known to map onto itself.
 //! * `group`: groups, and how they act on ranks, chunks and values.
 //! * `owners`: chunks that move with their ranks in an order of the program's own.
 //! * `premise`: that every round maps onto itself, by its form (`walk/motion`) or by comparing its transfers,
@@ -16,6 +17,7 @@
 //! The group, and the movement of buffers with it, are found by trial; the premise decides. So no guess of
 //! this file can make a wrong proof.
 
+mod attempt;
 mod clock;
 mod group;
 mod orbit;
@@ -25,15 +27,15 @@ mod premise;
 #[cfg(test)]
 mod tests;
 
+pub use attempt::Attempt;
+
 use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::SourceMap;
 use smallvec::{SmallVec, smallvec};
 
-use super::Facts;
 use crate::instance::Instance;
-use crate::plan::{Placement, UnprovedPlan};
 use crate::program::{Buffer, Kind, Style};
-use crate::walk::RankProjection;
+use attempt::{AsymmetryReason, RankLowering};
 use group::{Group, GroupAction, RangeRotation, RotationList};
 use owners::ChunkOwners;
 
@@ -45,56 +47,6 @@ const MOST_AXES: usize = 5;
 
 /// The most ways in which the buffers may move that are tried for one group.
 const MOST_TRIES: usize = 48;
-
-/// The outcome of an attempt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Attempt {
-    /// It is proved.
-    Proved {
-        /// The findings of the proof.
-        facts: Facts,
-        /// `shift`, `shifts` or `xor`, or what is shifted.
-        group: &'static str,
-        /// Number of ranks that stand for all.
-        orbits: u32,
-    },
-    /// No symmetry was found; why not.
-    Unknown(String),
-}
-
-/// The reason for which a program does not map onto itself.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum AsymmetryReason {
-    #[error("its axes move the chunks in ways that depend on their order")]
-    Axes,
-    #[error("the chunks cannot be dealt to the ranks")]
-    Undealt,
-    #[error("asks different things of different ranks")]
-    Asked,
-    #[error("it cannot be evaluated")]
-    Unevaluated,
-    #[error("round {0} {1}")]
-    Round(u32, UnlikeReason),
-}
-
-/// The reason for which a round is not known to map onto itself.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum UnlikeReason {
-    #[error("does not map onto itself by {0}")]
-    Differs(&'static str),
-    #[error("has too many transfers to compare one by one")]
-    TooMany,
-    #[error("has regions of too many pieces to compare")]
-    Pieces,
-    #[error("cannot be evaluated")]
-    Unevaluated,
-    #[error("has transfers of one rank that are not found among those of all")]
-    Incomplete,
-}
-
-/// Lowers one rank for a placement.
-pub(crate) type RankLowering<'l> =
-    &'l (dyn Fn(&RankProjection, Placement) -> Result<UnprovedPlan, Diagnostics> + Sync);
 
 /// Looks for a symmetry, and proves the instance by it.
 ///
@@ -344,12 +296,4 @@ fn candidates(
     }
     add(RangeRotation::STILL);
     list
-}
-
-/// Returns the buffer that holds the results.
-fn result_buffer(instance: &Instance) -> (Buffer, crate::plan::Buf) {
-    match instance.program.style {
-        Style::Data => (Buffer::Data, crate::plan::Buf::Data),
-        Style::InputOutput => (Buffer::Output, crate::plan::Buf::Output),
-    }
 }

@@ -6,8 +6,9 @@ use std::ops::ControlFlow;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
+use super::attempt::{AsymmetryReason, RankLowering};
+use super::clock;
 use super::group::{GroupAction, GroupElement};
-use super::{AsymmetryReason, RankLowering, clock, result_buffer};
 use crate::cells::PlaceCells;
 use crate::collective::{ExpectedContent, SpecRanks};
 use crate::instance::Instance;
@@ -305,4 +306,12 @@ pub(super) fn result(
     }
     let single = instance.spec.kind == Kind::ReduceScatter;
     Ok(instance.spec.kind.reduces() && (single || same))
+}
+
+/// Returns the buffer that holds the results.
+fn result_buffer(instance: &Instance) -> (Buffer, Buf) {
+    match instance.program.style {
+        Style::Data => (Buffer::Data, Buf::Data),
+        Style::InputOutput => (Buffer::Output, Buf::Output),
+    }
 }

@@ -12,8 +12,9 @@ use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::SourceMap;
 use smallvec::smallvec;
 
+use super::attempt::{Attempt, RankLowering};
 use super::group::{Group, GroupAction, GroupElement, RangeRotation, RotationList};
-use super::{Attempt, RankLowering, clock, orbit, premise};
+use super::{clock, orbit, premise};
 use crate::cells::PlaceCells;
 use crate::instance::Instance;
 use crate::num::index;

@@ -7,9 +7,9 @@ use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::Diagnostic;
 use smallvec::SmallVec;
 
+use super::attempt::{AsymmetryReason, UnlikeReason};
 use super::group::{Group, GroupAction, GroupElement, RangeRotation};
 use super::owners::ChunkImages;
-use super::{AsymmetryReason, UnlikeReason};
 use crate::instance::Instance;
 use crate::num::wide;
 use crate::plan::{Buf, WireType};

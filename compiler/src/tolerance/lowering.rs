@@ -2,7 +2,7 @@
 
 use roundelay_dsl::span::{SourceMap, Span};
 
-use super::{Part, Round, TolerantSend, TolerantTake};
+use super::parts::{Part, Round, TolerantSend, TolerantTake};
 use crate::graph::{StepGraph, Transfer};
 use crate::lower::SourceSites;
 use crate::num::index;
