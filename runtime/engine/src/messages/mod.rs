@@ -22,8 +22,10 @@
 //! | `failure_detection.rs` | lost peers and timeouts |
 //! | `wire.rs`, `forge.rs` | samples of packets, and forged ones, for tests |
 //!
-//! Files import from those below only: `messenger`, `waiting` and `progress_thread` use the engine, the engine uses
-//! links, a link uses packets and transfers.
+//! Imports go one way. `packet`, `operation`, `transfer`, `matching`, `payload` and `outgoing` are leaves; `device` and
+//! `link` hold the state of a connection, `engine` that of a rank. What works on a state stands above it: `link_send`
+//! and `link_receive`, then `progress`, `window_server` and `failure_detection`, then `messenger`, `waiting` and
+//! `progress_thread`.
 //!
 //! # Progress
 //!
