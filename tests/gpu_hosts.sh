@@ -49,8 +49,8 @@ ended() {
     done
 }
 
-# told NAME OUTCOME: a line of the summary, and what was said.
-told() {
+# report NAME OUTCOME: a line of the summary, and the output.
+report() {
     printf '%-28s %s\n' "$1" "$2" | tee -a summary.txt
     { echo "== $1: $2"; tail -n 40 said.*; } >>log.txt
     [[ $2 == passed* ]] || { failed=1; tail -n 6 said.*; }
@@ -64,9 +64,9 @@ step() {
     ended
     cat rows >>results.jsonl
     if [[ ${status[*]} != *[!0\ ]* ]]; then
-        told "$name" "passed, $((SECONDS - began)) s, $(grep -c time_us rows) rows"
+        report "$name" "passed, $((SECONDS - began)) s, $(grep -c time_us rows) rows"
     else
-        told "$name" "FAILED (${status[*]}), $((SECONDS - began)) s"
+        report "$name" "FAILED (${status[*]}), $((SECONDS - began)) s"
     fi
 }
 
@@ -77,9 +77,9 @@ failure() {
     kill -KILL $(cat "/proc/${ranks[1]}/task/${ranks[1]}/children")
     ended
     if [ "${status[0]}" != 0 ] && [ "${status[0]}" -lt 124 ] && grep -q 'rank 1' said.0; then
-        told "a rank is killed" "passed: $(grep -m1 'rank 1' said.0 | cut -c1-160)"
+        report "a rank is killed" "passed: $(grep -m1 'rank 1' said.0 | cut -c1-160)"
     else
-        told "a rank is killed" "FAILED (${status[*]})"
+        report "a rank is killed" "FAILED (${status[*]})"
     fi
 }
 

@@ -242,7 +242,7 @@ if wanted torch && [[ ${MODELS:-ddp} == *ddp* ]]; then
         "$here/nccl/train.py" ddp losses_nonblocking.json
 fi
 if wanted killed; then
-    # A rank is killed in the middle: the other one must be told, long before PyTorch's ten minutes.
+    # A rank is killed in the middle: the other one must get an error, long before PyTorch's ten minutes.
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + RANDOM % 20000)) WORLD_SIZE=2
     RANK=1 LOCAL_RANK=1 LD_PRELOAD="$library" python3 "$here/nccl/train.py" killed - >>"$log" 2>&1 &
     # PyTorch's watchdog may end that process by SIGABRT before it has said so itself.

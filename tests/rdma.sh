@@ -3,7 +3,7 @@
 #
 #   tests/rdma.sh [PART ...]
 #
-# Parts: packages (needed to build); build; short (what the gate runs: the rest of this list in part); stream (the stream's own tests, and lanes between GPUs that threads play);
+# Parts: packages (needed to build); build; short (what the gate runs: the rest of this list in part); stream (the stream's own tests, and proxy threads between GPUs, with threads as kernels);
 # endpoints (without a communicator); conformance (RDMA alone, RDMA between ranks that share memory inside, and two
 # paths: a device and TCP, two devices); hosts (two machines of two ranks and two devices: the library; a device is cut
 # off, and mended; all devices are); paths (two machines of one rank, over a device and TCP, and over two devices: what
@@ -77,7 +77,7 @@ if wanted short; then
 fi
 if wanted stream; then
     one+=("$programs/stream transport::rdma tests::mixed --test-threads=1")
-    # Lanes between GPUs, whose kernels threads play.
+    # Proxy threads between GPUs, with threads as kernels.
     far=proxy::direct_slots_tests
     one+=("$programs/lanes $far::slots $far::contents proxy::tests::captured --test-threads=1")
 fi

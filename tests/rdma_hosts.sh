@@ -130,7 +130,7 @@ cut "${cards[0]}" "${cards[1]}"
 ended
 [ "$status" = "3 3 " ] || fail "with all devices cut off the ranks ended with $status"
 grep -qE 'rank [0-3] is gone: all [34] queue pairs to it failed, the last one on device rxe[01]: ' /run/said.* ||
-    fail "nobody names rank and device"
+    fail "no rank names rank and device"
 echo "passed, after $SECONDS s: all devices are cut off, and the ranks say so"
 
 [ "$VM" = 0 ] || link "${cards[0]}" "${cards[1]}"

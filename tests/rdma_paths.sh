@@ -34,7 +34,7 @@ start() {
     own=$!
 }
 
-# play HINTS CALLS: a rank that makes so many calls of 128 KiB.
+# play HINTS CALLS: a rank that makes CALLS calls of 128 KiB.
 play() {
     export TEST_PATHS_ORDER="multipath 2 32768 $2"
     start "$1" "$rank_program" --exact paths::rank_process --nocapture --test-threads=1
@@ -91,7 +91,7 @@ ended
 [ "$status" = 3 ] || fail "without any path the rank ended with $status"
 cp /run/said "/run/job/paths.$VM"
 until [ -s /run/job/paths.0 ] && [ -s /run/job/paths.1 ]; do sleep 0.1; done
-grep -qhE 'no path to it is left \(device: .+; card: .+\)' /run/job/paths.? || fail "nobody names both paths"
+grep -qhE 'no path to it is left \(device: .+; card: .+\)' /run/job/paths.? || fail "no rank names both paths"
 passed "without any path the ranks say what was found on each"
 
 [ "$VM" != 0 ] || { ip link set "${cards[0]}" up && ip link set "${cards[1]}" up; }

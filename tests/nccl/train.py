@@ -22,7 +22,7 @@ def compare(first, second):
 
 
 def killed():
-    """Rank 1 ends in the middle; rank 0 ends well if it is told."""
+    """Rank 1 ends in the middle; rank 0 ends well if it gets the error."""
     import datetime
     import signal
 
@@ -49,7 +49,7 @@ def killed():
         why = str(work.exception())
     except RuntimeError as error:
         why = str(error)
-    print(f"NOTE told after {time.perf_counter() - began:.1f} s: {' '.join(why.split())[:300]}")
+    print(f"NOTE error after {time.perf_counter() - began:.1f} s: {' '.join(why.split())[:300]}")
     sys.stdout.flush()
     # The communicator is broken: nothing is left to wait for.
     os._exit(0 if time.perf_counter() - began < 30 else 1)

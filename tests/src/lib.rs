@@ -145,7 +145,7 @@ pub fn paths(program: &Program) -> std::ops::RangeInclusive<u32> {
     if program.weighted().is_some() { 1..=4 } else { 1..=1 }
 }
 
-/// Returns the instance over so many paths, or `None` where `requires` forbids the shape.
+/// Returns the instance over a number of paths, or `None` where `requires` forbids the shape.
 ///
 /// # Errors
 /// Any other diagnostics.

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Returns a port that was free a moment ago, and that the system gives to nobody by itself: it takes those from 32768
-/// on.
+/// Returns a port that was free a moment ago, and that the system assigns to no socket by itself: it takes those from
+/// 32768 on.
 pub fn port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mut ports = std::iter::from_fn(|| {
@@ -76,7 +76,7 @@ pub fn port_range() -> RangeInclusive<u16> {
     ranges().next().unwrap_or(RANGES..=RANGES)
 }
 
-/// Holds two ports that follow each other, of every address, so that nobody else has a port of this range.
+/// Holds two ports that follow each other, of every address, so that no other process has a port of this range.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! Plays plans as they wait: lanes side by side, queues of bounded length between ranks. No content is moved.
+//! Runs plans as they wait: lanes side by side, queues of bounded length between ranks. No content is moved.
 //! It shares nothing with the proofs but the form of a plan.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,7 +20,7 @@ struct Queue {
     taken: u32,
 }
 
-/// A playing of all ranks' plans.
+/// A run of all ranks' plans.
 struct Playing<'p> {
     plans: &'p [Plan],
     slots: usize,
@@ -29,7 +29,7 @@ struct Playing<'p> {
     done: Vec<Vec<usize>>,
 }
 
-/// Plays the plans, in an order by dice of what is possible, with so many messages at most between two ranks.
+/// Runs the plans, in an order by dice of what is possible, with a bounded number of messages between two ranks.
 ///
 /// # Errors
 /// The operations that wait for ever, or the messages that do not match.

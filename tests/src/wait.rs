@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// The time between two looks at what tells nobody that it has changed.
+/// The polling interval for state that sends no notification when it changes.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Waits until a condition holds on something that gives no sign, as `/proc` does not.

@@ -82,8 +82,8 @@ proptest! {
     }
 }
 
-/// Plans with bytes or fields changed, and digests that fit: whatever is decoded can be used. `ROUNDS=25` tries
-/// so many times as many, `SEED=7` others.
+/// Plans with bytes or fields changed, and digests that fit: whatever is decoded can be used. `ROUNDS=25` tries this
+/// many times as many, `SEED=7` others.
 #[test]
 fn altered_plans_are_refused_or_usable() {
     let number = |name: &str, default: u64| {

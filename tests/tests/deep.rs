@@ -48,7 +48,7 @@ fn walked(text: &str) -> Result<(), Diagnostics> {
     let id = source.sources.find("deep.algo").expect("the text");
     format(&source.sources, id)?;
     let program = source.programs.last().expect("an algorithm");
-    // They are wrong, and short enough to be told so.
+    // They are wrong, and short enough for a diagnostic.
     let shape = Shape::flat(2);
     let _ = check(program, &source.sources, &shape, &Options::default());
     let _ = compile(program, &source.sources, &shape, &Options::default(), Placement::InPlace);

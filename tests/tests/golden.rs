@@ -26,10 +26,10 @@ fn golden(collective: &str, name: &str, n: u32, rank: u32, text: ExpectFile) {
     text.assert_eq(&all);
 }
 
-/// The protocols by which kernels play sums.
+/// The protocols by which kernels run sums.
 const KERNELS: [Protocol; 4] = [Protocol::Packet, Protocol::Staged, Protocol::Put, Protocol::Get];
 
-/// Prints what the blocks of one rank play, and compares it.
+/// Prints what the blocks of one rank run, and compares it.
 fn device(
     collective: &str,
     name: &str,
@@ -80,7 +80,7 @@ fn chain_on_devices() {
     device("broadcast", "chain", 3, 1, &[Protocol::Staged, Protocol::Put, Protocol::Engine], text);
 }
 
-/// Copies apart from waits and signals; peers are told before what a rank copies for itself.
+/// Copies apart from waits and signals; peers are signalled before a rank copies for itself.
 #[test]
 fn all_gather_by_engines() {
     let text = expect_file!["../golden/device_all_gather_3.txt"];

@@ -11,7 +11,7 @@ use roundelay_tests::{is_grid, of_library};
 
 const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
 
-/// Returns what a device plays of an algorithm, by rank; nothing if there are no such plans, or it cannot.
+/// Returns what a device runs of an algorithm, by rank; nothing if there are no such plans, or it cannot.
 fn programs(entry: &Entry, n: u32, placement: Placement, protocol: Protocol) -> Vec<ProvedProgram> {
     let (sources, program) = of_library(entry).expect("the library resolves");
     let shape = if is_grid(&program) { Shape { axes: vec![2, n / 2] } } else { Shape::flat(n) };
@@ -68,7 +68,7 @@ fn all_to_all() {
     text.assert_eq(&cuda(&programs[1], &SUM).expect("there is a kernel").to_string());
 }
 
-/// A ring of two ranks on each of two hosts: rank 1 hears from its neighbour, and sends by its host's proxy.
+/// A ring of two ranks on each of two hosts: rank 1 receives from its neighbour, and sends through its host's proxy.
 #[test]
 fn ring_between_hosts() {
     let text = expect_file!["../golden/kernel_ring_4_put_far.txt"];
@@ -76,7 +76,7 @@ fn ring_between_hosts() {
     text.assert_eq(&cuda(&programs[1], &SUM).expect("there is a kernel").to_string());
 }
 
-/// Returns what devices on two hosts play of an algorithm, with messages that land where they can.
+/// Returns what devices on two hosts run of an algorithm, with messages that land where they can.
 fn between_hosts(entry: &Entry, n: u32) -> Vec<ProvedProgram> {
     let (sources, program) = of_library(entry).expect("the library resolves");
     let shape = if is_grid(&program) { Shape { axes: vec![2, n / 2] } } else { Shape::flat(n) };
@@ -87,7 +87,7 @@ fn between_hosts(entry: &Entry, n: u32) -> Vec<ProvedProgram> {
     programs.iter().flat_map(|all| (0..n).filter_map(|rank| all.of(rank))).collect()
 }
 
-/// A kernel with far links tells its proxies that it has entered, before it sends, and addresses nothing of ranks on
+/// A kernel with inter-host links signals its entry to its proxy before it sends, and addresses nothing of ranks on
 /// other hosts.
 #[test]
 fn kernels_between_hosts_address_their_own_host_alone() {
@@ -99,8 +99,8 @@ fn kernels_between_hosts_address_their_own_host_alone() {
             let far = program.is_far();
             assert_eq!(text.contains("arrive(me);"), far, "{}", entry.name);
             assert_eq!(text.contains("constexpr bool FAR = true;"), far, "{}", entry.name);
-            let told = text.find("said(");
-            assert!(told.is_none_or(|told| text.find("arrive(me);") < Some(told)));
+            let signal = text.find("said(");
+            assert!(signal.is_none_or(|signal| text.find("arrive(me);") < Some(signal)));
             seen += u32::from(far);
         }
     }
@@ -134,7 +134,7 @@ fn two_shot_as_a_function() {
 }
 
 #[test]
-fn functions_of_all_ranks_are_told_apart() {
+fn functions_of_all_ranks_are_distinct() {
     let entry = find("all_gather", "direct").expect("the library has it");
     let programs = programs(entry, 4, Placement::OutOfPlace, Protocol::Put);
     let all = cuda_function(&programs, &SUM, "ours").expect("there is a function");

@@ -1,7 +1,7 @@
 //! Tests the library at 4,096 ranks: every algorithm is proved, and by symmetry wherever there is one.
 //!
-//! `RANKS=131072` tries as many (minutes without optimisation). Wrong programs are tried on so many by `ROUNDELAY_CI=full`,
-//! and on a quarter of them always.
+//! `RANKS=131072` tries as many (minutes without optimisation). Wrong programs are tried on that number by
+//! `ROUNDELAY_CI=full`, and on a quarter of them always.
 
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::{Method, Options, Shape, check};
@@ -61,7 +61,7 @@ fn behind_a_ring(rounds: &str) -> String {
     )
 }
 
-/// Returns true if a text is proved on so many ranks.
+/// Returns true if a text is proved on a number of ranks.
 fn proved(text: &str, n: u32) -> bool {
     let source = read("large.algo", text).unwrap_or_else(|(s, d)| panic!("{}", say(&s, &d)));
     check(&source.programs[0], &source.sources, &Shape::flat(n), &Options::default()).is_ok()

@@ -75,7 +75,7 @@ fn ring(sums: &str, shares: &str) -> String {
 }
 
 #[test]
-fn a_turn_too_many_is_told() {
+fn a_turn_too_many_is_reported() {
     warned(
         &ring("n-1", "n"),
         "4",
@@ -98,7 +98,7 @@ fn a_turn_too_many_is_told() {
 
 /// Values that are stored beside the result, or overwritten before any rank reads them, are reported.
 #[test]
-fn values_that_flow_nowhere_are_told() {
+fn values_that_flow_nowhere_are_reported() {
     let beside = "algorithm mine implements reduce on n ranks {
     scratch t[1]
     each r where r != root { r -> root : reduce data }
@@ -141,9 +141,9 @@ fn values_that_flow_nowhere_are_told() {
     );
 }
 
-/// A part that does nothing is told at the line that uses it.
+/// A part that does nothing is reported at the line that uses it.
 #[test]
-fn a_part_that_is_not_needed_is_told_where_it_is_used() {
+fn a_part_that_is_not_needed_is_reported_where_it_is_used() {
     let text = "algorithm mine implements all_reduce on n ranks {
     use all_reduce.ring
     use all_gather.ring

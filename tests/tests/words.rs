@@ -145,7 +145,7 @@ fn a_missing_clause_is_asked_for() {
 }
 
 #[test]
-fn a_remainder_that_binds_too_tightly_is_told() {
+fn a_remainder_that_binds_too_tightly_is_reported() {
     let grid = "each (i, g) { (i, g) -> (i, g + 1 % gpu.size) : copy data[g] }";
     said(
         &body("all_gather on (node, gpu)", grid),
@@ -181,7 +181,7 @@ fn a_remainder_that_binds_too_tightly_is_told() {
 }
 
 #[test]
-fn a_deadlock_is_told_wait_by_wait() {
+fn a_deadlock_is_reported_wait_by_wait() {
     let pieces = body(
         "all_gather on n",
         "chunks 4 * n

@@ -3,7 +3,7 @@
     python recovery.py [--ranks N] [--turns N]
 
 Ranks are processes of this machine. In each turn, for each way, they are joined by one that is killed in the middle of
-their calls. The others are told, meet in a store, and configure without it. It prints medians over the turns, in
+their calls. The others are notified, meet in a store, and configure without it. It prints medians over the turns, in
 milliseconds, of the slowest rank's `configure`, and of that and the first all_reduce of 1,000 numbers.
 """
 
@@ -104,8 +104,8 @@ def survivor(port: int, rank: int, ranks: int, turns: int) -> None:
             except RuntimeError:
                 pass
             # The others are in calls that this rank has left: as the manager's, they end before the next quorum.
-            store.set(f"{name}/told/{rank}", "")
-            store.wait([f"{name}/told/{each}" for each in range(ranks)], LIMIT)
+            store.set(f"{name}/notified/{rank}", "")
+            store.wait([f"{name}/notified/{each}" for each in range(ranks)], LIMIT)
             begin = time.monotonic()
             group.configure(f"127.0.0.1:{port}/{name}/without", "survivor", rank, ranks)
             configured = time.monotonic()

@@ -116,9 +116,9 @@ def run(program: Program, replace: bool, sources: Path | None) -> Outcome:
         detail: dict[str, Any] = {"codes": codes}
         if program.kind == "pytest":
             detail |= tests(Path(folder) / "report.xml")
-        told = re.findall(r"^OUTCOME (.*)$", text, re.MULTILINE)
-        if told:
-            detail["outcomes"] = sorted((json.loads(each) for each in told), key=json.dumps)
+        outcomes = re.findall(r"^OUTCOME (.*)$", text, re.MULTILINE)
+        if outcomes:
+            detail["outcomes"] = sorted((json.loads(each) for each in outcomes), key=json.dumps)
         figures = re.findall(r"^FIGURES (.*)$", text, re.MULTILINE)
         if figures:
             detail["figures"] = [json.loads(each) for each in figures]

@@ -64,10 +64,10 @@ def outcome(file: Path, backend: str, options: argparse.Namespace) -> dict[str, 
             process.wait()
         seconds = round(time.monotonic() - begin, 1)
         text = Path(f"{folder}/log").read_text(errors="replace")
-        told = [json.loads(each.read_text()) for each in sorted(Path(folder).glob("outcome*"))]
-    cases = {kind: max((each[kind] for each in told), default=0) for kind in ("passed", "skipped", "failed")}
-    failures = {key: value for each in told for key, value in each["failures"].items()}
-    ended = len(told) == options.ranks and not failures and not any(each["broken"] for each in told)
+        outcomes = [json.loads(each.read_text()) for each in sorted(Path(folder).glob("outcome*"))]
+    cases = {kind: max((each[kind] for each in outcomes), default=0) for kind in ("passed", "skipped", "failed")}
+    failures = {key: value for each in outcomes for key, value in each["failures"].items()}
+    ended = len(outcomes) == options.ranks and not failures and not any(each["broken"] for each in outcomes)
     if code is None:
         state = "hung"
     elif not ended or code != 0 and cases["passed"]:
@@ -79,7 +79,7 @@ def outcome(file: Path, backend: str, options: argparse.Namespace) -> dict[str, 
         found["failures"] = failures
         found["log"] = text[-6000:]
     elif state == "skipped":
-        found["reasons"] = sorted({reason for each in told for reason in each["reasons"]})
+        found["reasons"] = sorted({reason for each in outcomes for reason in each["reasons"]})
     return found
 
 

@@ -62,7 +62,7 @@ impl Kind {
 /// A contribution: a rank, and a piece of its vector.
 pub(super) type Leaf = (usize, usize);
 
-/// A collective on so many ranks, of so many pieces.
+/// A collective on a number of ranks, of a number of pieces.
 pub(super) struct Task {
     pub(super) kind: Kind,
     pub(super) n: usize,

@@ -34,7 +34,7 @@ pub enum Stop {
     Unsupported(&'static str),
     /// The program is wrong, for this reason.
     Wrong(String),
-    /// The vector must be cut into so many times as many pieces.
+    /// The vector must be cut into this many times as many pieces.
     Finer(usize),
 }
 
@@ -44,7 +44,7 @@ fn wrong(why: impl Into<String>) -> Stop {
 
 /// The properties of a right program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct OracleFacts {
     /// Messages between different ranks.
     pub messages: u64,
     /// Most pieces that one rank sends to others.
@@ -70,7 +70,7 @@ pub struct Place<'a> {
     pub paths: usize,
 }
 
-/// The context in which an algorithm is played, at one place of the program.
+/// The context in which an algorithm is run, at one place of the program.
 struct Frame<'a> {
     world: &'a World<'a>,
     /// The collective that it implements.
@@ -142,14 +142,19 @@ fn named<'t>(text: &'t Text, name: &str) -> Result<&'t Algorithm, Stop> {
 ///
 /// # Errors
 /// The program is wrong, or cannot be judged.
-pub fn tell(shelves: &Shelves, text: &Text, name: &str, at: Place<'_>) -> Result<Told, Stop> {
+pub fn evaluate(
+    shelves: &Shelves,
+    text: &Text,
+    name: &str,
+    at: Place<'_>,
+) -> Result<OracleFacts, Stop> {
     let algorithm = named(text, name)?;
     let mut pieces = 1;
     for _ in 0..8 {
         match once(shelves, text, algorithm, at, pieces) {
             Err(Stop::Finer(by)) if pieces * by <= 4096 => pieces *= by,
             Err(Stop::Finer(_)) => break,
-            told => return told,
+            result => return result,
         }
     }
     Err(Stop::Unsupported("very fine cuts"))
@@ -168,14 +173,14 @@ pub fn asked(shelves: &Shelves, text: &Text, name: &str, at: Place<'_>) -> Resul
 /// The effort after which a program is given up as too long.
 const EFFORT: u64 = 400_000;
 
-/// Evaluates with so many pieces a block.
+/// Evaluates with `block` pieces a block.
 fn once(
     shelves: &Shelves,
     text: &Text,
     algorithm: &Algorithm,
     Place { shape, root, paths }: Place<'_>,
     block: usize,
-) -> Result<Told, Stop> {
+) -> Result<OracleFacts, Stop> {
     let n: usize = shape.iter().product();
     let world = World { shelves, text, paths, left: Cell::new(EFFORT) };
     let mut frame = Frame::of(&world, &text.file, algorithm, shape, (0..n).collect())?;
@@ -205,7 +210,7 @@ fn once(
     frame.views = task.views();
     frame.play(&mut memory, algorithm, pieces, blocks)?;
     let sums = memory.judge(&task)?;
-    Ok(Told {
+    Ok(OracleFacts {
         messages: memory.messages * memory.channels,
         sent: memory.sent.iter().max().copied().unwrap_or(0),
         received: memory.received.iter().max().copied().unwrap_or(0),

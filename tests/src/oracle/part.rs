@@ -1,4 +1,4 @@
-//! Plays parts: splits of the vector, and other algorithms that are used.
+//! Runs parts: splits of the vector, and other algorithms that are used.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::play::{cut, size};
 use super::round::Memory;
 use super::{Frame, Stop, wrong};
 
-/// A group of ranks that plays an algorithm: its shape, its ranks, and the coordinates that are fixed.
+/// A group of ranks that runs an algorithm: its shape, its ranks, and the coordinates that are fixed.
 struct Group {
     shape: Vec<usize>,
     ranks: Vec<usize>,
@@ -18,7 +18,7 @@ struct Group {
 }
 
 impl<'a> Frame<'a> {
-    /// Plays a part for each value; in it each buffer is a part of every block, and scratch is the part's own.
+    /// Runs a part for each value; in it each buffer is a part of every block, and scratch is the part's own.
     pub(super) fn split(
         &mut self,
         memory: &mut Memory,
@@ -58,7 +58,7 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Plays another algorithm, in every group one after the other: groups share nothing.
+    /// Runs another algorithm, in every group one after the other: groups share nothing.
     pub(super) fn part(&mut self, memory: &mut Memory, part: &'a Use) -> Result<(), Stop> {
         if self.depth > 8 {
             return Err(Stop::Unsupported("deep uses"));
@@ -153,7 +153,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Returns the number of pieces of the whole vector, of so many blocks, whose buffers these are.
+/// Returns the number of pieces of the whole vector, of `blocks` blocks, whose buffers these are.
 fn whole(views: &BTreeMap<String, Vec<usize>>, kind: Kind, blocks: usize) -> Result<usize, Stop> {
     let len = |name: &str| views.get(name).map_or(0, Vec::len);
     if views.contains_key("data") {

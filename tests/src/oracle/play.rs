@@ -1,4 +1,4 @@
-//! Plays statements: what outside of rounds happens in order, and what a round gathers.
+//! Runs statements: what outside of rounds happens in order, and what a round gathers.
 
 use roundelay_dsl::ast::{Algorithm, Each, Expr, File, Index, Rank, Region, Stmt, Transfer};
 
@@ -80,7 +80,7 @@ pub(super) fn cut(pieces: usize, parts: usize) -> Result<usize, Stop> {
 }
 
 impl<'a> Frame<'a> {
-    /// Returns an algorithm of a file, with nothing to play on yet.
+    /// Returns an algorithm of a file, with nothing to run on yet.
     pub(super) fn of(
         world: &'a World<'a>,
         file: &'a File,
@@ -120,7 +120,7 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Plays an algorithm on a vector of so many pieces and blocks.
+    /// Runs an algorithm on a vector of a number of pieces and blocks.
     pub(super) fn play(
         &mut self,
         memory: &mut Memory,

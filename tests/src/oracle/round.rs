@@ -43,8 +43,8 @@ pub(super) struct Memory {
     /// their blocks have the same length, others need not.
     seen: usize,
     block: usize,
-    /// The ranks of which each rank has heard, in a barrier.
-    heard: Vec<Vec<bool>>,
+    /// The ranks whose arrival each rank knows of, in a barrier.
+    known: Vec<Vec<bool>>,
     pub(super) messages: u64,
     pub(super) sent: Vec<u64>,
     pub(super) received: Vec<u64>,
@@ -62,7 +62,7 @@ impl Memory {
             numbers: BTreeMap::new(),
             leaves: Vec::new(),
             held: 0,
-            heard: (0..n).map(|r| (0..n).map(|q| q == r).collect()).collect(),
+            known: (0..n).map(|r| (0..n).map(|q| q == r).collect()).collect(),
             messages: 0,
             sent: vec![0; n],
             received: vec![0; n],
@@ -103,9 +103,9 @@ impl Memory {
         self.leaves.len() - 1
     }
 
-    /// Plays the transfers of one round at once.
+    /// Runs the transfers of one round at once.
     pub(super) fn round(&mut self, moves: &[Move]) -> Result<(), Stop> {
-        let heard = self.heard.clone();
+        let known = self.known.clone();
         let mut writes: BTreeMap<(usize, usize), Vec<(&Move, Tree)>> = BTreeMap::new();
         for m in moves {
             if m.from.len() != m.to.len() {
@@ -118,8 +118,8 @@ impl Memory {
                 self.received[m.dst] += chunks;
             }
             // A region of no chunks sends nothing, in a barrier neither.
-            for (q, knows) in heard[m.src].iter().enumerate().filter(|_| chunks > 0) {
-                self.heard[m.dst][q] |= knows;
+            for (q, knows) in known[m.src].iter().enumerate().filter(|_| chunks > 0) {
+                self.known[m.dst][q] |= knows;
             }
             for (from, to) in m.from.iter().zip(&m.to) {
                 let tree = self.places[m.src][*from];
@@ -194,8 +194,12 @@ impl Memory {
     /// summed.
     pub(super) fn judge(&mut self, task: &Task) -> Result<Option<(bool, bool)>, Stop> {
         if task.kind == Kind::Barrier {
-            let all = self.heard.iter().flatten().all(|h| *h);
-            return if all { Ok(None) } else { Err(wrong("RL0501 a rank has not heard of all")) };
+            let all = self.known.iter().flatten().all(|h| *h);
+            return if all {
+                Ok(None)
+            } else {
+                Err(wrong("RL0501 a rank does not know of all arrivals"))
+            };
         }
         let mut sums: BTreeMap<Vec<Leaf>, Tree> = BTreeMap::new();
         let (mut equal, mut ordered) = (true, true);

@@ -1,4 +1,4 @@
-//! Plays exchanges whose counts lie in device memory: the protocol of `emit/cuda/counted.cuh`, a step of a block at a
+//! Runs exchanges whose counts lie in device memory: the protocol of `emit/cuda/counted.cuh`, a step of a block at a
 //! time, on the weak memory. What comes out is compared with the counts and rows that were drawn. Then the same with one
 //! thing left out, which must show: a release, an acquire, the wait for room, words of the ring, the checks of counts.
 
@@ -47,7 +47,7 @@ struct Block {
     role: Role,
     view: View,
     /// Ranks whose counts are known, and the counts.
-    told: Vec<usize>,
+    counts: Vec<usize>,
     checked: bool,
     announced: bool,
     /// Rows that were moved.
@@ -118,7 +118,7 @@ impl<'c> Machine<'c> {
         self.at(rank, self.n + to)
     }
 
-    fn told(&self, rank: usize, from: usize, turn: usize) -> At {
+    fn count_word(&self, rank: usize, from: usize, turn: usize) -> At {
         let ring = if self.without == Without::Ring { 1 } else { RING as usize };
         self.at(rank, 2 * self.n + from * RING as usize + turn % ring)
     }
@@ -177,7 +177,7 @@ impl<'c> Machine<'c> {
             .map(|role| Block {
                 role,
                 view: view.clone(),
-                told: Vec::new(),
+                counts: Vec::new(),
                 checked: false,
                 announced: false,
                 rows: 0,
@@ -203,13 +203,13 @@ impl<'c> Machine<'c> {
                 self.eye = Eye::Newest;
             }
             if idle > 20 * PATIENCE {
-                return Err(End::Wrong("nobody can go on".into()));
+                return Err(End::Wrong("no rank can go on".into()));
             }
         }
         Ok(())
     }
 
-    /// Plays a step of a block; returns false if it waits.
+    /// Runs a step of a block; returns false if it waits.
     fn step(&mut self, rank: usize, block: usize) -> Result<bool, End> {
         let call = self.ranks[rank].call;
         let sends = self.calls[call][rank].clone();
@@ -242,7 +242,7 @@ impl<'c> Machine<'c> {
         }
         if let Role::Sends(peer) = of.role {
             if !of.announced {
-                let cell = self.told(peer, rank, call + 1);
+                let cell = self.count_word(peer, rank, call + 1);
                 let value = ((call as u64 + 1) << 32) | sends[peer] as u64;
                 self.memory.tell(cell, value, &mut of.view, None);
                 of.announced = true;
@@ -250,19 +250,19 @@ impl<'c> Machine<'c> {
             }
             return Ok(self.send(rank, peer, sends, of));
         }
-        if of.told.len() < self.n {
-            let from = of.told.len();
+        if of.counts.len() < self.n {
+            let from = of.counts.len();
             if from == rank {
-                of.told.push(sends[rank]);
+                of.counts.push(sends[rank]);
                 return Ok(true);
             }
-            let cell = self.told(rank, from, call + 1);
+            let cell = self.count_word(rank, from, call + 1);
             let seen = self.memory.load(cell, &mut of.view, &mut self.dice, self.eye);
             if seen >> 32 != call as u64 + 1 {
                 return Ok(false);
             }
-            of.told.push((seen & 0xffff_ffff) as usize);
-            if of.told.len() == self.n && !self.fits(1, &of.told) {
+            of.counts.push((seen & 0xffff_ffff) as usize);
+            if of.counts.len() == self.n && !self.fits(1, &of.counts) {
                 return self.beyond(rank, call);
             }
             return Ok(true);
@@ -310,17 +310,17 @@ impl<'c> Machine<'c> {
         if seen < piece {
             return Ok(false);
         }
-        let rows = PIECE.min(of.told[peer] - of.rows);
+        let rows = PIECE.min(of.counts[peer] - of.rows);
         for k in 0..rows {
             let from = self.slot(rank, peer, piece, k);
             let bits = self.memory.load(from, &mut of.view, &mut self.dice, self.eye);
-            self.write(rank, self.place(1, &of.told, peer) + of.rows + k, bits, of)?;
+            self.write(rank, self.place(1, &of.counts, peer) + of.rows + k, bits, of)?;
         }
         let (cell, released) = (self.taken(peer, rank), Some(Rc::new(of.view.clone())));
         self.memory.tell(cell, piece, &mut of.view, released);
         self.ranks[rank].moved[1][peer] = piece;
         of.rows += rows;
-        of.done = of.rows == of.told[peer];
+        of.done = of.rows == of.counts[peer];
         Ok(true)
     }
 
@@ -328,7 +328,7 @@ impl<'c> Machine<'c> {
         for k in 0..sends[rank] {
             let from = self.vector(rank, 0, (self.place(0, sends, rank) + k).min(ROWS - 1));
             let bits = self.memory.load(from, &mut of.view, &mut self.dice, self.eye);
-            self.write(rank, self.place(1, &of.told, rank) + k, bits, of)?;
+            self.write(rank, self.place(1, &of.counts, rank) + k, bits, of)?;
         }
         of.done = true;
         Ok(true)
@@ -392,14 +392,14 @@ fn drawn(n: usize, calls: usize, dice: &mut Dice) -> Vec<Counts> {
         .collect()
 }
 
-/// Plays many series with something left out; returns the first fault.
+/// Runs many series with something left out; returns the first fault.
 fn fault(without: Without) -> Option<String> {
     let plays = 300 * setting("PLAYS", 1);
     (0..plays).find_map(|k| {
         let seed = setting("SEED", 1) * 100_003 + k;
         let mut dice = Dice(seed);
         let (n, packed) = (2 + dice.below(3), [dice.below(2) == 0, dice.below(2) == 0]);
-        // Nobody waits for a rank that only sends: it runs ahead.
+        // No rank waits for a rank that only sends: it runs ahead.
         let mut calls = drawn(n, 8, &mut dice);
         if dice.below(2) == 0 {
             calls.iter_mut().flatten().skip(1).step_by(n).for_each(|sends| sends.fill(0));

@@ -1,4 +1,4 @@
-//! Tests what copy engines can play, and what is refused.
+//! Tests what copy engines can run, and what is refused.
 
 use roundelay_algorithms::find;
 use roundelay_compiler::device::{DeviceProgram, Options, Phase, Protocol, prove, verify};

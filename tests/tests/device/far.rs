@@ -1,4 +1,4 @@
-//! Plays programs whose ranks are on several hosts: the same results, with proxies between.
+//! Runs programs whose ranks are on several hosts: the same results, with proxies between.
 
 use roundelay_compiler::device::abi::YEAR;
 use roundelay_compiler::device::{
@@ -76,7 +76,7 @@ fn the_library_is_played_between_hosts() {
     assert!(far > 300 || !only.is_empty(), "{far} of {played} are far");
 }
 
-/// Plays calls of which one is the last of a year; returns how many have far links, and the failures.
+/// Runs calls of which one is the last of a year; returns how many have far links, and the failures.
 fn over_a_year(renews: bool) -> (usize, Vec<String>) {
     let (mut played, mut failures) = (0, Vec::new());
     proofs(|name, shape, proved| {

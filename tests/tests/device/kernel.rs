@@ -11,7 +11,7 @@ use roundelay_compiler::plan::{Buf, Dir, Plan, Region, WireType};
 use super::memory::At;
 use super::reference::{Arithmetic, Buffers, Cut};
 
-/// One call: what all ranks play, on what, and what it gives.
+/// One call: what all ranks run, on what, and what it gives.
 pub(crate) struct Call {
     pub(crate) name: String,
     pub(crate) programs: Vec<DeviceProgram>,
@@ -121,7 +121,7 @@ impl Layout {
         self.word(rank, kind, peer, channel, block) + (list * self.near()) as At
     }
 
-    /// Returns the word in which a block tells its proxy that it has entered.
+    /// Returns the word by which a block signals its entry to its proxy.
     pub(crate) fn arrived(&self, rank: usize, block: usize) -> At {
         self.entered(rank, rank, block) + (2 * self.near()) as At
     }
@@ -166,7 +166,7 @@ impl Layout {
     }
 
     /// Returns the words that a rank writes in the memory of another one.
-    pub(crate) fn told(&self, rank: usize, writer: usize) -> impl Iterator<Item = At> {
+    pub(crate) fn signal_words(&self, rank: usize, writer: usize) -> impl Iterator<Item = At> {
         let links = (0..2 * self.channels).map(move |of| (of / self.channels, of % self.channels));
         let links = links.map(move |(kind, channel)| self.word(rank, kind, writer, channel, 0));
         let all = links.chain([self.entered(rank, writer, 0)]);
@@ -220,10 +220,10 @@ impl Writer<'_> {
         let near =
             |p: &usize| *p != program.rank as usize && !program.elsewhere.contains(&(*p as u32));
         for peer in (0..self.layout.ranks).filter(near) {
-            // Both are one word of block 0: whoever is greeted must not go on without the release.
+            // Both are one word of block 0: a block that is greeted must not go on without the release.
             let announces = self.block == 0 && !self.call.proves();
             if first && (greets(peer) || announces) {
-                self.tell_entered(peer, greets(peer));
+                self.signal_entered(peer, greets(peer));
             }
         }
         self.enter();
@@ -236,7 +236,7 @@ impl Writer<'_> {
                     self.steps.push(Step::BlockBarrier);
                 }
                 for s in phase.signals.iter().filter(|_| first) {
-                    let (at, value) = self.told(t, s.message);
+                    let (at, value) = self.signal_word(t, s.message);
                     self.steps.push(Step::Tell { at, value, release: s.release });
                 }
             }
@@ -247,7 +247,7 @@ impl Writer<'_> {
         self.steps
     }
 
-    fn tell_entered(&mut self, peer: usize, release: bool) {
+    fn signal_entered(&mut self, peer: usize, release: bool) {
         let at = self.layout.entered(peer, self.rank, self.block);
         self.steps.push(Step::Tell { at, value: mark(self.epoch, 1), release });
     }
@@ -287,7 +287,7 @@ impl Writer<'_> {
         t as u64 * u64::from(self.link(m).messages) + u64::from(m.index) + 1
     }
 
-    fn told(&self, t: usize, m: Message) -> (At, u64) {
+    fn signal_word(&self, t: usize, m: Message) -> (At, u64) {
         let link = self.link(m);
         let kind = usize::from(link.dir == Dir::Recv);
         let channel = link.channel as usize;
@@ -370,7 +370,7 @@ impl Writer<'_> {
         let from = (t * self.call.blocks + self.block) * self.call.pass;
         for (k, length) in self.call.cut.lengths(&task.sizes).into_iter().enumerate() {
             let part = length.saturating_sub(from).min(self.call.pass);
-            // Which warp plays an element differs from task to task.
+            // Which warp runs an element differs from task to task.
             let turn = 7 * phase + 3 * j + k;
             for e in 0..part {
                 if members[(e + turn) % members.len()] == self.warp {

@@ -1,4 +1,4 @@
-//! Plays calls: every warp of every block of every rank is an agent, and a seed decides who goes on.
+//! Runs calls: every warp of every block of every rank is an agent, and a seed decides who goes on.
 //!
 //! An element that was read and is to be written may stay under way for long: until something that must come
 //! after it asks for it. That is an access of the same warp to the same memory, or of any warp of the
@@ -80,12 +80,12 @@ pub(crate) struct Machine<'c> {
     race: Option<String>,
 }
 
-/// Plays calls one after the other on every rank; says what is wrong with what they give.
+/// Runs calls one after the other on every rank; says what is wrong with what they give.
 pub(crate) fn play(calls: &[Call], past: Past, seed: u64) -> Result<(), String> {
     play_with(calls, past, Orders::default(), seed)
 }
 
-/// Plays calls with proxies that keep some orders.
+/// Runs calls with proxies that keep some orders.
 pub(crate) fn play_with(
     calls: &[Call],
     past: Past,
@@ -169,7 +169,7 @@ impl<'c> Machine<'c> {
         let mut view = self.memory.view();
         let newest = mark(self.past.first.wrapping_sub(YEAR), u32::MAX);
         for (rank, writer) in (0..all).flat_map(|r| (0..all).map(move |w| (r, w))) {
-            for at in self.layout.told(rank, writer) {
+            for at in self.layout.signal_words(rank, writer) {
                 self.memory.tell(at, newest, &mut view, None);
             }
         }
@@ -274,7 +274,7 @@ impl<'c> Machine<'c> {
         Ok(())
     }
 
-    /// Plays what the last block of a call does if the call renews.
+    /// Runs what the last block of a call does if the call renews.
     fn renew(&mut self, rank: usize) {
         let epoch = self.epoch(rank);
         let view = &mut self.ranks[rank].view;
@@ -283,7 +283,7 @@ impl<'c> Machine<'c> {
         }
         let released = Rc::new(view.clone());
         for peer in (0..self.layout.ranks).filter(|&peer| peer != rank) {
-            for at in self.layout.told(peer, rank) {
+            for at in self.layout.signal_words(peer, rank) {
                 self.memory.tell(at, mark(epoch, u32::MAX), view, Some(released.clone()));
             }
         }
@@ -304,7 +304,7 @@ impl<'c> Machine<'c> {
         }
     }
 
-    /// Plays a few steps of some warp, or one element that was under way.
+    /// Runs a few steps of some warp, or one element that was under way.
     fn some(&mut self) -> Result<bool, String> {
         if self.dice.below(4) == 0 {
             let (memory, dice) = (&mut self.memory, &mut self.dice);
@@ -342,7 +342,7 @@ impl<'c> Machine<'c> {
         Ok(moved)
     }
 
-    /// Plays every warp once, with everything delivered and seen.
+    /// Runs every warp once, with everything delivered and seen.
     fn all(&mut self) -> Result<(), String> {
         self.eye = Eye::Newest;
         let mut moved = self.proxies.all(&self.layout, &mut self.memory, &mut self.dice);
@@ -362,7 +362,7 @@ impl<'c> Machine<'c> {
             }
         }
         self.eye = Eye::Any;
-        if moved { Ok(()) } else { Err("nobody can go on".into()) }
+        if moved { Ok(()) } else { Err("no rank can go on".into()) }
     }
 
     fn ended(&self, rank: usize) -> bool {
@@ -372,7 +372,7 @@ impl<'c> Machine<'c> {
             .all(|b| b.pending.is_empty() && b.warps.iter().all(|w| w.next == w.steps.len()))
     }
 
-    /// Plays one step of a warp; returns false if it cannot be done.
+    /// Runs one step of a warp; returns false if it cannot be done.
     fn step(&mut self, rank: usize, block: usize, warp: usize) -> bool {
         let of = &mut self.ranks[rank].blocks[block];
         let me = &mut of.warps[warp];
@@ -504,7 +504,7 @@ impl<'c> Machine<'c> {
         for dst in &p.fold.outs {
             let bits = u64::from(arithmetic.round(sum, dst.wire).to_bits());
             let tag = if dst.packet { u64::from(p.fold.epoch) << 32 } else { 0 };
-            // Whoever writes to staging memory knows without a fence that it was read: the rank that read it has
+            // A rank that writes to staging memory knows without a fence that it was read: the rank that read it has
             // ended that call.
             match self.layout.is_buffer(dst.at) {
                 true => self.memory.store(dst.at, bits, view, &mut self.dice),

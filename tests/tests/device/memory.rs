@@ -1,8 +1,8 @@
 //! Models a weak memory: every cell keeps the values that it had, and every agent knows from which on it must read.
 //!
-//! A write is a new value at the end of a cell's history. An agent may read any value that is not older than
-//! the one it must have seen: its *view* says, for each cell, which that is. Views grow by the agent's
-//! own accesses, and by acquiring what somebody released: so a fence that is missing shows as an old value.
+//! A write is a new value at the end of a cell's history. An agent may read any value that is not older than the one it
+//! must have seen: its *view* says, for each cell, which that is. Views grow by the agent's own accesses, and by
+//! acquiring what another agent released: so a fence that is missing shows as an old value.
 
 use std::rc::Rc;
 
@@ -99,7 +99,7 @@ impl Memory {
         }
     }
 
-    /// Writes what nobody else does, with what is released before.
+    /// Writes a word that has no other writer, and releases what came before.
     pub(crate) fn tell(&mut self, at: At, bits: u64, view: &mut View, released: Option<Rc<View>>) {
         let cell = &mut self.cells[at as usize];
         cell.values.push(Value { bits, released });

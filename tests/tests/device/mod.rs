@@ -1,5 +1,5 @@
-//! Plays device programs on a machine of the test: many warps, a weak memory, a seed that decides who goes
-//! on. What comes out is compared bit by bit with the plans played one operation at a time.
+//! Runs device programs on a machine of the test: many warps, a weak memory, a seed that decides who goes
+//! on. What comes out is compared bit by bit with the plans run one operation at a time.
 //!
 //! `SEED=7` draws others, `PLAYS=20` more.
 
@@ -200,7 +200,7 @@ fn proofs(mut of: impl FnMut(&str, &Shape, &Proved)) {
     }
 }
 
-/// Plays all others: the algorithm library in channels, and the suite.
+/// Runs all others: the algorithm library in channels, and the suite.
 fn others(mut of: impl FnMut(&str, &Shape, &Proved)) {
     let mut texts: Vec<(String, String)> = Vec::new();
     for entry in CATALOGUE {
@@ -234,7 +234,7 @@ fn others(mut of: impl FnMut(&str, &Shape, &Proved)) {
     }
 }
 
-/// Plays in every protocol: several calls in a row, of other sizes and protocols, on the same memory.
+/// Runs in every protocol: several calls in a row, of other sizes and protocols, on the same memory.
 #[derive(Default)]
 struct Plays {
     played: usize,

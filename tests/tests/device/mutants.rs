@@ -1,7 +1,7 @@
 //! Tests the verifier of device programs against the machine of this test: programs with small faults. The verifier
 //! refuses every one that gives another result under some schedule, touches memory that is not its own, or stops.
 //!
-//! The machine executes accepted mutants on marks, which tell operands, their order, grouping and rounding apart, with
+//! The machine executes accepted mutants on marks, which distinguish operands, their order, grouping and rounding, with
 //! vectors of several lengths, most of which chunks do not divide. It executes a sample of the refused ones too, so
 //! that the table says how many of them the machine shows to be wrong.
 //!

@@ -14,9 +14,9 @@ use super::memory::{Eye, Memory, View, join};
 /// The orders that proxies keep: all of them, but for tests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Orders {
-    /// A message is looked at by who has acquired that it was told.
+    /// A message is read only after its signal was acquired.
     pub(crate) acquire: bool,
-    /// A message that has landed is told with all that its sender knew.
+    /// A message that has landed is signalled with all that its sender knew.
     pub(crate) release: bool,
     /// A message lands where the receiver has consumed what was there.
     pub(crate) credit: bool,
@@ -136,26 +136,27 @@ impl Proxies {
         };
         let [sender, receiver] = [from, to].map(|end| end.rank * BLOCKS + block);
         // The word is of this call, or of none: its epoch is compared, not its age.
-        let told = |memory: &Memory, at, view: &mut View, wanted: u64, acquire, dice: &mut Dice| {
-            let seen = match acquire {
-                true => memory.acquire(at, wanted, view, dice, eye),
-                false => memory.load(at, view, dice, eye),
+        let signalled =
+            |memory: &Memory, at, view: &mut View, wanted: u64, acquire, dice: &mut Dice| {
+                let seen = match acquire {
+                    true => memory.acquire(at, wanted, view, dice, eye),
+                    false => memory.load(at, view, dice, eye),
+                };
+                seen >> 32 == u64::from(epoch) && seen >= wanted
             };
-            seen >> 32 == u64::from(epoch) && seen >= wanted
-        };
         let wanted = mark(epoch, number as u32);
         let handed = word(from, true, 0);
-        if !told(memory, handed, &mut self.views[sender], wanted, orders.acquire, dice) {
+        if !signalled(memory, handed, &mut self.views[sender], wanted, orders.acquire, dice) {
             return false;
         }
         let arrived = layout.arrived(to.rank, block);
         let view = &mut self.views[receiver];
-        if orders.entered && !told(memory, arrived, view, mark(epoch, 1), true, dice) {
+        if orders.entered && !signalled(memory, arrived, view, mark(epoch, 1), true, dice) {
             return false;
         }
         if let (true, Some(read @ 1..)) = (orders.credit, number.checked_sub(slots)) {
             let freed = mark(epoch, read as u32);
-            if !told(memory, word(to, true, 1), view, freed, true, dice) {
+            if !signalled(memory, word(to, true, 1), view, freed, true, dice) {
                 return false;
             }
         }

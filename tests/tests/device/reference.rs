@@ -1,4 +1,4 @@
-//! Computes what a call must give: the plans played one operation at a time, on plain memory.
+//! Computes what a call must give: the plans run one operation at a time, on plain memory.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -123,7 +123,7 @@ pub(crate) fn buffers(plan: &Plan) -> Vec<Buf> {
 /// The values of a message, and the type as which they travel.
 type WireMessage = (Vec<f32>, Option<WireType>);
 
-/// Plays the plans on the ranks' buffers.
+/// Runs the plans on the ranks' buffers.
 pub(crate) fn play(plans: &[Plan], cut: Cut, arithmetic: Arithmetic, memory: &mut [Buffers]) {
     let mut wires: BTreeMap<(u32, u32, u16), VecDeque<WireMessage>> = BTreeMap::new();
     let mut done: Vec<Vec<usize>> = plans.iter().map(|p| vec![0; p.part.lanes.len()]).collect();

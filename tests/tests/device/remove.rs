@@ -144,17 +144,17 @@ fn found(name: &str, proved: &Proved, rest: &[DeviceProgram], seeds: u64) -> boo
     })
 }
 
-/// Returns true if the proof may accept the program without it: a word that is told again by a later signal,
-/// so that peers only wait longer; a block barrier between passes that another rank's stands for; and of
-/// what several channels of a rank tell at once that engines may read, all but one.
+/// Returns true if the proof may accept the program without it: a word that a later signal repeats, so that peers only
+/// wait longer; a block barrier between passes that another rank's stands for; and of several channels that signal at
+/// once that engines may read, all but one.
 pub(crate) fn spared(what: &str, programs: &[DeviceProgram], rest: &[DeviceProgram]) -> bool {
-    let told = |p: &DeviceProgram| {
+    let signals_of = |p: &DeviceProgram| {
         let signals = p.phases.iter().flat_map(|phase| &phase.signals);
         signals.map(|s| s.message).collect::<Vec<_>>()
     };
     let changed = programs.iter().zip(rest).find(|(a, b)| a != b);
     let Some((whole, rest)) = changed else { return false };
-    let (all, left) = (told(whole), told(rest));
+    let (all, left) = (signals_of(whole), signals_of(rest));
     let missing = all.iter().find(|m| !left.contains(m));
     let again = missing.is_some_and(|m| left.iter().any(|l| l.link == m.link && l.index > m.index));
     let last = whole.phases.len() - 1;
@@ -198,7 +198,7 @@ fn nothing_can_be_taken_away() {
             for (what, rest) in removals(programs.list()) {
                 let what = format!("{name} {protocol} {what}");
                 tried += 1;
-                // Playing takes longer than proving: some.
+                // Running takes longer than proving: some.
                 let plays = dice.below(24) == 0;
                 if verify(proved, &Options::default(), rest.clone()).is_ok() {
                     accepted += 1;

@@ -1,4 +1,4 @@
-//! Plays signals of windows of device memory: the protocol of `emit/cuda/window.cuh`, with the copies of a stream before
+//! Runs signals of windows of device memory: the protocol of `emit/cuda/window.cuh`, with the copies of a stream before
 //! and behind it, on the weak memory. Then the same with one thing left out, which must show as an old value.
 
 use std::rc::Rc;
@@ -18,7 +18,7 @@ enum Without {
     Nothing,
     Release,
     Acquire,
-    /// The second signal, by which whoever puts learns that the turn before was read.
+    /// The second signal, which acknowledges to the origin that the turn before was read.
     Answer,
 }
 
@@ -43,7 +43,7 @@ struct Rank {
     step: usize,
 }
 
-/// Plays all rounds of n ranks in a ring; returns what is wrong.
+/// Runs all rounds of n ranks in a ring; returns what is wrong.
 fn play(n: usize, without: Without, seed: u64) -> Result<(), String> {
     let cells = 2 + TURNS as usize * LEN;
     let mut memory = Memory::new(n * cells);
@@ -99,7 +99,7 @@ fn play(n: usize, without: Without, seed: u64) -> Result<(), String> {
             // Everything is seen at last.
             eye = if idle > 300 { Eye::Newest } else { eye };
             if idle > 6000 {
-                return Err("nobody can go on".into());
+                return Err("no rank can go on".into());
             }
             continue;
         }

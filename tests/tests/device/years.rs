@@ -1,4 +1,4 @@
-//! Plays calls across the last epoch, and across the end of a year, on memory that is as old as it may be.
+//! Runs calls across the last epoch, and across the end of a year, on memory that is as old as it may be.
 
 use roundelay_compiler::device::Protocol;
 use roundelay_compiler::device::abi::YEAR;
@@ -7,7 +7,7 @@ use roundelay_tests::Dice;
 use super::machine::Past;
 use super::{Call, call, machine, proofs};
 
-/// Plays six calls by the same protocol each, among them the last two epochs of a year. Returns the number of
+/// Runs six calls by the same protocol each, among them the last two epochs of a year. Returns the number of
 /// such series, and the failures.
 fn played(year_ends: u32, renews: bool) -> (usize, Vec<String>) {
     let (mut played, mut failures) = (0, Vec::new());

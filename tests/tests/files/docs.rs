@@ -1,6 +1,6 @@
 //! Runs every example of the documentation. A fenced block says on its first line what is to happen:
 //!
-//! * `algo check -n 1..9`: every algorithm in it is proved on so many ranks.
+//! * `algo check -n 1..9`: every algorithm in it is proved on these numbers of ranks.
 //! * `algo error RL0501 -n 3`: it is refused with that code and no other; on the page of a code, the
 //!   code is left out.
 //! * `algo`: every algorithm in it is proved on all counts from 2 to 9 that it allows.

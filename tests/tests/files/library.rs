@@ -1,5 +1,5 @@
 //! Proves every algorithm of the library, one test each: for all legal rank counts in 2..=64 and at 100, 127,
-//! 128, 255 and 256, in both placements; and plays it on the oracle for few ranks.
+//! 128, 255 and 256, in both placements; and runs it on the oracle for few ranks.
 //!
 //! Rooted algorithms are proved for every root of few ranks. All counts are proved on the graph;
 //! plans of more than [`PLANS_UP_TO`] ranks are proved at the named counts, and some others.
@@ -33,7 +33,7 @@ const GRIDS: [[u32; 2]; 16] = [
     [10, 10],
     [16, 16],
 ];
-/// The oracle runs up to so many ranks.
+/// The largest number of ranks that the oracle runs.
 const RUN_UP_TO: u64 = 17;
 /// Plans of all counts are proved up to here.
 const PLANS_UP_TO: u64 = 64;

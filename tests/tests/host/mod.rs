@@ -71,7 +71,8 @@ fn counts_that_lie_in_memory() {
     };
     assert_eq!(said(&program, &[2, 5]), "well\n");
     assert_eq!(said(&program, &[3, 4]), "well\n");
-    // Rank 0 reports its count, and the others that they heard nothing of it, or of each other; nothing is written.
+    // Rank 0 reports its count, and the others that they received no signal of it, or of each other; nothing is
+    // written.
     let beyond = said(&program, &[3, 2, 1]);
     let first = format!("rank 0: report {BOUNDS}, word {LENGTH}, peer 1, wanted 900, seen 901\n");
     assert!(beyond.starts_with(&first) && beyond.ends_with("well\n"), "{beyond}");
@@ -96,7 +97,7 @@ fn short_slots(text: &str) -> String {
 #[test]
 fn messages_in_packets_and_pieces() {
     let text = ported(&batch(16), str::to_string).replace("THREADS = 512", "THREADS = 8");
-    // Shares of lanes are those of so many threads.
+    // Shares of lanes are those of that number of threads.
     let text = short_slots(&text).replace(" LEAST = 1024,", " LEAST = 16,");
     let changed = |name: &str, changes: &[(&str, &str)]| {
         let text = changes.iter().fold(text.clone(), |text, (from, to)| {
@@ -124,7 +125,7 @@ fn messages_in_packets_and_pieces() {
         other.contains(&format!("rank 1: report {OTHER}, word {ARRIVED}, peer 0, wanted ")),
         "{other}"
     );
-    // Packets whose numbers soon come again are told apart, since the receiver clears them before. One that does not
+    // Packets whose numbers soon come again are distinct, since the receiver clears them before. One that does not
     // takes some twice.
     let soon = ("(u32)count | 1u << 31", "(u32)(count % (4 * SLOTS)) | 1u << 31");
     let often = ("USES = 1 << 24", "USES = 3");
@@ -180,7 +181,7 @@ fn switched(text: &str) -> String {
     kept.replace("asm volatile(\"fence.proxy.alias;\" ::: \"memory\");", "")
 }
 
-/// Plays a function of two ranks with these arguments: elements, elements before them, blocks.
+/// Runs a function of two ranks with these arguments: elements, elements before them, blocks.
 fn function(protocol: Protocol, plays: &[([u64; 3], &str)]) {
     let entry = find("all_reduce", "two_shot").expect("the library has it");
     let (sources, program) = of_library(entry).expect("it resolves");

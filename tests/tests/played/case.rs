@@ -1,4 +1,4 @@
-//! Holds one call of all ranks: makes its data, plays one rank of it, and judges what came of that.
+//! Holds one call of all ranks: makes its data, runs one rank of it, and judges what came of that.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) struct Plans {
     pub(crate) plans: Vec<Vec<Plan>>,
 }
 
-/// Schedules that any plan may be played with.
+/// Schedules that any plan may be run with.
 pub(crate) const SCHEDULES: usize = 5;
 
 /// Returns the plans under another schedule, with another identity.
@@ -53,7 +53,7 @@ fn scheduled(plans: &[Plan], schedule: usize, least_slots: u32) -> Vec<Plan> {
 
 impl Plans {
     /// Compiles; `None` where the algorithm does not allow the shape, or has plans for the other
-    /// placement only (those written with `input` and `output` are played out of place). What
+    /// placement only (those written with `input` and `output` are run out of place). What
     /// refutes it is an error.
     pub(crate) fn compile(
         name: &str,
@@ -174,7 +174,7 @@ pub(crate) struct Case<'a> {
     pub(crate) shares: Option<Shares>,
 }
 
-/// The manner in which a call is played, which must not change its result.
+/// The manner in which a call is run, which must not change its result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner {
     /// Index of the schedule.
@@ -216,7 +216,7 @@ impl Case<'_> {
         (0..ranks).map(vector).collect()
     }
 
-    /// Plays this rank's part.
+    /// Runs this rank's part.
     pub(crate) fn play(
         &self,
         comm: &mut Communicator,

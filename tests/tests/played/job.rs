@@ -7,8 +7,8 @@ use roundelay_tests::Dice;
 
 use crate::played::case::{Case, Manner};
 
-/// Makes new ranks, with slots of so many bytes, or the usual ones for 0. Memory that they cut scratch
-/// buffers from holds no zeros.
+/// Makes new ranks, with slots of `slot` bytes, or the usual ones for 0. Memory that they cut scratch buffers from
+/// holds no zeros.
 pub(crate) fn ranks(n: u32, slot_bytes: u64) -> Vec<Communicator> {
     let mut layout = Layout::new(n);
     if slot_bytes > 0 {
@@ -45,7 +45,7 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// Plays a call twice on all ranks, one right after the other, and judges it; gives the results by
+    /// Runs a call twice on all ranks, one right after the other, and judges it; gives the results by
     /// rank.
     pub(crate) fn play(
         &mut self,

@@ -1,9 +1,9 @@
-//! Tests every algorithm of the library, and random ones of declared collectives, played on real data by the
+//! Tests every algorithm of the library, and random ones of declared collectives, run on real data by the
 //! runtime, and compared with a reference that knows nothing of plans: `reference` says what the collectives
-//! are, `values` what the operators do, `case` plays a call and judges it, `job` holds the ranks.
+//! are, `values` what the operators do, `case` runs a call and judges it, `job` holds the ranks.
 //!
 //! Types, operators, data, memory and schedules are drawn from a seed. `SEED=7` draws others,
-//! `PLAYS=20` more, `ONLY=all_reduce.ring` plays one algorithm; `ROUNDS=20` draws more declared collectives;
+//! `PLAYS=20` more, `ONLY=all_reduce.ring` runs one algorithm; `ROUNDS=20` draws more declared collectives;
 //! `ROUNDELAY_CI=full` draws four times as many of both.
 
 mod case;
@@ -32,7 +32,7 @@ use values::{Data, epsilon, pairs};
 
 const COUNTS: [usize; 5] = [0, 1, 7, 1023, 5003];
 const MILLION: usize = (1 << 20) + 3;
-/// Tells a rank process that it is one.
+/// Marks a process as a rank.
 const RANK: &str = "PLAYED_RANK";
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -51,7 +51,7 @@ fn shapes(program: &Program) -> Vec<Shape> {
     }
 }
 
-/// An algorithm to play, by a name for messages.
+/// An algorithm to run, by a name for messages.
 type Piece = (String, SourceMap, Arc<Program>);
 
 /// Returns the library, the library once more in channels, and what else the suite has for collectives of the library.
@@ -272,7 +272,7 @@ algorithm main implements own on n ranks {{
     }
 }
 
-/// Plays a call in two manners; the results must be right, and equal.
+/// Runs a call in two manners; the results must be right, and equal.
 fn play_twice(case: &Case<'_>, jobs: &mut Jobs, tally: &mut Tally, dice: &mut Dice) {
     if tally.failures.len() >= 5 {
         return;
@@ -461,7 +461,7 @@ fn of_processes(n: u32) -> Vec<Plans> {
     all
 }
 
-/// Plays a rank of a launched job; not a test by itself.
+/// Runs a rank of a launched job; not a test by itself.
 #[test]
 fn rank_process() {
     if std::env::var(RANK).is_err() {

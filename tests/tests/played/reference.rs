@@ -17,7 +17,7 @@ pub(crate) struct Block {
     pub(crate) reduced: bool,
 }
 
-/// A collective on so many ranks.
+/// A collective on a number of ranks.
 #[derive(Debug, Clone)]
 pub(crate) struct Collective {
     pub(crate) name: &'static str,

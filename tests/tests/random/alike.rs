@@ -41,15 +41,15 @@ pub(crate) fn of_is_all(instance: &Instance) -> Result<Option<u64>, String> {
         }
         for rank in 0..instance.ranks() {
             let mut own = Vec::new();
-            let told = round.of(rank, &mut own);
+            let result = round.of(rank, &mut own);
             let want: Vec<_> =
                 all.iter().filter(|t| t.src == rank || t.dst == rank).cloned().collect();
-            if told.is_err() || own != want {
+            if result.is_err() || own != want {
                 let (own, want) = (own.len(), want.len());
                 why = Some(format!(
                     "round {}, rank {rank}: {own} transfers, among all {want} (refused: {})",
                     round.index,
-                    told.is_err()
+                    result.is_err()
                 ));
                 return Ok(ControlFlow::Break(()));
             }

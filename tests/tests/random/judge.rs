@@ -61,7 +61,7 @@ impl At<'_> {
         let right = oracle.as_ref().is_ok_and(|o| o.right);
         let verdict = graph::unroll(&instance).and_then(verify::verify).map(|_| ());
         let full = self.plans();
-        let told = |r: Result<(), &Diagnostics>| match r {
+        let words = |r: Result<(), &Diagnostics>| match r {
             Ok(()) => "proved".to_string(),
             Err(d) => say(self.sources, d),
         };
@@ -80,8 +80,8 @@ impl At<'_> {
                 "on {} root {}: oracle: {why}; graph: {}; plans: {}",
                 self.shape,
                 self.root,
-                told(verdict.as_ref().map(|_| ())),
-                told(full.as_ref().map(|_| ()))
+                words(verdict.as_ref().map(|_| ())),
+                words(full.as_ref().map(|_| ()))
             ));
         }
         match full {
@@ -129,8 +129,8 @@ impl At<'_> {
                 if counts(&facts) != counts(of) || facts.depth < of.depth || !claims {
                     return Err(format!("on {}: facts {facts:?} and {of:?}", self.shape));
                 }
-                let told = |a: Option<bool>, b| a.is_none() || a == b;
-                if !told(facts.bitwise, of.bitwise) || !told(facts.ordered, of.ordered) {
+                let agrees = |a: Option<bool>, b| a.is_none() || a == b;
+                if !agrees(facts.bitwise, of.bitwise) || !agrees(facts.ordered, of.ordered) {
                     return Err(format!("on {}: sums {facts:?} and {of:?}", self.shape));
                 }
                 Ok(Some(true))

@@ -122,8 +122,8 @@ const RING: &str = "for s in 0..n-1 { each r { r -> (r + 1) % n : reduce data[(r
 /// Checks that a wrong program on many ranks is refused, where symmetry is asked first.
 fn refuted(text: &str, n: u32) {
     let source = source(text);
-    let told = check(&source.programs[0], &source.sources, &Shape::flat(n), &Options::default());
-    assert!(told.is_err(), "proved on {n}: {text}");
+    let found = check(&source.programs[0], &source.sources, &Shape::flat(n), &Options::default());
+    assert!(found.is_err(), "proved on {n}: {text}");
 }
 
 /// A rank does another thing in place of the second of two equal transfers.
@@ -158,9 +158,9 @@ fn moduli_are_known_where_they_have_values() {
     refuted(text, 1000);
 }
 
-/// Inner loops of unequal width, the turns of which are told apart.
+/// Inner loops of unequal width, the turns of which are distinguished.
 #[test]
-fn turns_of_unequal_loops_are_told_apart() {
+fn turns_of_unequal_loops_are_distinguished() {
     let text = format!(
         "algorithm a implements all_reduce on n ranks {{ chunks n {RING}
         each r {{ for a in 0..2 {{ for b in 0..(3 - 2 * a) {{

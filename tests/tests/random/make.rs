@@ -1,7 +1,6 @@
-//! Makes random programs as text. They start from algorithms that are right, told in random words: peers
-//! renumbered, regions cut and turned, work in scratch that nobody asked for, sub-algorithms of the file and
-//! of the library, parts, schedules. So a good part of them is right whatever the dice say; the rest is wrong in
-//! ways that nobody thought of.
+//! Makes random programs as text. They start from algorithms that are right, written in random words: peers renumbered,
+//! regions cut and turned, superfluous work in scratch, sub-algorithms of the file and of the library, parts,
+//! schedules. So a good part of them is right whatever the dice say; the rest is wrong in unforeseen ways.
 
 use roundelay_algorithms::CATALOGUE;
 use roundelay_dsl::diag::Diagnostics;
@@ -52,7 +51,7 @@ pub(crate) fn any(i: u64, dice: &mut Dice) -> (&'static str, Made) {
 /// Returns a mutant of an algorithm of the library.
 fn mutant(dice: &mut Dice) -> Made {
     let entry = CATALOGUE[dice.below(CATALOGUE.len())];
-    // The oracle here plays ranks that do not fail; `mutants` compares the others.
+    // The oracle here runs ranks that do not fail; `mutants` compares the others.
     let mut all = mutants(&entry.text.replace("    tolerates 1\n", ""));
     let text = match all.is_empty() {
         true => entry.text.to_string(),
@@ -334,7 +333,7 @@ algorithm main implements own on n ranks {{
         }
     }
 
-    /// Makes a transfer that nobody asked for, beside others.
+    /// Makes a superfluous transfer beside others.
     fn aside(&mut self) -> String {
         let buf = self.input.unwrap_or("data");
         let to = self.one(&["r", "(r + 1) % n", "(r - 1) % n", "n - 1 - r"]);
@@ -342,7 +341,7 @@ algorithm main implements own on n ranks {{
         format!("r -> {to} : copy {buf}[0] -> g[{at}] ; ")
     }
 
-    /// Adds rounds that nobody asked for.
+    /// Adds superfluous rounds.
     fn rubbish(&mut self, stages: &mut Stages, kind: &str) {
         if kind == "barrier" {
             return;

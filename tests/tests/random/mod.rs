@@ -19,11 +19,11 @@ mod judge;
 mod kept;
 mod make;
 mod noise;
+mod oracle;
 mod play;
 mod ranks;
 mod skeletons;
 mod slots;
-mod told;
 mod wide;
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Plays plans on the real runtime: ranks as threads, slots so small that calls take several passes.
+//! Runs plans on the real runtime: ranks as threads, slots so small that calls take several passes.
 
 use roundelay::{Communicator, Layout, RedOp, Stats};
 use roundelay_compiler::collective::Spec;
@@ -22,7 +22,7 @@ struct Case<'a> {
     shared: bool,
 }
 
-/// Plays a program with random counts and schedules; gives the most passes.
+/// Runs a program with random counts and schedules; gives the most passes.
 ///
 /// # Errors
 /// A hang, a refusal, or a wrong result.
@@ -58,7 +58,7 @@ pub(crate) fn play(instance: &Instance, proved: &Proved, dice: &mut Dice) -> Res
         plans,
     };
     let comms = Communicator::local_with(layout).map_err(|e| e.to_string())?;
-    let told = |e: String| {
+    let described = |e: String| {
         format!("variant {variant}, {} elements a block, shared {}: {e}", case.count, case.shared)
     };
     std::thread::scope(|scope| {
@@ -68,7 +68,8 @@ pub(crate) fn play(instance: &Instance, proved: &Proved, dice: &mut Dice) -> Res
         let ends: Vec<_> = threads.into_iter().map(|t| t.join()).collect();
         let mut most = Stats::default();
         for end in ends {
-            let stats = end.map_err(|_| told("a rank panicked".into()))?.map_err(&told)?;
+            let stats =
+                end.map_err(|_| described("a rank panicked".into()))?.map_err(&described)?;
             most.passes = most.passes.max(stats.passes);
             most.messages += stats.messages;
             most.pulled += stats.pulled;

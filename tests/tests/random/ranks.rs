@@ -1,5 +1,5 @@
-//! Makes random programs in which what a rank does is told in every way that the language has: `let`s that
-//! shadow, loops of unequal width, conditions, partners found by functions, regions of every form.
+//! Makes random programs in which the work of a rank is written in every way that the language has: `let`s that shadow,
+//! loops of unequal width, conditions, partners found by functions, regions of every form.
 //!
 //! They start from a program that is right and add rounds. Those that work in scratch leave it right;
 //! those that work in the vector mostly spoil it, often on a single rank or only where an index wraps.

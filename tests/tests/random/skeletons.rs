@@ -1,4 +1,4 @@
-//! Makes algorithms that are right, in one buffer, told in random words.
+//! Makes algorithms that are right, in one buffer, written in random words.
 
 use crate::random::make::{Maker, Stages};
 

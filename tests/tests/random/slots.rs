@@ -1,5 +1,5 @@
 //! Tests the least number of slots, on random programs: what `check` says is what schedules may ask for, and
-//! what the proofs say of plans is what happens when they are played.
+//! what the proofs say of plans is what happens when they are run.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ struct Asking<'a> {
     options: Options,
 }
 
-/// Returns a number that a fault tells behind some words.
-fn told(faults: &Diagnostics, words: &str) -> Option<u32> {
+/// Returns the number that a finding names behind some words.
+fn named_number(faults: &Diagnostics, words: &str) -> Option<u32> {
     let message = &faults.first()?.message;
     let (before, _) = message.split_once(words)?;
     before.rsplit(' ').next()?.parse().ok()
@@ -40,14 +40,14 @@ impl Asking<'_> {
         compile(&self.with(slots), self.sources, &self.shape, &self.options, p)
     }
 
-    /// Returns the least number that a check tells, if the program is proved.
+    /// Returns the least number that a check reports, if the program is proved.
     fn least(&self, slots: Option<u32>) -> Option<u32> {
         let checked = check(&self.with(slots), self.sources, &self.shape, &self.options).ok()?;
         assert_eq!(checked.method, Method::Unrolled);
         checked.least_slots
     }
 
-    /// Schedules may ask for so many and for more, not for one less.
+    /// Schedules may ask for that number and for more, not for one less.
     fn asked(&self, least: u32) -> Result<(), String> {
         let all = |k| PLACEMENTS.map(|p| self.compile(Some(k), p));
         for k in (1..least.saturating_add(4)).filter(|k| *k <= 32) {
@@ -64,7 +64,7 @@ impl Asking<'_> {
                 if faults.iter().any(|d| d.code != codes::DEADLOCK) {
                     return Err(format!("asked for {k}: {}", say(self.sources, &faults)));
                 }
-                let enough = told(&faults, " are enough");
+                let enough = named_number(&faults, " are enough");
                 if enough.is_none_or(|more| more <= k || self.compile(Some(more), p).is_err()) {
                     return Err(format!("asked for {k}: {enough:?} are not enough"));
                 }
@@ -84,7 +84,7 @@ impl Asking<'_> {
     }
 }
 
-/// Checks that plans end with so many slots, and deadlock with one less.
+/// Checks that plans end with `least` slots, and deadlock with one less.
 fn needed(proved: &Proved, least: u32, dice: &mut Dice) -> Result<(), String> {
     for k in [least, proved.plans()[0].header.slots] {
         for _ in 0..3 {
@@ -94,7 +94,7 @@ fn needed(proved: &Proved, least: u32, dice: &mut Dice) -> Result<(), String> {
     }
     let sends = proved.plans().iter().any(|plan| !plan.part.conns.is_empty());
     if sends && play(proved.plans(), least - 1, dice).is_ok() {
-        return Err(format!("{least} slots, and one less plays"));
+        return Err(format!("{least} slots, and one less runs"));
     }
     Ok(())
 }

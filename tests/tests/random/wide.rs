@@ -10,7 +10,7 @@ use roundelay_tests::{Dice, instance};
 use crate::random::alike::of_is_all;
 use crate::random::judge::{At, Verdict};
 use crate::random::make::Made;
-use crate::random::{Count, dice, guarded, number, told};
+use crate::random::{Count, dice, guarded, number, oracle};
 
 /// Writes a program.
 struct Writer<'d> {
@@ -254,7 +254,7 @@ fn wide_values_and_odd_grids_are_judged_alike() {
                     Ok(transfers) => count.add("transfers", transfers.unwrap_or(0)),
                 }
             }
-            match guarded(|| told::agrees(&shelves, &made, &axes)) {
+            match guarded(|| oracle::agrees(&shelves, &made, &axes)) {
                 Err(why) => count.differs(i, &made.text, &why),
                 Ok(what) => count.add(what, 1),
             }

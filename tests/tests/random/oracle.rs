@@ -11,7 +11,7 @@ use roundelay_compiler::{Options, Placement, Program, Shape, compile};
 use roundelay_dsl::diag::Diagnostic;
 use roundelay_dsl::diag::codes::{self, Code};
 use roundelay_tests::mutate::mutants;
-use roundelay_tests::oracle::{Place, Shelves, Stop, Text, Told, tell};
+use roundelay_tests::oracle::{OracleFacts, Place, Shelves, Stop, Text, evaluate};
 use roundelay_tests::{Source, is_grid, roots, say};
 
 use crate::random::make::{self, Made};
@@ -27,7 +27,7 @@ fn refused(d: &Diagnostic) -> bool {
     REFUSALS.contains(&d.code)
 }
 
-/// Returns true if the oracle, which does not tell the faults of results apart, means a code.
+/// Returns true if the oracle, which does not distinguish the faults of results, means a code.
 fn fits(why: &str, code: &str) -> bool {
     why.starts_with("RL05 ") && code.starts_with("RL05")
 }
@@ -39,23 +39,23 @@ struct Both<'a> {
     source: Source,
 }
 
-/// Returns the first property in which what is told differs from what the compiler proved.
-fn difference(told: &Told, facts: &Facts, chunks: u64) -> Option<&'static str> {
-    let same = |a: u64, b: u64| a * chunks == b * told.pieces;
+/// Returns the first property in which the oracle differs from the proof of the compiler.
+fn difference(oracle: &OracleFacts, facts: &Facts, chunks: u64) -> Option<&'static str> {
+    let same = |a: u64, b: u64| a * chunks == b * oracle.pieces;
     let properties = [
-        ("messages", told.messages == facts.messages),
-        ("chunks sent", same(told.sent, facts.sent)),
-        ("chunks received", same(told.received, facts.received)),
-        ("bitwise", told.bitwise == facts.bitwise),
-        ("order", told.ordered == facts.ordered),
+        ("messages", oracle.messages == facts.messages),
+        ("chunks sent", same(oracle.sent, facts.sent)),
+        ("chunks received", same(oracle.received, facts.received)),
+        ("bitwise", oracle.bitwise == facts.bitwise),
+        ("order", oracle.ordered == facts.ordered),
     ];
     properties.into_iter().find(|(_, same)| !same).map(|(name, _)| name)
 }
 
 impl<'a> Both<'a> {
     /// Pairs a program that the compiler reads with another one, or the same, that the oracle does.
-    fn new(shelves: &'a Shelves, compiled: &Made, told: &Made) -> Option<Both<'a>> {
-        let (source, text) = (compiled.read().ok()?, Text::parsed(&told.text, &told.files)?);
+    fn new(shelves: &'a Shelves, compiled: &Made, oracle: &Made) -> Option<Both<'a>> {
+        let (source, text) = (compiled.read().ok()?, Text::parsed(&oracle.text, &oracle.files)?);
         Some(Both { shelves, text, source })
     }
 
@@ -78,19 +78,19 @@ impl<'a> Both<'a> {
         let size = |v: u32| usize::try_from(v).unwrap_or(0);
         let lengths: Vec<usize> = axes.iter().map(|a| size(*a)).collect();
         let at = Place { shape: &lengths, root: size(root), paths: size(paths) };
-        let told = tell(self.shelves, &self.text, &program.name, at);
-        if let Err(Stop::Unsupported(what)) = told {
+        let oracle = evaluate(self.shelves, &self.text, &program.name, at);
+        if let Err(Stop::Unsupported(what)) = oracle {
             return Ok(what);
         }
         let found = compile(program, sources, &shape, &options, PLACEMENT);
         let differ = |what: &str| Err(format!("on {shape} root {root}, {paths} paths: {what}"));
-        match (told, found) {
-            (Ok(told), Ok(proved)) => {
+        match (oracle, found) {
+            (Ok(oracle), Ok(proved)) => {
                 let facts = proved.facts();
                 let chunks = u64::from(proved.graph().instance.spec.chunks);
-                match (difference(&told, facts, chunks), told.bitwise) {
+                match (difference(&oracle, facts, chunks), oracle.bitwise) {
                     (Some(what), _) => {
-                        differ(&format!("{what}: {told:?}; {facts:?} of {chunks} chunks"))
+                        differ(&format!("{what}: {oracle:?}; {facts:?} of {chunks} chunks"))
                     }
                     (None, Some(false)) => Ok("right, not bitwise"),
                     (None, _) => Ok("right"),
@@ -107,9 +107,9 @@ impl<'a> Both<'a> {
                 Ok(if same { "wrong" } else { "wrong, for another reason" })
             }
             (Ok(_), Err(d)) if d.iter().all(refused) => Ok(d.first().map_or("", |d| d.code.0)),
-            (told, found) => {
+            (oracle, found) => {
                 let found = found.map_or_else(|d| say(sources, &d), |p| format!("{:?}", p.facts()));
-                differ(&format!("verdict: oracle: {told:?}; compiler: {found}"))
+                differ(&format!("verdict: oracle: {oracle:?}; compiler: {found}"))
             }
         }
     }
@@ -159,7 +159,7 @@ fn the_compiler_says_of_the_library_what_the_oracle_says() {
         let made = Made::alone(e.text.to_string(), false);
         all(&mut count, &shelves, i, &made, Some(e.name));
     }
-    count.finish("told of the library", &[("right", 300), ("right, not bitwise", 5)]);
+    count.finish("oracle on the library", &[("right", 300), ("right, not bitwise", 5)]);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn the_compiler_says_of_random_programs_what_the_oracle_says() {
         count.add(name, 1);
         all(&mut count, &shelves, i, &made, None);
     }
-    count.finish("told", &[("right", 1500), ("wrong", 1500)]);
+    count.finish("oracle", &[("right", 1500), ("wrong", 1500)]);
 }
 
 /// The start of programs that gather in `t`, on all ranks and by rank, what every rank begins with.
@@ -185,7 +185,7 @@ const SUMMED: &str = "each r { r -> r : copy t[0..2] -> data }
     for p in 1..n { each r { r -> r : reduce t[2 * p ..+ 2] -> data } }
 ";
 
-/// Every property is compared: programs that differ in one only are told apart by it.
+/// Every property is compared: programs that differ in one only are distinguished by it.
 #[test]
 fn each_property_is_compared() {
     let shelves = Shelves::new();
@@ -267,12 +267,12 @@ algorithm main implements own on n ranks {{
         made("n", "2", "p"),
         made("n", "1", "2"),
     ];
-    for (same, told) in [(true, &right)].into_iter().chain(others.iter().map(|o| (false, o))) {
-        let both = Both::new(&shelves, &right, told).expect("both are programs");
+    for (same, oracle) in [(true, &right)].into_iter().chain(others.iter().map(|o| (false, o))) {
+        let both = Both::new(&shelves, &right, oracle).expect("both are programs");
         let program = both.program().expect("an algorithm");
         let found = both.compare(&program, &[4], 0, 2);
-        assert_eq!(found == Ok("right"), same, "{found:?}: {}", told.text);
-        assert_eq!(found.is_err(), !same, "{found:?}: {}", told.text);
+        assert_eq!(found == Ok("right"), same, "{found:?}: {}", oracle.text);
+        assert_eq!(found.is_err(), !same, "{found:?}: {}", oracle.text);
     }
 }
 
@@ -311,11 +311,11 @@ fn the_comparison_can_fail() {
                     let found = compile(program, sources, &shape, &Options::default(), PLACEMENT);
                     found.map(|p| p.facts().clone()).map_err(|d| d.iter().all(refused))
                 };
-                let told = found(&program, &both.source.sources);
+                let oracle = found(&program, &both.source.sources);
                 let others = found(&mutant, &own.source.sources);
                 let fits = own.compare(&mutant, &[n], 0, 1);
                 let covered = ["right", "right, not bitwise", "wrong"].map(Ok).contains(&fits);
-                if !covered || told == Err(true) || told.is_err() == others.is_err() {
+                if !covered || oracle == Err(true) || oracle.is_err() == others.is_err() {
                     continue;
                 }
                 count.add("mutants", 1);
