@@ -19,7 +19,7 @@ fn main() -> Result<(), Error> {
 
 fn rank(mut comm: Communicator) -> Result<(), Error> {
     // Each layer's gradients go on their way as soon as they are there. The buffer moves into the
-    // work, so nobody can touch it meanwhile, and comes back with the result.
+    // work, so no other code can touch it meanwhile, and comes back with the result.
     let mut pending = Vec::new();
     for layer in 0..4 {
         let mut gradients = comm.alloc::<f32>(10_000)?;

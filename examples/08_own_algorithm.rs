@@ -1,4 +1,4 @@
-//! An algorithm of one's own: loaded from a file, played, installed, and replaced while the job runs.
+//! An algorithm of one's own: loaded from a file, run, installed, and replaced while the job runs.
 //!
 //! `cargo run -p roundelay-examples --example 08_own_algorithm`
 
@@ -24,7 +24,7 @@ fn main() -> Result<(), Error> {
 fn rank(mut comm: Communicator) -> Result<(), Error> {
     let mut data = comm.alloc::<f32>(1000)?;
 
-    // Read now, proved at this number of ranks when it is first played. A wrong text is an error
+    // Read now, proved at this number of ranks when it first runs. A wrong text is an error
     // here or there, on every rank, with the line that is wrong.
     let ring = comm.load(Path::new(env!("CARGO_MANIFEST_DIR")).join("01_ring.algo"))?;
     data.fill(1.0);

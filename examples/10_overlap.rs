@@ -1,4 +1,4 @@
-//! Computing while a call is played: the ranks are processes bound to a core each, whose main thread computes while the
+//! Computing while a call runs: the ranks are processes bound to a core each, whose main thread computes while the
 //! progress thread sums 1 MiB. Prints the times of both alone, one after the other, and at once.
 //!
 //! `cargo run --release -p roundelay-examples --example 10_overlap`

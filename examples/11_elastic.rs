@@ -45,7 +45,7 @@ fn supervise() {
         start(&mut workers, name, 1);
     }
     generation(&notes, 1, &workers);
-    // Nobody is told: the others find out in their next call.
+    // No notification is sent: the others detect it in their next call.
     let (name, mut killed) = workers.remove(1);
     killed.kill().and_then(|()| killed.wait()).expect("its end");
     println!("killed {name}");
@@ -175,7 +175,7 @@ impl Notes {
             if let Some(text) = self.find(key) {
                 return text;
             }
-            assert!(Instant::now() < until, "nobody left the note `{key}`");
+            assert!(Instant::now() < until, "there is no note `{key}`");
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -52,7 +52,7 @@ fused(const __grid_constant__ sum::Handle handle, const uint4 *partial, uint4 *s
     normalize(sums, residual, weight, hidden, output, rows);
 }
 
-// Where a block plays one row of a vector that is one chunk, its row is there as soon as its part is over.
+// Where a block runs one row of a vector that is one chunk, its row is there as soon as its part is over.
 extern "C" __global__ void __launch_bounds__(sum::THREADS, 1)
 by_rows(const __grid_constant__ sum::Handle handle, const uint4 *partial, uint4 *sums, const uint4 *residual,
         const float4 *weight, uint4 *hidden, uint4 *output, unsigned rows) {

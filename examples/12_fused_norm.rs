@@ -91,12 +91,12 @@ fn layer(comm: &mut Communicator, rows: usize) -> Result<(), Error> {
     let grid = |blocks| KernelGrid { blocks, threads: sum.threads(), shared_bytes: 0 };
 
     let in_one = |comm: &mut Communicator| {
-        // SAFETY: the arguments are those of `fused`, whose buffers have so many rows.
+        // SAFETY: the arguments are those of `fused`, whose buffers have that number of rows.
         unsafe { comm.launch(&kernel, grid(sum.blocks()), &whole, &stream) }
     };
     let in_two = |comm: &mut Communicator| {
         comm.call(&algorithm, launch, &stream)?;
-        // SAFETY: the arguments are those of `alone`, whose buffers have so many rows.
+        // SAFETY: the arguments are those of `alone`, whose buffers have that number of rows.
         unsafe { comm.launch(&alone, grid(rows as u32), &rest, &stream) }
     };
     let wanted = reference(comm, &partial, &residual, &weight)?;

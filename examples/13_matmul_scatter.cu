@@ -55,7 +55,7 @@ __device__ void multiply(const Product &p, unsigned tile) {
     }
 }
 
-// The first blocks play a call for each part, in its order; the others compute, and count the tiles of each.
+// The first blocks run a call for each part, in its order; the others compute, and count the tiles of each.
 extern "C" __global__ void __launch_bounds__(scatter::THREADS, 1)
 fused(const __grid_constant__ scatter::Handle handle, unsigned players, const float *a, const float *b, float *c,
       float *output, unsigned *ready, unsigned columns, unsigned depth, unsigned ranks, unsigned parts, unsigned rows) {

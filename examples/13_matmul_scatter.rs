@@ -1,5 +1,5 @@
 //! A matrix product whose parts enter a reduce_scatter as they are ready, in one kernel (`13_matmul_scatter.cu`): some
-//! blocks play the calls, the others compute what comes next. Beside it the same work as two launches: all of the
+//! blocks run the calls, the others compute what comes next. Beside it the same work as two launches: all of the
 //! product, then one call. Prints both times; says why it skips where there are no two GPUs.
 //!
 //! `cargo run --release -p roundelay-examples --example 13_matmul_scatter`
@@ -16,7 +16,7 @@ use roundelay_examples::gpus::{self, must, times};
 const SIDE: usize = 4096;
 /// Columns of the left matrix on a rank.
 const DEPTHS: [usize; 3] = [256, 512, 1024];
-/// Parts of the product, and blocks that play.
+/// Parts of the product, and blocks that run the calls.
 const PARTS: usize = 4;
 const PLAYERS: [u32; 3] = [4, 8, 16];
 /// Graphs of each way, one by one in turn.
@@ -54,7 +54,7 @@ struct Product {
 }
 
 impl Product {
-    /// Returns the rows of a rank's block in so many parts.
+    /// Returns the rows of a rank's block in a number of parts.
     fn rows(&self, parts: usize) -> usize {
         SIDE / self.ranks / parts
     }

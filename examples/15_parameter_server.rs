@@ -18,7 +18,7 @@ const SERVER: u32 = 0;
 
 fn main() -> Result<(), Error> {
     if Communicator::is_launched()? {
-        return play();
+        return run_rank();
     }
     let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
     let launcher = Launcher::new(1 + WORKERS).hosts(1 + WORKERS).program(program);
@@ -27,7 +27,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-fn play() -> Result<(), Error> {
+fn run_rank() -> Result<(), Error> {
     let mut comm = Communicator::from_env()?;
     let weights = comm.window(comm.alloc::<f32>(TRUE.len())?)?;
     let steps = comm.window(comm.alloc::<u64>(1)?)?;

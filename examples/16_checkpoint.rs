@@ -29,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn main() -> Result<(), Error> {
     if Communicator::is_launched()? {
-        return play(Communicator::from_env()?);
+        return run_rank(Communicator::from_env()?);
     }
     supervise();
     Ok(())
@@ -62,7 +62,7 @@ fn supervise() {
     }
 }
 
-fn play(mut comm: Communicator) -> Result<(), Error> {
+fn run_rank(mut comm: Communicator) -> Result<(), Error> {
     let workers: Vec<u32> = (0..=WORKERS).filter(|&rank| rank != SERVER).collect();
     let is_server = comm.rank() == SERVER;
     let part = comm.split(if is_server { &[] } else { &workers })?;
@@ -146,7 +146,7 @@ impl Worker<'_> {
         if version > 1 {
             window.wait_signal(SERVER)?;
         }
-        // The first is drained with nobody computing, to know how long that takes.
+        // The first is drained while no rank computes, to know how long that takes.
         if version == 1 {
             let drain = || window.put(copy, SERVER, at).and_then(|()| window.flush(SERVER));
             times.drain = timed(drain)?;

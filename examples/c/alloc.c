@@ -39,6 +39,6 @@ static void *rank(void *argument) {
 }
 
 int main(void) {
-    play(RANKS, rank);
+    run_ranks(RANKS, rank);
     return 0;
 }

@@ -16,8 +16,8 @@ static void check(int32_t status) {
     exit(1);
 }
 
-// Plays so many ranks of this process, each by a thread that is given its communicator, and frees it.
-static inline void play(uint32_t count, void *(*rank)(void *)) {
+// Runs `count` ranks in this process, each by a thread that is given its communicator, and frees it.
+static inline void run_ranks(uint32_t count, void *(*rank)(void *)) {
     rl_comm *ranks[count];
     pthread_t threads[count];
     check(rl_local(count, ranks));

@@ -64,7 +64,7 @@ static void generation(const char *id, rl_comm **comms, uint32_t ranks) {
 int main(void) {
     rl_comm *comms[3];
     check(rl_local(3, comms));
-    // The last one is lost, and one that waits for it is told to stop.
+    // The last one is lost, and one that waits for it is stopped.
     check(rl_free(comms[2]));
     check(rl_abort(comms[0], "a rank is lost"));
     generation("without it", comms, 2);

@@ -19,7 +19,7 @@ static struct {
     unsigned char address[4096], key[64];
     uint64_t address_len, key_len;
 } sides[2];
-static pthread_barrier_t told;
+static pthread_barrier_t notified;
 
 static void *side(void *argument) {
     int own = (int)(intptr_t)argument, other = 1 - own;
@@ -32,7 +32,7 @@ static void *side(void *argument) {
     rl_region *region;
     check(rl_endpoint_register(endpoint, mine, LEN, RL_READ | RL_WRITE, &region));
     check(rl_region_key(region, sides[own].key, sizeof sides[own].key, &sides[own].key_len));
-    pthread_barrier_wait(&told);
+    pthread_barrier_wait(&notified);
 
     rl_remote *there;
     check(rl_link_open(link, sides[other].key, sides[other].key_len, &there));
@@ -42,7 +42,7 @@ static void *side(void *argument) {
     check(rl_work_wait(work, UINT64_MAX, NULL));
     rl_work_free(work);
 
-    // Whoever has the notification sees what was written before.
+    // The receiver of the notification sees what was written before.
     int32_t came;
     check(rl_link_wait_notification(link, LIMIT, &value, &came));
     int written = 0;
@@ -56,7 +56,7 @@ static void *side(void *argument) {
         rl_last_error(&error);
         printf("%s\n", error.text);
     }
-    pthread_barrier_wait(&told);
+    pthread_barrier_wait(&notified);
 
     rl_remote_free(there);
     check(rl_region_revoke(region));
@@ -69,7 +69,7 @@ static void *side(void *argument) {
 
 int main(void) {
     pthread_t threads[2];
-    pthread_barrier_init(&told, NULL, 2);
+    pthread_barrier_init(&notified, NULL, 2);
     for (int i = 0; i < 2; i++) {
         check(rl_endpoint_bind("interface=127.0.0.1", &sides[i].endpoint));
         check(rl_endpoint_address(sides[i].endpoint, sides[i].address, sizeof sides[i].address,

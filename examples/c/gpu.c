@@ -121,7 +121,7 @@ static void windows(rl_comm *hosts, rl_comm *gpus) {
     rl_work *work;
     rl_window *none;
     say(own, "beyond", rl_put(window, data, 2, other, LEN - 1, &GPU, NULL));
-    say(own, "nobody", rl_signal(window, RANKS, &GPU));
+    say(own, "no rank", rl_signal(window, RANKS, &GPU));
     say(own, "of the host", rl_put(window, numbers, 1, other, 0, NULL, NULL));
     say(own, "accumulate", rl_accumulate(window, data, 1, RL_SUM, other, 0, &GPU, NULL));
     say(own, "background", rl_put(window, data, 1, other, 0, &GPU, &work));
@@ -145,7 +145,7 @@ static void mixed(rl_comm *hosts, int has_gpu) {
     rl_free(some);
 }
 
-// Waits for a signal that nobody sends: what comes of it ends the communicator on all ranks.
+// Waits for a signal that no rank sends: its failure ends the communicator on all ranks.
 static void late(rl_comm *gpus) {
     uint64_t zeros[2] = {0};
     rl_options soon = {.memory = RL_CUDA, .timeout_ms = 1000};

@@ -68,7 +68,7 @@ int main(void) {
     rl_free(ranks[0]);
     rl_free(ranks[1]);
 
-    // Nobody comes.
+    // No rank comes.
     if (rl_local(2, ranks) != 0) return 1;
     rl_options options = {.timeout_ms = 100};
     say(rl_barrier(ranks[0], &options, NULL));

@@ -24,7 +24,7 @@ static void *rank(void *argument) {
     check(rl_work_wait(work, UINT64_MAX, NULL));
     rl_work_free(work);
 
-    // Whoever has waited sees what was added before.
+    // A rank that has waited sees what was added before.
     check(rl_wait_signal(window, before, NULL));
     int added = 0;
     for (int i = 0; i < LEN; i++) added += mine[i] == (int64_t)before * 1000 + i;
@@ -50,6 +50,6 @@ static void *rank(void *argument) {
 }
 
 int main(void) {
-    play(RANKS, rank);
+    run_ranks(RANKS, rank);
     return 0;
 }

@@ -1,4 +1,4 @@
-"""An algorithm as a Python function: proved, then played by four processes.
+"""An algorithm as a Python function: proved, then run by four processes.
 
 python examples/python/02_own_algorithm.py
 """

@@ -37,7 +37,7 @@ pub fn run(rank: impl FnOnce(&mut Communicator) -> Result<(), Error>) -> Result<
     }
 }
 
-/// Launches a graph of each of two ways, one by one in turn, so many times. Returns the microseconds of a graph of
+/// Launches a graph of each of two ways, one by one in turn, `turns` times. Returns the microseconds of a graph of
 /// each: the median, of the slowest rank.
 ///
 /// # Errors

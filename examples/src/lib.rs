@@ -9,11 +9,11 @@
 //!   `cargo run -p roundelay-examples --example 06_async`
 //! * `07_split_and_batch.rs`: parts of the ranks, messages between single ranks, unequal blocks.
 //!   `cargo run -p roundelay-examples --example 07_split_and_batch`
-//! * `08_own_algorithm.rs`: load, play, install and replace an algorithm.
+//! * `08_own_algorithm.rs`: load, run, install and replace an algorithm.
 //!   `cargo run -p roundelay-examples --example 08_own_algorithm`
 //! * `09_sockets.rs`: shared memory inside a machine, TCP between them.
 //!   `cargo run -p roundelay-examples --example 09_sockets`
-//! * `10_overlap.rs`: the main thread computes while the progress thread plays a call; prints what that saves.
+//! * `10_overlap.rs`: the main thread computes while the progress thread runs a call; prints what that saves.
 //!   `cargo run --release -p roundelay-examples --example 10_overlap`
 //! * `11_elastic.rs`: training that goes on without a worker, and takes in another.
 //!   `cargo run -p roundelay-examples --example 11_elastic`

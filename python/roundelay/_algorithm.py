@@ -103,9 +103,9 @@ class Drawing:
 
 
 class Algorithm:
-    """A collective algorithm: what moves between ranks, proved before it is played.
+    """A collective algorithm: what moves between ranks, proved before it runs.
 
-    Made by ``roundelay.algorithm`` or ``roundelay.load``; ``comm.run`` plays it, ``comm.install`` has it serve its
+    Made by ``roundelay.algorithm`` or ``roundelay.load``; ``comm.run`` runs it, ``comm.install`` has it serve its
     collective. ``check``, ``draw`` and ``bench`` use the program ``roundelay`` (``python -m roundelay``).
     """
 

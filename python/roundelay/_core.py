@@ -46,7 +46,7 @@ class Choice:
 
 
 class Core:
-    """The part of ``Communicator`` that joins, sets, ends and plays."""
+    """The part of ``Communicator`` that joins, sets, ends and makes calls."""
 
     __slots__ = ("__weakref__", "_call", "_native", "rank", "size")
 
@@ -164,7 +164,7 @@ class Core:
         id: str = "",
         timeout: float | datetime.timedelta = 30.0,
     ) -> None:
-        """Go on as a rank of a new generation: of all ranks that the handles name, and of nobody else.
+        """Go on as a rank of a new generation: of exactly the ranks that the handles name.
 
         Ranks are the places in a list; those of a set are numbered by the runtime, the ranks of the oldest generation
         first. All of them call together, each on a communicator of its own, with the same handles and the same

@@ -26,7 +26,7 @@ def watch(comm: Communicator) -> Communicator:
 
 
 def exception() -> str | None:
-    """Return in words the exception that nobody caught and that ends the program, if there is one."""
+    """Return in words the uncaught exception that ends the program, if there is one."""
     # The interpreter sets it where it prints the traceback, which is before exit handlers run.
     error = getattr(sys, "last_value", None)
     if error is None or hasattr(sys, "ps1"):

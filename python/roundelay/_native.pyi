@@ -10,7 +10,7 @@ HEADER: str
 Address: TypeAlias = tuple[int, int, str, bool]
 """A buffer: its address, its elements, the name of their type, and whether it is on a GPU."""
 Memory: TypeAlias = Address | list[Address] | tuple[Address, list[int]]
-"""The memory of one side of a call: one buffer, one for each rank, or one of blocks of so many elements."""
+"""The memory of one side of a call: one buffer, one for each rank, or one of blocks with these numbers of elements."""
 Pairs: TypeAlias = list[tuple[str, str]]
 """Hints: keys and values."""
 

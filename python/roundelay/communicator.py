@@ -168,7 +168,7 @@ class Communicator(Collectives):
     def run(self, algorithm: Algorithm, data: Array, op: Op = "sum", **options: Unpack[Options]) -> Work | None: ...
 
     def run(self, algorithm: Algorithm, data: Array, op: Op = "sum", **options: Unpack[Options]) -> Work | None:
-        """Play an algorithm in place, instead of the one that would be chosen.
+        """Run an algorithm in place, instead of the one that would be chosen.
 
         It is proved at this number of ranks the first time. Raises ``RefusedError`` with the diagnostics if it is
         wrong.
@@ -199,7 +199,7 @@ class Communicator(Collectives):
     def run_into(
         self, algorithm: Algorithm, output: Array, input: Array, op: Op = "sum", **options: Unpack[Options]
     ) -> Work | None:
-        """Play an algorithm from ``input`` to ``output``, as ``run``."""
+        """Run an algorithm from ``input`` to ``output``, as ``run``."""
         written, read = view(output, "output", True), view(input, "input", False)
         apart([written], [read])
         try:

@@ -2,7 +2,7 @@
 
 Every exception has a stable ``code`` (``RL0703``, a page in ``docs/errors``) and, as far as they are known, the
 ``rank`` that reports, the ``peer`` that is to blame, the ``step`` of the algorithm, and the ``source``: the line of
-the algorithm that was being played.
+the algorithm that was running.
 """
 
 from __future__ import annotations

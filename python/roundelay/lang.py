@@ -81,7 +81,7 @@ class Chunks:
         _run()
 
     def take(self, count: int) -> Chunks:
-        """Take so many at each step."""
+        """Step by that number."""
         _run()
 
 
@@ -138,18 +138,18 @@ class Part:
 
 
 class Schedule:
-    """How the algorithm is played."""
+    """How the algorithm runs."""
 
     def pipeline(self, pieces: int) -> Schedule:
-        """Play the data in at least so many pieces."""
+        """Divide the data into at least that number of pieces."""
         _run()
 
     def channels(self, count: int) -> Schedule:
-        """Play so many copies side by side."""
+        """Run that number of copies side by side."""
         _run()
 
     def slots(self, count: int) -> Schedule:
-        """Have at most so many messages on their way between two ranks."""
+        """Bound the messages in transit between two ranks."""
         _run()
 
     def protocol(self, name: str) -> Schedule:
@@ -174,7 +174,7 @@ root: int = Rank()
 
 
 def chunks(count: int) -> None:
-    """Cut the vector into so many chunks."""
+    """Cut the vector into that number of chunks."""
     _run()
 
 
@@ -184,12 +184,12 @@ def requires(condition: bool) -> None:
 
 
 def tolerates(failures: int) -> None:
-    """Say that the algorithm goes on when so many ranks fail."""
+    """Declare that the algorithm goes on when that number of ranks fail."""
     _run()
 
 
 def scratch(count: int) -> Buffer:
-    """Give every rank a buffer of so many chunks."""
+    """Give every rank a buffer of that number of chunks."""
     _run()
 
 
@@ -199,7 +199,7 @@ def at(*coordinates: int) -> Rank:
 
 
 def cyclic(start: int, count: int) -> Chunks:
-    """Return so many chunks from one on, which go on at 0 behind the end."""
+    """Return a number of chunks from one on, which go on at 0 behind the end."""
     _run()
 
 
@@ -209,7 +209,7 @@ def span(start: int, end: int) -> Chunks:
 
 
 def play(algorithm: str) -> Part:
-    """Play another algorithm as a part: ``play("reduce_scatter.ring").over(gpu)``."""
+    """Run another algorithm as a part: ``play("reduce_scatter.ring").over(gpu)``."""
     _run()
 
 
@@ -219,7 +219,7 @@ def split(buffer: Buffer, parts: object) -> Iterable[int]:
 
 
 def schedule() -> Schedule:
-    """Say how the algorithm is played, at its end."""
+    """Say how the algorithm runs, at its end."""
     _run()
 
 

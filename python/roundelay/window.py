@@ -25,7 +25,7 @@ class Window:
 
     Make one by ``comm.window``. Places are counted in elements, ``at`` is the first. A *signal* is seen after
     everything that its rank has put and accumulated there before; nothing else orders operations of several ranks
-    (docs/windows.md). The owner reads and writes its array as always, when it knows that nobody else does: after a
+    (docs/windows.md). The owner reads and writes its array as always, when it knows that no peer does: after a
     signal, between barriers.
 
     Operations raise ``WindowError`` if they lie beyond the end or the peer does not allow them; the window can be used
@@ -198,7 +198,7 @@ class Window:
         self._native.set_timeout(seconds(timeout))
 
     def free(self) -> None:
-        """End the window on all ranks, which call together: nobody writes to the array any more."""
+        """End the window on all ranks, which call together: no peer writes to the array any more."""
         self._native.free()
 
     def _view(self, data: object, written: bool) -> View:

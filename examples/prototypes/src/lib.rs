@@ -1,6 +1,6 @@
 //! Three algorithms as Rust functions. `cargo build` proves them; change an index and see.
 //!
-//! This is the package of somebody who uses roundelay: all it needs are `roundelay` with the feature
+//! This is a package that uses roundelay: all it needs are `roundelay` with the feature
 //! `macros`, and `roundelay-cli` for a command line with its own algorithms (`main.rs`).
 #![forbid(unsafe_code)]
 

@@ -112,7 +112,7 @@ def _exchange(count: int, job: Job, group: Group) -> Case:
 
 
 def model(parameters: int, device: str) -> torch.nn.Module:
-    """Return six square layers with about so many parameters, the same on every rank."""
+    """Return six square layers with about that number of parameters, the same on every rank."""
     torch.manual_seed(0)
     layers = 6
     width = max(8, round((parameters / layers) ** 0.5 / 8) * 8)

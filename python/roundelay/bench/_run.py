@@ -32,8 +32,8 @@ while os.getppid() == parent:
 """
 
 
-def run(job: Job, heard: Callable[[dict[str, Any]], None]) -> None:
-    """Run a job with processes of this machine; ``heard`` gets what rank 0 emits.
+def run(job: Job, on_row: Callable[[dict[str, Any]], None]) -> None:
+    """Run a job with processes of this machine; ``on_row`` gets the rows that rank 0 emits.
 
     Raises ``Error`` with the last words of the first rank that failed. No process outlives the call.
     """
@@ -73,7 +73,7 @@ def run(job: Job, heard: Callable[[dict[str, Any]], None]) -> None:
             with open(reading, encoding="utf-8") as lines:
                 reading = -1
                 for line in lines:
-                    heard(json.loads(line))
+                    on_row(json.loads(line))
             _end(ranks, folder)
         finally:
             for descriptor in (reading, writing):

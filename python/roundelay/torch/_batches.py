@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from .._native import Work as NativeWork
 
 _HEADER = struct.Struct("<8sqqq9x")
-"""Magic, tag, bytes, spare: of a length that messages seldom have, so that one without a tag is told apart."""
+"""Magic, tag, bytes, spare: of a length that messages seldom have, so that one without a tag is recognised."""
 
 _MAGIC = b"rl tag 1"
 
 _open: dict[int, set[Messages]] = {}
-"""The groups in which a thread has collected messages that nobody has issued yet."""
+"""The groups in which a thread has collected messages that are not issued yet."""
 
 
 @dataclass

@@ -66,7 +66,7 @@ class Calls:
         for comm in self.all_comms():
             comm.set_timeout(seconds)
 
-    def play(
+    def execute(
         self,
         opts: Any,
         result: Any,
@@ -78,14 +78,14 @@ class Calls:
     ) -> Any:
         """Make calls, one after the other: each is (collective, output, input[, operator, factor, root]).
 
-        The profiler is told of those that have ``inputs``.
+        The profiler records those that have ``inputs``.
         """
         # Read in place: a function's call costs as much as all the rest of it.
         if profiler._is_profiler_enabled and inputs is not None:
             return profile.profiled(
                 f"{self.name}:{calls[0][0] if calls else 'none'}",
                 inputs,
-                lambda: self.play(opts, result, calls, finish, keep, device),
+                lambda: self.execute(opts, result, calls, finish, keep, device),
             )
         timeout = opts.timeout.total_seconds()
         limit = timeout if timeout > 0 else None

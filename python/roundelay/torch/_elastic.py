@@ -43,7 +43,7 @@ class Elastic:
         """Go on as rank ``rank`` of ``size``, which all call with a store that no attempt has used; return the group.
 
         The ranks pass their handles by the store, abort what they have left of the group before, and make a generation
-        of themselves and of nobody else, within ``timeout``, which is then that of the operations too. ``ranks`` are
+        of themselves alone, within ``timeout``, which is then that of the operations too. ``ranks`` are
         the numbers of the group's ranks in the job, and ``group`` its name, for the flight recorder. Raises
         ``StartError`` if a rank does not come, and what ``reconfigure`` raises; another attempt may follow then.
         """

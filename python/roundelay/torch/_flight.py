@@ -131,7 +131,7 @@ class _Call:
     thread: int
     has_ended: bool
     is_retired: bool
-    """Nobody waits for it: it has ended, or its end is not looked for."""
+    """No thread waits for it: it has ended, or its end is not looked for."""
     frames: list[dict[str, Any]]
 
 

@@ -42,7 +42,7 @@ def announce(store: Any, note: str) -> None:
     """Tell ``roundelay doctor --store``, which knows no prefixes, where the ranks of the first group meet."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
-    # A store of another kind may lack the call, or be for files: nobody asks there.
+    # A store of another kind may lack the call, or be for files, which have no such call.
     with suppress(Exception):
         if store.add("roundelay/doctors", 1) == 1:
             store.set("roundelay/doctor", note)

@@ -68,11 +68,11 @@ class Operations:
         op, factor = memory.operator(opts.reduceOp, tensor.dtype)
         if plain is not None:
             calls = [("all_reduce", plain, None, op, factor, 0)]
-            return self._calls.play(opts, tensors, calls, (), tensor, tensor.device, tensors)
+            return self._calls.execute(opts, tensors, calls, (), tensor, tensor.device, tensors)
         finish: list[Finish] = []
         data = memory.reduced_in_place(tensor, finish)
         calls = [("all_reduce", address(data), None, op, factor, 0)]
-        return self._calls.play(opts, tensors, calls, finish, data, data.device, tensors)
+        return self._calls.execute(opts, tensors, calls, finish, data, data.device, tensors)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any) -> Any:
         """Reduce several tensors of each rank, in place."""
@@ -84,7 +84,7 @@ class Operations:
             keep.append(data)
             calls.append(("all_reduce", address(data), None, op, factor, 0))
         device = tensors[0].device if tensors else NO_DEVICE
-        return self._calls.play(opts, tensors, calls, finish, keep, device, tensors)
+        return self._calls.execute(opts, tensors, calls, finish, keep, device, tensors)
 
     def allreduce_sparse(self, tensors: list[Tensor], opts: Any) -> Any:
         """Sum sparse COO tensors, in place; the ranks' numbers of elements may differ."""
@@ -107,13 +107,13 @@ class Operations:
         plain = memory.plain(tensor)
         if plain is not None:
             calls = [("broadcast", plain, None, "sum", 1.0, opts.rootRank)]
-            return self._calls.play(opts, tensors, calls, (), tensor, tensor.device, tensors)
+            return self._calls.execute(opts, tensors, calls, (), tensor, tensor.device, tensors)
         finish: list[Finish] = []
         data = memory.writable(tensor, finish, keep=opts.rootRank == self._calls.rank)
         if opts.rootRank == self._calls.rank:
             finish = []
         calls = [("broadcast", address(data), None, "sum", 1.0, opts.rootRank)]
-        return self._calls.play(opts, tensors, calls, finish, data, data.device, tensors)
+        return self._calls.execute(opts, tensors, calls, finish, data, data.device, tensors)
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> Any:
         """Reduce a tensor of each rank to the root's; the others keep theirs."""
@@ -130,7 +130,7 @@ class Operations:
             output = address(result)
             keep.append(result)
         calls = [("reduce", output, address(data), op, factor, root)]
-        return self._calls.play(opts, tensors, calls, finish, keep, data.device, tensors)
+        return self._calls.execute(opts, tensors, calls, finish, keep, data.device, tensors)
 
     # From all to all.
 
@@ -139,7 +139,7 @@ class Operations:
         tensor, listed = _one(inputs, "all_gather"), _one(outputs, "all_gather")
         finish: list[Finish] = []
         call, keep = self._gathered("all_gather", listed, tensor, finish)
-        return self._calls.play(opts, outputs, [call], finish, keep, tensor.device, inputs)
+        return self._calls.execute(opts, outputs, [call], finish, keep, tensor.device, inputs)
 
     def _gathered(self, name: str, listed: list[Tensor], tensor: Tensor, finish: list[Finish]) -> tuple[Any, Any]:
         calls = self._calls
@@ -172,14 +172,14 @@ class Operations:
             calls.append(call)
             keep.append(kept)
         device = inputs[0].device if inputs else NO_DEVICE
-        return self._calls.play(opts, outputs, calls, finish, keep, device, inputs)
+        return self._calls.execute(opts, outputs, calls, finish, keep, device, inputs)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any) -> Any:
         """Collect equal tensors in one; the input may be a part of the output."""
         pair = memory.plain_pair(output, input)
         if pair is not None and pair[0][1] == pair[1][1] * self._calls.size:
             calls = [("all_gather", *pair)]
-            return self._calls.play(opts, output, calls, (), (input, output), output.device, (input,))
+            return self._calls.execute(opts, output, calls, (), (input, output), output.device, (input,))
         return self.all_gather_single_coalesced([output], [input], opts, output)
 
     def all_gather_single_coalesced(
@@ -201,7 +201,7 @@ class Operations:
             keep.append((data, target))
             calls.append(("all_gather", address(target), address(data)))
         device = inputs[0].device if inputs else NO_DEVICE
-        return self._calls.play(opts, outputs if result is None else result, calls, finish, keep, device, inputs)
+        return self._calls.execute(opts, outputs if result is None else result, calls, finish, keep, device, inputs)
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Any:
         """Reduce a list with a tensor for each rank; each rank has its own at the end."""
@@ -229,7 +229,7 @@ class Operations:
             sources = [torch.cat([each.reshape(-1) for each in sources])]
             source = (address(sources[0]), _bytes_of(counts, target))
         call = ("reduce_scatter", address(target), source, op, factor, 0)
-        return calls.play(opts, outputs, [call], finish, (target, sources), target.device, listed)
+        return calls.execute(opts, outputs, [call], finish, (target, sources), target.device, listed)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> Any:
         """Reduce tensors of as many equal parts as there are ranks; each rank has its own part at the end."""
@@ -237,7 +237,7 @@ class Operations:
         if pair is not None and pair[1][1] == pair[0][1] * self._calls.size:
             op, factor = memory.operator(opts.reduceOp, output.dtype)
             calls = [("reduce_scatter", *pair, op, factor, 0)]
-            return self._calls.play(opts, output, calls, (), (input, output), output.device, (input,))
+            return self._calls.execute(opts, output, calls, (), (input, output), output.device, (input,))
         return self.reduce_scatter_single_coalesced([output], [input], opts, output)
 
     def reduce_scatter_single_coalesced(
@@ -261,7 +261,7 @@ class Operations:
             keep.append((data, target))
             calls.append(("reduce_scatter", address(target), address(data), op, factor, 0))
         device = inputs[0].device if inputs else NO_DEVICE
-        return self._calls.play(opts, outputs if result is None else result, calls, finish, keep, device, inputs)
+        return self._calls.execute(opts, outputs if result is None else result, calls, finish, keep, device, inputs)
 
     def all_to_all_single(
         self, output: Tensor, input: Tensor, output_split_sizes: list[int], input_split_sizes: list[int], opts: Any
@@ -270,7 +270,7 @@ class Operations:
         pair = None if output_split_sizes or input_split_sizes else memory.plain_pair(output, input)
         if pair is not None:
             whole = [("all_to_all", *pair)]
-            return self._calls.play(opts, output, whole, (), (input, output), output.device, (input,))
+            return self._calls.execute(opts, output, whole, (), (input, output), output.device, (input,))
         memory.same_type([output, input], "all_to_all_single")
         finish: list[Finish] = []
         data, target = memory.readable(input), memory.writable(output, finish)
@@ -281,7 +281,7 @@ class Operations:
             received = self._rows(target, output_split_sizes, "output")
             sides = (sides[0], received), (sides[1], self._rows(data, input_split_sizes, "input"))
         calls = [("all_to_all", *sides)]
-        return self._calls.play(opts, output, calls, finish, (data, target), data.device, [input])
+        return self._calls.execute(opts, output, calls, finish, (data, target), data.device, [input])
 
     def _rows(self, tensor: Tensor, sizes: Sequence[int], side: str) -> list[int]:
         """Return the elements of each rank's part."""
@@ -319,7 +319,7 @@ class Operations:
                 (address(data), _bytes_of(sent, data)),
             )
         ]
-        return self._calls.play(opts, outputs, calls, finish, (data, target), data.device, inputs)
+        return self._calls.execute(opts, outputs, calls, finish, (data, target), data.device, inputs)
 
     # From and to a root.
 
@@ -339,7 +339,7 @@ class Operations:
         elif outputs and outputs[0]:
             raise ValueError("gather: requires empty output on non-root: only the root has outputs")
         call = ("gather", [address(each) for each in targets], address(data), "sum", 1.0, root)
-        return self._calls.play(opts, outputs, [call], finish, (data, targets), data.device, inputs)
+        return self._calls.execute(opts, outputs, [call], finish, (data, targets), data.device, inputs)
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Any:
         """Pass a tensor of the root's list to each rank."""
@@ -358,12 +358,12 @@ class Operations:
             raise ValueError("scatter: requires empty input on non-root: only the root has inputs")
         call = ("scatter", address(target), [address(each) for each in sources], "sum", 1.0, root)
         given = inputs[0] if inputs else []
-        return self._calls.play(opts, outputs, [call], finish, (target, sources), target.device, given)
+        return self._calls.execute(opts, outputs, [call], finish, (target, sources), target.device, given)
 
     def barrier(self, opts: Any) -> Any:
         """Wait until all ranks have come; as NCCL's barrier, after what the GPUs have been given."""
         self._calls.synchronize()
-        return self._calls.play(opts, None, [("barrier", None, None)], (), None, inputs=())
+        return self._calls.execute(opts, None, [("barrier", None, None)], (), None, inputs=())
 
     # Between two ranks.
 
@@ -415,7 +415,7 @@ class Operations:
             works.append(batches.BatchWork(batch))
         return works[0] if len(works) == 1 else Together(works)
 
-    # What neither face has: torch lets only a backend in C++ make what the hook is told.
+    # What neither face has: torch lets only a backend in C++ make the arguments of the hook.
 
     def _register_on_completion_hook(self, hook: Any) -> NoReturn:
         missing("completion hooks", "use Options(compiled=True), or work.get_future().then(…)")

@@ -31,13 +31,13 @@ def sum_sparse(calls: Calls, tensor: Tensor, opts: Any) -> None:
     indices, values = readable(own.indices()), readable(own.values())
     rows = torch.tensor([indices.shape[1]], dtype=torch.int64)
     counts = torch.zeros(calls.size, dtype=torch.int64)
-    calls.play(here, None, [("all_gather", address(counts), address(rows))], (), None)
+    calls.execute(here, None, [("all_gather", address(counts), address(rows))], (), None)
     lengths = [int(count) for count in counts]
 
     def collected(part: Tensor, width: int, unit: int) -> Tensor:
         flat = torch.empty(sum(lengths) * width, dtype=part.dtype)
         cuts = [length * width * unit for length in lengths]
-        calls.play(here, None, [("all_gather", (address(flat), cuts), address(part))], (), None)
+        calls.execute(here, None, [("all_gather", (address(flat), cuts), address(part))], (), None)
         return flat
 
     dims = indices.shape[0]

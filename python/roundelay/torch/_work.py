@@ -156,7 +156,7 @@ class Pending(BackendWork):
         self._completed = False
         self._event: Event | None = None
         if self._finish:
-            # The copies are due even if nobody waits.
+            # The copies are due even without a waiter.
             natives[-1].add_done_callback(self._settle)
 
     def end_with(self, event: Event) -> None:

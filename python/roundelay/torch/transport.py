@@ -33,7 +33,7 @@ _KEY = 36
 
 @dataclass(frozen=True)
 class RemoteBuffer:
-    """The registered memory of a peer, by its key. Whoever has it may read and write that memory over a link."""
+    """The registered memory of a peer, by its key. Its holder may read and write that memory over a link."""
 
     key: bytes
 
@@ -230,7 +230,7 @@ class Transport(_transport.Transport):
         return self._endpoint.address
 
     def connect(self, peer_url: bytes, *, timeout: float | None = None) -> int:
-        """Begin to connect to the peer, which connects to this transport within so many seconds; return 0."""
+        """Begin to connect to the peer, which connects to this transport within that number of seconds; return 0."""
         limit = self._seconds(timeout)
         with self._lock:
             self._ensure_open()

@@ -49,7 +49,7 @@ def new_comm(
     ``TORCHCOMM_RANK`` and ``TORCHCOMM_SIZE``); ``rank`` and ``size``, which torchcomms has not, are for ranks that
     are threads. The ranks meet in ``store``, or at ``MASTER_ADDR`` and ``MASTER_PORT``. ``timeout`` is the longest
     time without progress (600 s), ``hints`` are those of ``docs/hints.md``. Errors are raised, and never end the
-    process. With ``enable_reconfigure`` nobody meets: the communicator has no ranks until ``reconfigure``.
+    process. With ``enable_reconfigure`` no ranks meet: the communicator has none until ``reconfigure``.
 
     Raises ``UsageError`` for wrong arguments, ``SettingsError`` for unknown hints, ``StartError`` if the ranks cannot
     come together.
@@ -200,7 +200,7 @@ class TorchComm(Collectives):
             name,
         )
         rank = listed.index(self._rank)
-        # Parts of the same name are told apart by their ranks.
+        # Parts of the same name are distinguished by their ranks.
         found = below(self._store, f"{name}/{','.join(map(str, listed))}", rank)
         native = join(found, rank, len(listed), options.timeout, checked_hints(options.hints))
         made = TorchComm(native, self._device, name, options, found, [self._ranks[each] for each in listed])
@@ -223,7 +223,7 @@ class TorchComm(Collectives):
         timeout: CallTimeout = None,
         hints: CallHints = None,
     ) -> TorchWork:
-        """Go on with the ranks that the handles name, and nobody else, also after an error or ``abort``.
+        """Go on with exactly the ranks that the handles name, also after an error or ``abort``.
 
         All of them call it, with the same handles and ``uuid``, a number that this communicator has not had. Ranks are
         the places in a list; those of a set are numbered by the runtime. The work has ended when it returns; ``hints``

@@ -133,7 +133,7 @@ class Engine(Operations):
             finish: list[Finish] = []
             data = memory.readable(tensor) if is_send else memory.writable(tensor, finish)
             at = (data.data_ptr(), data.numel() * data.element_size(), "i8", False)
-            # Only a message by itself can be played on this thread.
+            # Only a message by itself can run on this thread.
             kept = data if opts.asyncOp or len(messages) > 1 else None
             try:
                 if is_send:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 
 class OpName(Enum):
-    """The operations, as hooks are told them."""
+    """The operations, as hooks receive them."""
 
     send = auto()
     recv = auto()

@@ -101,7 +101,7 @@ class TorchCommWindow:
         self._tensor = tensor
 
     def tensor_deregister(self) -> None:
-        """Have nobody put to the tensor any more. Collective."""
+        """End all puts to the tensor. Collective."""
         self._there("tensor_deregister").free()
         self._native = self._tensor = None
 

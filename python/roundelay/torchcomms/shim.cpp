@@ -22,7 +22,7 @@ class Backend : public Base {
     }
     Call call;
     const Span data = bytes(call.readable(tensor));
-    return play(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
+    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
       return rl().rl_send(comm_, data.ptr, data.count, data.dtype, dst, tag_of(options), with, work);
     });
   }
@@ -35,7 +35,7 @@ class Backend : public Base {
     }
     Call call;
     const Span data = bytes(call.writable(tensor));
-    return play(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
+    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
       return rl().rl_recv(comm_, data.ptr, data.count, data.dtype, src, tag_of(options), with, work);
     });
   }
@@ -61,7 +61,7 @@ class Backend : public Base {
         messages.push_back({spans[i].ptr, spans[i].count, spans[i].dtype, static_cast<uint32_t>(ops[i].peer),
                             ops[i].type == Type::SEND ? 1 : 0});
       }
-      return play(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
+      return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
         return rl().rl_batch(comm_, messages.data(), messages.size(), with, work);
       });
     }
@@ -99,7 +99,7 @@ class Backend : public Base {
     peer(root, "root");
     Call call;
     const Span data = span(call.writable(tensor, root == rank_));
-    return play(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
+    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
       return rl().rl_broadcast(comm_, data.ptr, data.count, data.dtype, root, with, work);
     });
   }
@@ -110,7 +110,7 @@ class Backend : public Base {
     const Operator by = operator_of(op, tensor);
     Call call;
     const Span data = span(call.reduced_to(tensor, true));
-    return play(std::move(call), async_op, options, [&](rl_options* with, rl_work** work) {
+    return execute(std::move(call), async_op, options, [&](rl_options* with, rl_work** work) {
       with->factor = by.factor;
       return rl().rl_all_reduce(comm_, data.ptr, data.count, data.dtype, by.op, with, work);
     });
@@ -131,7 +131,7 @@ class Backend : public Base {
       call.finish_by(tensor.detach(), result);
       output = result.data_ptr();
     }
-    return play(std::move(call), async_op, options, [&](rl_options* with, rl_work** work) {
+    return execute(std::move(call), async_op, options, [&](rl_options* with, rl_work** work) {
       with->factor = by.factor;
       return rl().rl_reduce(comm_, output, data.ptr, data.count, data.dtype, by.op, root, with, work);
     });
@@ -166,7 +166,7 @@ class Backend : public Base {
     Call call;
     at::Tensor target = call.writable(output);
     const Span data = span(apart(call, call.readable(input), target));
-    return play(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
+    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
       return rl().rl_all_gather_single(comm_, target.data_ptr(), data.ptr, data.count, data.dtype, with, work);
     });
   }
@@ -205,7 +205,7 @@ class Backend : public Base {
     at::Tensor target = call.reduced_to(output);
     at::Tensor source = apart(call, call.reduced_from(input), target);
     const Span data = span(target);
-    return play(std::move(call), async_op, options, [&](rl_options* with, rl_work** work) {
+    return execute(std::move(call), async_op, options, [&](rl_options* with, rl_work** work) {
       with->factor = by.factor;
       return rl().rl_reduce_scatter_single(
           comm_, data.ptr, source.data_ptr(), data.count, data.dtype, by.op, with, work);
@@ -223,7 +223,7 @@ class Backend : public Base {
     Call call;
     at::Tensor target = call.writable(output);
     const Span data = span(apart(call, call.readable(input), target));
-    return play(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
+    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
       return rl().rl_all_to_all_single(
           comm_, target.data_ptr(), data.ptr, data.count / size_, data.dtype, with, work);
     });
@@ -239,7 +239,7 @@ class Backend : public Base {
     Call call;
     at::Tensor target = call.writable(output, true);
     const Span data = span(apart(call, call.readable(input), target));
-    return play(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
+    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
       return rl().rl_all_to_all_v_single(
           comm_, target.data_ptr(), received.data(), data.ptr, sent.data(), data.dtype, with, work);
     });
@@ -258,7 +258,7 @@ class Backend : public Base {
     call.keep.push_back(source);
     const at::Tensor target = flat_for(output_tensor_list, call);
     const auto sent = counts_of(input_tensor_list), received = counts_of(output_tensor_list);
-    return play(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
+    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
       return rl().rl_all_to_all_v_single(
           comm_, target.data_ptr(), received.data(), source.data_ptr(), sent.data(), type_of(source).dtype, with, work);
     });
@@ -266,7 +266,7 @@ class Backend : public Base {
 
   c10::intrusive_ptr<TorchWork> barrier(bool async_op, const BarrierOptions& options) override {
     live("barrier");
-    return play(Call{}, async_op, options, [&](const rl_options* with, rl_work** work) {
+    return execute(Call{}, async_op, options, [&](const rl_options* with, rl_work** work) {
       return rl().rl_barrier(comm_, with, work);
     });
   }
@@ -286,7 +286,7 @@ class Backend : public Base {
       }
     }
     const auto inputs = buffers(sources);
-    return play(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
+    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
       return rl().rl_scatter(
           comm_, target.ptr, inputs.empty() ? nullptr : inputs.data(), target.count, target.dtype, root, with, work);
     });
@@ -307,7 +307,7 @@ class Backend : public Base {
       }
     }
     const auto outputs = buffers(targets);
-    return play(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
+    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
       return rl().rl_gather(
           comm_, outputs.empty() ? nullptr : outputs.data(), source.ptr, source.count, source.dtype, root, with, work);
     });

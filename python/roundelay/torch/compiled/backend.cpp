@@ -90,7 +90,7 @@ class Backend : public c10d::Backend {
     }
     Operation operation = begin(OpType::ALLREDUCE, "all_reduce", opts, tensors, tensors);
     add_all_reduce(operation, tensor, opts.reduceOp);
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
@@ -113,21 +113,21 @@ class Backend : public c10d::Backend {
     for (const Tensor& tensor : tensors) {
       add_all_reduce(operation, tensor, opts.reduceOp);
     }
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
     const Tensor& tensor = one(tensors, "broadcast");
     Operation operation = begin(OpType::BROADCAST, "broadcast", opts, tensors, tensors);
     add_broadcast(operation, tensor, rank_, opts.rootRank);
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override {
     const Tensor& tensor = one(tensors, "reduce");
     Operation operation = begin(OpType::REDUCE, "reduce", opts, tensors, tensors);
     add_reduce(operation, tensor, rank_, opts.rootRank, opts.reduceOp);
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   // From all to all.
@@ -136,7 +136,7 @@ class Backend : public c10d::Backend {
     const Tensor& tensor = one(inputs, "all_gather");
     Operation operation = begin(OpType::ALLGATHER, "all_gather", opts, joined(outputs), inputs);
     add_all_gather(operation, one(outputs, "all_gather"), tensor, rank_, size_);
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   WorkPtr allgather_coalesced(
@@ -149,13 +149,13 @@ class Backend : public c10d::Backend {
       }
       add_all_gather(operation, listed, inputs[index], rank_, size_);
     }
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   WorkPtr _allgather_base(Tensor& output, Tensor& input, const c10d::AllgatherOptions& opts) override {
     Operation operation = begin(OpType::_ALLGATHER_BASE, "all_gather", opts, {output}, {input});
     add_all_gather_single(operation, output, input, size_);
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   WorkPtr allgather_into_tensor_coalesced(
@@ -165,7 +165,7 @@ class Backend : public c10d::Backend {
     for (size_t index = 0; index < inputs.size(); ++index) {
       add_all_gather_single(operation, outputs[index], inputs[index], size_);
     }
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   WorkPtr reduce_scatter(
@@ -173,13 +173,13 @@ class Backend : public c10d::Backend {
     const Tensor& output = one(outputs, "reduce_scatter");
     Operation operation = begin(OpType::REDUCE_SCATTER, "reduce_scatter", opts, outputs, joined(inputs));
     add_reduce_scatter(operation, output, one(inputs, "reduce_scatter"), opts.reduceOp, rank_, size_);
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   WorkPtr _reduce_scatter_base(Tensor& output, Tensor& input, const c10d::ReduceScatterOptions& opts) override {
     Operation operation = begin(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", opts, {output}, {input});
     add_reduce_scatter_single(operation, output, input, opts.reduceOp, size_);
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   WorkPtr reduce_scatter_tensor_coalesced(
@@ -189,7 +189,7 @@ class Backend : public c10d::Backend {
     for (size_t index = 0; index < inputs.size(); ++index) {
       add_reduce_scatter_single(operation, outputs[index], inputs[index], opts.reduceOp, size_);
     }
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   WorkPtr alltoall_base(
@@ -197,13 +197,13 @@ class Backend : public c10d::Backend {
       const c10d::AllToAllOptions& opts) override {
     Operation operation = begin(OpType::ALLTOALL_BASE, "all_to_all", opts, {output}, {input});
     add_all_to_all_single(operation, output, input, received, sent, size_);
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override {
     Operation operation = begin(OpType::ALLTOALL, "all_to_all", opts, outputs, inputs);
     add_all_to_all(operation, outputs, inputs, size_);
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   // From and to a root.
@@ -212,7 +212,7 @@ class Backend : public c10d::Backend {
     const Tensor& tensor = one(inputs, "gather");
     Operation operation = begin(OpType::GATHER, "gather", opts, joined(outputs), inputs);
     add_gather(operation, outputs, tensor, rank_, opts.rootRank, size_);
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) override {
@@ -220,7 +220,7 @@ class Backend : public c10d::Backend {
     Operation operation = begin(OpType::SCATTER, "scatter", opts, outputs, joined(inputs));
     operation.device = tensor.device();
     add_scatter(operation, tensor, inputs, rank_, opts.rootRank, size_);
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   WorkPtr barrier(const c10d::BarrierOptions& opts) override {
@@ -230,7 +230,7 @@ class Backend : public c10d::Backend {
     operation.calls.push_back([](const rl_comm* comm, const rl_options* options, rl_work** work) {
       return rl().rl_barrier(comm, options, work);
     });
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override {
@@ -434,7 +434,7 @@ class Backend : public c10d::Backend {
   bool supportsAbortHooks() const override {
     return true;
   }
-  // Nobody waits for what is in the streams of GPUs, so its end is not known.
+  // No thread waits for work in the streams of GPUs, so its end is not known.
   bool supportsCompletionHooks() const override {
     return !at::hasCUDA();
   }
@@ -514,7 +514,7 @@ class Backend : public c10d::Backend {
       return sends ? rl().rl_send(comm, at.ptr, at.count, at.dtype, other, tag, options, work)
                    : rl().rl_recv(comm, at.ptr, at.count, at.dtype, other, tag, options, work);
     });
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   // Issues the messages that were collected as one.
@@ -527,7 +527,7 @@ class Backend : public c10d::Backend {
     operation.calls.push_back([list](const rl_comm* comm, const rl_options* options, rl_work** work) {
       return rl().rl_batch(comm, list->data(), list->size(), options, work);
     });
-    return calls_.play(std::move(operation));
+    return calls_.execute(std::move(operation));
   }
 
   static std::string hints_of(const c10::intrusive_ptr<Options>& opts) {

@@ -15,14 +15,14 @@ using Call = std::function<int32_t(const rl_comm*, const rl_options*, rl_work**)
 struct Operation {
   c10d::OpType type = c10d::OpType::UNKNOWN;
   const char* label = "";
-  // What the profiler is told: nothing without a title, which parts of other operations have not.
+  // The profiler's record: none without a title, which parts of other operations have not.
   const char* title = nullptr;
   Tensors inputs;
   Milliseconds timeout{0};
   bool async = false;
-  // Whether somebody waits for the work. Torch does not for a call that is not asynchronous, and takes null, since 2.8.
+  // Whether a caller waits for the work. Torch does not for a call that is not asynchronous, and takes null, since 2.8.
   bool awaited = true;
-  // What the record of calls is told.
+  // The record of calls.
   Sides inputs_of;
   Sides outputs_of;
   int peer = -1;
@@ -164,7 +164,7 @@ class Calls {
   std::shared_ptr<Group> group;
   std::shared_ptr<About> about = std::make_shared<About>();
   int rank = 0;
-  // True for a group that nobody has reconfigured yet.
+  // True for a group that was not reconfigured yet.
   std::atomic<bool> waits{false};
 
   // Throws in a child of the process that made the group. No lock is taken: one may be held there for ever.
@@ -258,7 +258,7 @@ class Calls {
   }
 
   // Makes the calls of an operation, one after the other.
-  WorkPtr play(Operation operation) {
+  WorkPtr execute(Operation operation) {
     check_process();
     Profiled event = profiled(operation.title, operation.inputs);
     WithoutInterpreter others;

@@ -67,7 +67,7 @@ class Flight {
     return on_;
   }
 
-  // Notes an operation, which is not over; returns what `ended` and `issued` are told.
+  // Notes an operation, which is not over; returns the argument of `ended` and `issued`.
   uint64_t begin(Noted noted) {
     noted.stack = torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false, /*cpp=*/false);
     auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -84,7 +84,7 @@ class Flight {
     mark(id, [](Noted& noted) { noted.ended = noted.retired = true; });
   }
 
-  // The operation is in the stream of a GPU, where nobody looks for its end.
+  // The operation is in the stream of a GPU, where no thread looks for its end.
   void issued(uint64_t id) {
     mark(id, [](Noted& noted) { noted.retired = true; });
   }

@@ -33,7 +33,7 @@ class Group : public std::enable_shared_from_this<Group> {
   using Clock = std::chrono::steady_clock;
   using OnWork = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
 
-  // What hooks are told of an operation.
+  // The arguments of hooks for an operation.
   struct Ended {
     c10d::OpType type;
     uint64_t key;
@@ -97,7 +97,7 @@ class Group : public std::enable_shared_from_this<Group> {
     return hooked() ? Clock::now() : Clock::time_point();
   }
 
-  // Sets the hook that is told of every work.
+  // Sets the hook that is called for every work.
   void set_on_work(OnWork hook) {
     auto shared = std::make_shared<const OnWork>(std::move(hook));
     std::lock_guard<std::mutex> lock(mutex_);
@@ -249,7 +249,7 @@ class Profiled {
       return;
     }
     auto record = std::make_shared<at::RecordFunction>(std::move(*callbacks));
-    // Events whose thread does not wait for them are told apart from those on its stack.
+    // Events whose thread does not wait for them are distinguished from those on its stack.
     record->_setAsync();
     std::vector<c10::IValue> values(inputs.begin(), inputs.end());
     record->before(name, c10::ArrayRef<const c10::IValue>(values.data(), values.size()));

@@ -347,7 +347,7 @@ inline void sum_sparse(Calls& calls, const Tensor& tensor, int size, Millisecond
   Tensor lengths = at::empty({size}, at::kLong);
   Operation first = begun("all_reduce");
   add_all_gather_single(first, lengths, at::full({1}, indices.size(0), at::kLong), size);
-  calls.play(std::move(first));
+  calls.execute(std::move(first));
   auto collected = [&](const Tensor& part) {
     Tensors parts;
     for (int each = 0; each < size; ++each) {
@@ -357,7 +357,7 @@ inline void sum_sparse(Calls& calls, const Tensor& tensor, int size, Millisecond
     }
     Operation next = begun("all_reduce");
     add_all_gather(next, parts, part, calls.rank, size);
-    calls.play(std::move(next));
+    calls.execute(std::move(next));
     return at::cat(parts);
   };
   Tensor all_indices = collected(indices).t();

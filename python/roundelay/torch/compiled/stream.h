@@ -46,7 +46,7 @@ class Beside {
 // as long as it lives. If no stream has waited by then, their memory is used anew only when the GPU is done.
 class Enqueued {
  public:
-  // Without `awaitable` there is no event: nobody waits for it in another stream.
+  // Without `awaitable` there is no event: no other stream waits for it.
   Enqueued(c10::Device device, std::vector<at::Tensor> memory, bool awaitable)
       : memory_(std::move(memory)), stream_(current_stream(device)), event_(device.type()) {
     if (awaitable) {

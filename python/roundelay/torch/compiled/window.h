@@ -23,7 +23,7 @@ class Window : public c10d::Window {
     rl().rl_window_drop(window_);
   }
 
-  // Collective. The tensor lives as long as it is registered, whoever owns it.
+  // Collective. The tensor lives as long as it is registered.
   void tensor_register(const Tensor& tensor, bool) override {
     ROUNDELAY_CHECK(Error, window_ == nullptr, "roundelay: the window has a tensor already: deregister that first");
     ROUNDELAY_CHECK(
@@ -37,7 +37,7 @@ class Window : public c10d::Window {
     tensor_ = tensor;
   }
 
-  // Collective: nobody writes to the tensor any more.
+  // Collective: no peer writes to the tensor any more.
   void tensor_deregister() override {
     there();
     WithoutInterpreter others;

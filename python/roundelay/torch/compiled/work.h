@@ -187,7 +187,7 @@ class Base : public c10d::Work {
     return key_;
   }
 #endif
-  // Sets its number in the group. Returns what hooks are told when it has ended.
+  // Sets its number in the group. Returns the arguments of hooks for its end.
   Group::Ended numbered(uint64_t sequence, Group::Clock::time_point begun) {
     sequence_ = sequence;
     return {retrieveOpType(), key_, sequence, begun};
@@ -228,14 +228,14 @@ class Done : public Base {
 };
 
 // Operations in the background, which end in the order in which they were started; `Pending` and the callback of the
-// last operation own it together, so tensors live until the end though nobody waits.
+// last operation own it together, so tensors live until the end without a waiter.
 struct State {
   const OwnerProcess process;
   std::atomic<int> owners{2};
   std::shared_ptr<Group> group;
   uint64_t sequence = 0;
   Group::Clock::time_point begun;
-  Group::Ended told{};
+  Group::Ended report{};
   uint64_t noted = 0;
   Profiled profiled;
   std::vector<rl_work*> natives;
@@ -338,7 +338,7 @@ struct State {
     std::shared_ptr<Group> group = state->group;
     if (status == 0) {
       Flight::instance().ended(state->noted);
-      group->succeeded(state->told);
+      group->succeeded(state->report);
     }
     if (!due && state->owners.fetch_sub(1) != 1) {
       group->end();
@@ -370,7 +370,7 @@ struct State {
 class Pending : public Base {
  public:
   Pending(int rank, c10d::OpType type, State* state) : Base(rank, type, state->outputs), state_(state) {
-    state->told = numbered(state->sequence, state->begun);
+    state->report = numbered(state->sequence, state->begun);
     state->watch();
   }
   ~Pending() override {

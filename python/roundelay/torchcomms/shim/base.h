@@ -222,7 +222,7 @@ class Base : public TorchCommBackend {
     merged.hints.insert(options_.hints.begin(), options_.hints.end());
     const int rank = static_cast<int>(own - ranks.begin());
     auto part = another();
-    // Parts of the same name are told apart by their ranks.
+    // Parts of the same name are distinguished by their ranks.
     part->join(device_, name, merged, below(store_, name + listed, rank), rank, static_cast<int>(ranks.size()));
     return part;
   }
@@ -251,7 +251,7 @@ class Base : public TorchCommBackend {
     open();
   }
 
-  // Waits for nobody: the first ranks come by `reconfigure`.
+  // Does not wait: the first ranks come by `reconfigure`.
   void wait(at::Device device, const std::string& name, const CommOptions& options) {
     begin(device, name, options, query_ranksize().first);
     check(rl().rl_alone(text_of(options.hints).c_str(), &host_));
@@ -406,13 +406,13 @@ class Base : public TorchCommBackend {
         targets.push_back(call.writable(each));
       }
       const auto outputs = buffers(targets);
-      return play(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
+      return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
         return rl().rl_all_gather(comm_, outputs.data(), data.ptr, data.count, data.dtype, with, work);
       });
     }
     const at::Tensor all = flat_for(list, call);
     const auto counts = counts_of(list);
-    return play(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
+    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
       return rl().rl_all_gather_v(comm_, all.data_ptr(), data.ptr, counts.data(), data.dtype, with, work);
     });
   }
@@ -435,7 +435,7 @@ class Base : public TorchCommBackend {
       all = flat(sources);
       call.keep.push_back(all);
     }
-    return play(std::move(call), async_op, options, [&](rl_options* with, rl_work** work) {
+    return execute(std::move(call), async_op, options, [&](rl_options* with, rl_work** work) {
       with->factor = by.factor;
       if (same) {
         return rl().rl_reduce_scatter(
@@ -469,7 +469,7 @@ class Base : public TorchCommBackend {
 
   // Makes a call: on this thread, in the background, or in a stream of a GPU.
   template <typename Options, typename F>
-  c10::intrusive_ptr<TorchWork> play(Call call, bool async_op, const Options& options, F&& function) {
+  c10::intrusive_ptr<TorchWork> execute(Call call, bool async_op, const Options& options, F&& function) {
     rl_options with = native(options);
     const std::string hints = text_of(options.hints);
     with.hints = hints.empty() ? nullptr : hints.c_str();

@@ -17,7 +17,7 @@ class Window : public TorchCommWindow {
     rl().rl_window_drop(window_);
   }
 
-  // Collective. The tensor lives as long as it is registered, whoever owns it.
+  // Collective. The tensor lives as long as it is registered.
   void tensor_register(const at::Tensor& tensor, bool) override {
     if (window_ != nullptr) {
       refuse("tensor_register: the window has a tensor already: call tensor_deregister first");
