@@ -123,7 +123,7 @@ impl Launcher {
         self
     }
 
-    /// Sets hints for all ranks, in the form of [`HINTS`](super::HINTS). Ranks with a
+    /// Sets hints for all ranks, in the form of [`HINTS`]. Ranks with a
     /// hint for their transports do not inherit memory; they meet as ranks of other launchers do.
     #[must_use]
     pub fn hints(mut self, hints: impl Into<String>) -> Self {

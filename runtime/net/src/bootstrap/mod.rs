@@ -10,7 +10,7 @@
 //! | [`names`] | the environment variables of ranks |
 //! | [`membership`](mod@membership) | rank, size, launcher and store of a process |
 //! | [`launch_variables`] | the environment as text and numbers, and the report of one launcher |
-//! | [`env`], [`slurm`] | the readers of each launcher's variables, and their order |
+//! | [`env`](mod@env), [`slurm`] | the readers of each launcher's variables, and their order |
 //! | [`launcher`], [`ending`] | the launcher of one host, and how the processes of ranks end |
 //! | [`given_secret`] | the secret of the job, from the environment or a file |
 //! | [`store`](mod@store) | the store of notes: protocol, server, client, guest |

@@ -75,7 +75,7 @@ pub struct Group {
     pub(super) sleeper: Sleeper,
     /// The server of this rank's windows, if peers reach one through connections.
     pub(super) server: Option<Arc<dyn Server>>,
-    /// True once this rank itself has raised the abort flag by [`Alarm::raise`].
+    /// True once this rank itself has raised the abort flag by [`Alarm::raise`](super::alarm::Alarm::raise).
     pub(super) stopped: Arc<AtomicBool>,
 }
 

@@ -59,9 +59,9 @@ impl Group {
         let view = GroupView { group: self, has_ended };
         if let Some((listener, (job, comm))) = self.net().map(|n| (n.listener().clone(), n.names()))
         {
-            let rally =
+            let protocol =
                 ShrinkProtocol { listener: &listener, comm, rank, size, job, timeout, until };
-            return rally.run(own, &view);
+            return protocol.run(own, &view);
         }
         let number = u64::from_le_bytes(random()?).max(1);
         let (job, comm) = (u128::from(number), 0);

@@ -11,7 +11,7 @@
 //!
 //! Every message has a fixed length, so neither side reads a byte too far: data may follow at once.
 //! A peer that is not asked for a proof must name the job, 128 random bits that ranks get from the
-//! rendezvous store. The first ten bytes of `Hello` and the form of `Reply` are the same in all versions.
+//! rendezvous store. The first ten bytes of a hello and the form of a reply are the same in all versions.
 
 use crate::secret::{NONCE, PROOF};
 

@@ -1,7 +1,7 @@
 //! The links between ranks, and the algorithm by which each rank gets the parts of all ranks over them.
 //!
 //! Rank r is linked with the ranks r ± 2^k (mod n). A pair is linked once, however many offsets join
-//! it. [`Gather`] is Bruck's algorithm: in step k a rank sends what it has to r - 2^k and receives as
+//! it. [`BruckGather`] is Bruck's algorithm: in step k a rank sends what it has to r - 2^k and receives as
 //! much from r + 2^k, so that after `ceil(log2 n)` steps each has all. It does no I/O: the same code
 //! runs over sockets and in [`scale`](super::scale).
 
