@@ -19,17 +19,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The length from which on a yield gave the core to another program.
-const TAKEN: Duration = Duration::from_micros(400);
+const TAKEN_YIELD: Duration = Duration::from_micros(400);
 /// The length from which on another thread ran during a yield, if only for as long as a rank spins.
-const SHARED: Duration = Duration::from_micros(20);
+const SHARED_YIELD: Duration = Duration::from_micros(20);
 /// The time that a rank does not spin after such a yield.
-const CURT: Duration = Duration::from_millis(5);
+const SHARED_SPAN: Duration = Duration::from_millis(5);
 /// The time within which two yields that gave the core away are no accident.
-const TWICE: Duration = Duration::from_millis(100);
+const TAKEN_TWICE_WITHIN: Duration = Duration::from_millis(100);
 /// The time after a sleep within which one such yield is enough.
-const RECENT: Duration = Duration::from_secs(10);
+const RECENT_SLEEP: Duration = Duration::from_secs(10);
 /// The time that ranks sleep before they try to yield again: at first, and at the most.
-const CALM: (Duration, Duration) = (Duration::from_millis(400), Duration::from_millis(1600));
+const SLEEP_SPAN: (Duration, Duration) = (Duration::from_millis(400), Duration::from_millis(1600));
 
 /// The rank's share in the core on which it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub struct Contention {
 
 impl Contention {
     pub(crate) fn new() -> Self {
-        Contention { taken: None, until: None, span: CALM.0, shared: None, awaited: None }
+        Contention { taken: None, until: None, span: SLEEP_SPAN.0, shared: None, awaited: None }
     }
 
     /// Records that calls are made in the background, with the number of threads that wait for them, or no longer.
@@ -76,10 +76,10 @@ impl Contention {
     /// Records how long a yield took.
     #[inline]
     pub fn yielded(&mut self, now: Instant, took: Duration) {
-        if took >= TAKEN {
+        if took >= TAKEN_YIELD {
             self.was_taken(now);
-        } else if took >= SHARED {
-            self.shared = Some(now + CURT);
+        } else if took >= SHARED_YIELD {
+            self.shared = Some(now + SHARED_SPAN);
         }
     }
 
@@ -88,11 +88,11 @@ impl Contention {
         let before = self.taken.replace(now);
         let ended = self.until.take();
         // After a time of sleep, once is enough: it goes on, and longer.
-        let again = ended.is_some_and(|end| now.saturating_duration_since(end) < RECENT);
+        let again = ended.is_some_and(|end| now.saturating_duration_since(end) < RECENT_SLEEP);
         if again {
-            self.span = (2 * self.span).min(CALM.1);
-        } else if before.is_some_and(|b| now - b < TWICE) {
-            self.span = CALM.0;
+            self.span = (2 * self.span).min(SLEEP_SPAN.1);
+        } else if before.is_some_and(|b| now - b < TAKEN_TWICE_WITHIN) {
+            self.span = SLEEP_SPAN.0;
         } else {
             return;
         }
@@ -178,7 +178,7 @@ mod tests {
             core.yielded(now, 4 * MS);
             assert!(on(&core, now + (span - 1) * MS) && !on(&core, now + (span + 1) * MS));
         }
-        now = core.until.expect("it sleeps") + RECENT + MS;
+        now = core.until.expect("it sleeps") + RECENT_SLEEP + MS;
         core.yielded(now, 4 * MS);
         assert!(!on(&core, now), "long after, it begins anew");
     }

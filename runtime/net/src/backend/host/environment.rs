@@ -16,7 +16,7 @@ pub(crate) fn is_changed() -> bool {
 /// The default floating-point environment of a thread; the thread's own one is restored on drop.
 #[must_use = "the thread's own environment is restored at once"]
 pub struct DefaultEnvironment {
-    own: register::Word,
+    own: register::RegisterWord,
 }
 
 impl DefaultEnvironment {

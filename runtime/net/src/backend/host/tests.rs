@@ -7,13 +7,13 @@ use super::changed_environment::{CHANGES, ChangedEnvironment};
 use super::format::{BrainFloat, HalfFloat, ValueFormat};
 use super::kernel::kernel_at;
 use super::level::InstructionLevel;
-use super::register::Word;
+use super::register::RegisterWord;
 use crate::backend::{Dst, Kernel, Src, kernel};
 use crate::dtype::{DType, RedOp};
 
 /// A value outside memory.
 #[derive(Clone, Copy, Debug)]
-enum Value {
+enum FoldValue {
     Single(f32),
     Double(f64),
     Whole(i128),
@@ -29,21 +29,21 @@ fn lies_as(dtype: DType, wire: Option<WireType>) -> DType {
     }
 }
 
-fn read(dtype: DType, memory: DType, bytes: &[u8]) -> Value {
+fn read(dtype: DType, memory: DType, bytes: &[u8]) -> FoldValue {
     let single = |v: f32| match dtype {
-        DType::F64 => Value::Double(v.into()),
-        _ => Value::Single(v),
+        DType::F64 => FoldValue::Double(v.into()),
+        _ => FoldValue::Single(v),
     };
     macro_rules! whole {
         ($type:ty) => {
-            Value::Whole(<$type>::from_ne_bytes(bytes.try_into().unwrap()).into())
+            FoldValue::Whole(<$type>::from_ne_bytes(bytes.try_into().unwrap()).into())
         };
     }
     match memory {
         DType::F16 => single(half::f16::from_ne_bytes(bytes.try_into().unwrap()).to_f32()),
         DType::Bf16 => single(half::bf16::from_ne_bytes(bytes.try_into().unwrap()).to_f32()),
         DType::F32 => single(f32::from_ne_bytes(bytes.try_into().unwrap())),
-        DType::F64 => Value::Double(f64::from_ne_bytes(bytes.try_into().unwrap())),
+        DType::F64 => FoldValue::Double(f64::from_ne_bytes(bytes.try_into().unwrap())),
         DType::I8 => whole!(i8),
         DType::U8 | DType::Bool => whole!(u8),
         DType::I32 => whole!(i32),
@@ -53,16 +53,16 @@ fn read(dtype: DType, memory: DType, bytes: &[u8]) -> Value {
     }
 }
 
-fn write(memory: DType, value: Value) -> Vec<u8> {
+fn write(memory: DType, value: FoldValue) -> Vec<u8> {
     match (memory, value) {
-        (DType::F16, Value::Single(v)) => half::f16::from_f32(v).to_ne_bytes().into(),
-        (DType::F16, Value::Double(v)) => half::f16::from_f32(sticky(v)).to_ne_bytes().into(),
-        (DType::Bf16, Value::Single(v)) => half::bf16::from_f32(v).to_ne_bytes().into(),
-        (DType::Bf16, Value::Double(v)) => half::bf16::from_f32(sticky(v)).to_ne_bytes().into(),
-        (DType::F32, Value::Single(v)) => v.to_ne_bytes().into(),
-        (DType::F32, Value::Double(v)) => (v as f32).to_ne_bytes().into(),
-        (DType::F64, Value::Double(v)) => v.to_ne_bytes().into(),
-        (_, Value::Whole(v)) => v.to_le_bytes()[..memory.size()].into(),
+        (DType::F16, FoldValue::Single(v)) => half::f16::from_f32(v).to_ne_bytes().into(),
+        (DType::F16, FoldValue::Double(v)) => half::f16::from_f32(sticky(v)).to_ne_bytes().into(),
+        (DType::Bf16, FoldValue::Single(v)) => half::bf16::from_f32(v).to_ne_bytes().into(),
+        (DType::Bf16, FoldValue::Double(v)) => half::bf16::from_f32(sticky(v)).to_ne_bytes().into(),
+        (DType::F32, FoldValue::Single(v)) => v.to_ne_bytes().into(),
+        (DType::F32, FoldValue::Double(v)) => (v as f32).to_ne_bytes().into(),
+        (DType::F64, FoldValue::Double(v)) => v.to_ne_bytes().into(),
+        (_, FoldValue::Whole(v)) => v.to_le_bytes()[..memory.size()].into(),
         other => panic!("{other:?}"),
     }
 }
@@ -78,7 +78,7 @@ fn sticky(v: f64) -> f32 {
     if f64::from(below) == v || v.is_nan() { below } else { f32::from_bits(below.to_bits() | 1) }
 }
 
-fn apply(dtype: DType, op: RedOp, a: Value, b: Value) -> Value {
+fn apply(dtype: DType, op: RedOp, a: FoldValue, b: FoldValue) -> FoldValue {
     macro_rules! float {
         ($a:ident $b:ident) => {
             match op {
@@ -93,9 +93,9 @@ fn apply(dtype: DType, op: RedOp, a: Value, b: Value) -> Value {
         };
     }
     match (a, b) {
-        (Value::Single(a), Value::Single(b)) => Value::Single(float!(a b)),
-        (Value::Double(a), Value::Double(b)) => Value::Double(float!(a b)),
-        (Value::Whole(a), Value::Whole(b)) => {
+        (FoldValue::Single(a), FoldValue::Single(b)) => FoldValue::Single(float!(a b)),
+        (FoldValue::Double(a), FoldValue::Double(b)) => FoldValue::Double(float!(a b)),
+        (FoldValue::Whole(a), FoldValue::Whole(b)) => {
             let result = match op {
                 RedOp::Sum | RedOp::Avg | RedOp::PremulSum => a + b,
                 RedOp::Prod => a.wrapping_mul(b),
@@ -105,7 +105,7 @@ fn apply(dtype: DType, op: RedOp, a: Value, b: Value) -> Value {
                 RedOp::Or => a | b,
                 RedOp::Xor => a ^ b,
             };
-            read(dtype, dtype, &write(dtype, Value::Whole(result)))
+            read(dtype, dtype, &write(dtype, FoldValue::Whole(result)))
         }
         other => panic!("{other:?}"),
     }
@@ -114,17 +114,17 @@ fn apply(dtype: DType, op: RedOp, a: Value, b: Value) -> Value {
 /// Returns true for equal bits, or two NaNs.
 fn same(memory: DType, a: &[u8], b: &[u8]) -> bool {
     let nan = |bytes: &[u8]| match read(memory, memory, bytes) {
-        Value::Single(v) => v.is_nan(),
-        Value::Double(v) => v.is_nan(),
-        Value::Whole(_) => false,
+        FoldValue::Single(v) => v.is_nan(),
+        FoldValue::Double(v) => v.is_nan(),
+        FoldValue::Whole(_) => false,
     };
     a == b || nan(a) && nan(b)
 }
 
 /// A small generator of numbers (xorshift), and the floating-point environment of the threads that fold.
-struct Random(u64, Option<Word>);
+struct RandomBits(u64, Option<RegisterWord>);
 
-impl Random {
+impl RandomBits {
     /// Computes in the environment, and checks that it is there afterwards.
     fn in_environment(&self, compute: impl FnOnce()) {
         let Some(bits) = self.1 else { return compute() };
@@ -151,16 +151,16 @@ impl Random {
         let special = specials[self.below(specials.len())];
         match memory {
             DType::Bool => vec![self.below(2) as u8],
-            DType::F64 if self.below(4) == 0 => write(memory, Value::Double(special)),
+            DType::F64 if self.below(4) == 0 => write(memory, FoldValue::Double(special)),
             DType::F16 | DType::Bf16 | DType::F32 if self.below(4) == 0 => {
-                write(memory, Value::Single(special as f32))
+                write(memory, FoldValue::Single(special as f32))
             }
             // Numbers of ordinary size, so that sums round.
             DType::F64 if self.below(2) == 0 => {
-                write(memory, Value::Double(self.next() as i64 as f64 / 1e18))
+                write(memory, FoldValue::Double(self.next() as i64 as f64 / 1e18))
             }
             DType::F16 | DType::Bf16 | DType::F32 if self.below(2) == 0 => {
-                write(memory, Value::Single(self.next() as i64 as f32 / 1e18))
+                write(memory, FoldValue::Single(self.next() as i64 as f32 / 1e18))
             }
             _ => self.next().to_ne_bytes()[..memory.size()].into(),
         }
@@ -168,7 +168,7 @@ impl Random {
 }
 
 /// Memory of an operand at an odd place, with guards around it.
-struct Region {
+struct OperandRegion {
     bytes: Vec<u8>,
     start: usize,
     len: usize,
@@ -176,15 +176,15 @@ struct Region {
 
 const GUARD: u8 = 0xa5;
 
-impl Region {
-    fn new(random: &mut Random, memory: DType, count: usize) -> Region {
+impl OperandRegion {
+    fn new(random: &mut RandomBits, memory: DType, count: usize) -> OperandRegion {
         let (start, len) = (16 + random.below(80), count * memory.size());
         let mut bytes = vec![GUARD; start + len + 64];
         for k in 0..count {
             let at = start + k * memory.size();
             bytes[at..at + memory.size()].copy_from_slice(&random.element(memory));
         }
-        Region { bytes, start, len }
+        OperandRegion { bytes, start, len }
     }
 
     fn ptr(&mut self) -> *mut u8 {
@@ -203,14 +203,20 @@ const WIRES: [Option<WireType>; 4] =
     [None, Some(WireType::F16), Some(WireType::Bf16), Some(WireType::F32)];
 
 /// Checks one fold with random operands, some of the outputs in the place of inputs, on every level.
-fn check_fold(random: &mut Random, kernels: &[Kernel], dtype: DType, op: RedOp, shape: [usize; 3]) {
+fn check_fold(
+    random: &mut RandomBits,
+    kernels: &[Kernel],
+    dtype: DType,
+    op: RedOp,
+    shape: [usize; 3],
+) {
     let [inputs, outputs, count] = shape;
     let converts = kernels[0].wire_size(Some(WireType::F16)).is_ok() && random.below(3) == 0;
-    let wire = |random: &mut Random| if converts { WIRES[random.below(4)] } else { None };
+    let wire = |random: &mut RandomBits| if converts { WIRES[random.below(4)] } else { None };
     let sources: Vec<_> = (0..inputs)
         .map(|_| {
             let wire = wire(random);
-            (wire, Region::new(random, lies_as(dtype, wire), count).content().to_vec())
+            (wire, OperandRegion::new(random, lies_as(dtype, wire), count).content().to_vec())
         })
         .collect();
     // For each output its wire type, whether it streams, and the input whose place it takes.
@@ -223,7 +229,7 @@ fn check_fold(random: &mut Random, kernels: &[Kernel], dtype: DType, op: RedOp, 
             (wire, random.below(3) == 0, place)
         })
         .collect();
-    let expected: Vec<Value> = (0..count)
+    let expected: Vec<FoldValue> = (0..count)
         .map(|k| {
             let operands = sources.iter().map(|(wire, bytes)| {
                 let memory = lies_as(dtype, *wire);
@@ -233,10 +239,10 @@ fn check_fold(random: &mut Random, kernels: &[Kernel], dtype: DType, op: RedOp, 
         })
         .collect();
     for kernel in kernels {
-        let mut regions: Vec<Region> = sources
+        let mut regions: Vec<OperandRegion> = sources
             .iter()
             .map(|(wire, bytes)| {
-                let mut region = Region::new(random, lies_as(dtype, *wire), count);
+                let mut region = OperandRegion::new(random, lies_as(dtype, *wire), count);
                 region.bytes[region.start..region.start + region.len].copy_from_slice(bytes);
                 region
             })
@@ -245,10 +251,10 @@ fn check_fold(random: &mut Random, kernels: &[Kernel], dtype: DType, op: RedOp, 
         for &(wire, _, place) in &targets {
             places.push(place.unwrap_or(regions.len()));
             if place.is_none() {
-                regions.push(Region::new(random, lies_as(dtype, wire), count));
+                regions.push(OperandRegion::new(random, lies_as(dtype, wire), count));
             }
         }
-        let ptrs: Vec<*mut u8> = regions.iter_mut().map(Region::ptr).collect();
+        let ptrs: Vec<*mut u8> = regions.iter_mut().map(OperandRegion::ptr).collect();
         let from: Vec<Src> =
             sources.iter().zip(&ptrs).map(|((wire, _), &ptr)| Src { ptr, wire: *wire }).collect();
         let to: Vec<Dst> = targets
@@ -278,7 +284,7 @@ fn check_fold(random: &mut Random, kernels: &[Kernel], dtype: DType, op: RedOp, 
 
 #[test]
 fn folds_equal_the_reference() {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15, None);
+    let mut random = RandomBits(0x9e37_79b9_7f4a_7c15, None);
     let counts = [0, 1, 2, 3, 7, 8, 9, 15, 16, 31, 33, 100, 255, 257, 1023, 1025, 2051];
     for &dtype in DType::ALL {
         for &op in RedOp::ALL {
@@ -317,7 +323,7 @@ fn classes_have_their_operators() {
 }
 
 /// Rounds to 16 bits through the kernels of every level, in both the wide loop and its rest.
-fn round_everywhere(dtype: DType, wire: WireType, value: Value) -> Vec<u16> {
+fn round_everywhere(dtype: DType, wire: WireType, value: FoldValue) -> Vec<u16> {
     let values: Vec<u8> = std::iter::repeat_n(write(dtype, value), 9).flatten().collect();
     let mut rounded = Vec::new();
     for &level in InstructionLevel::available() {
@@ -356,10 +362,11 @@ fn sixteen_bits_round_to_the_nearest_even() {
                 assert_eq!(store(middle.next_down()), low | sign, "{middle:e}");
             }
             if low % 61 == 0 || low < 3 || infinity - low < 3 {
-                for bits in round_everywhere(DType::F64, wire, Value::Double(middle.next_up())) {
+                for bits in round_everywhere(DType::F64, wire, FoldValue::Double(middle.next_up()))
+                {
                     assert_eq!(bits, low + 1);
                 }
-                for bits in round_everywhere(DType::F32, wire, Value::Single(middle as f32)) {
+                for bits in round_everywhere(DType::F32, wire, FoldValue::Single(middle as f32)) {
                     assert_eq!(bits, even);
                 }
             }
@@ -391,7 +398,7 @@ proptest! {
         let value = f32::from_bits(bits);
         let (f16, bf16) = (half::f16::from_f32(value), half::bf16::from_f32(value));
         for (wire, want) in [(WireType::F16, f16.to_bits()), (WireType::Bf16, bf16.to_bits())] {
-            for got in round_everywhere(DType::F32, wire, Value::Single(value)) {
+            for got in round_everywhere(DType::F32, wire, FoldValue::Single(value)) {
                 prop_assert!(value.is_nan() || got == want);
             }
         }
@@ -400,14 +407,14 @@ proptest! {
     #[test]
     fn nan_stays_nan(payload in 1_u32..0x80_0000, sign: bool) {
         let value = f32::from_bits(0x7f80_0000 | payload | u32::from(sign) << 31);
-        for bits in round_everywhere(DType::F32, WireType::F16, Value::Single(value)) {
+        for bits in round_everywhere(DType::F32, WireType::F16, FoldValue::Single(value)) {
             prop_assert!(half::f16::from_bits(bits).is_nan());
         }
-        for bits in round_everywhere(DType::F32, WireType::Bf16, Value::Single(value)) {
+        for bits in round_everywhere(DType::F32, WireType::Bf16, FoldValue::Single(value)) {
             prop_assert!(half::bf16::from_bits(bits).is_nan());
         }
         let double = f64::from_bits(0x7ff0_0000_0000_0000 | u64::from(payload) << 3 | 1);
-        for bits in round_everywhere(DType::F64, WireType::Bf16, Value::Double(double)) {
+        for bits in round_everywhere(DType::F64, WireType::Bf16, FoldValue::Double(double)) {
             prop_assert!(half::bf16::from_bits(bits).is_nan());
         }
     }
@@ -422,7 +429,7 @@ fn scaling_and_dividing_equal_the_reference() {
 #[test]
 fn results_do_not_depend_on_the_threads_environment() {
     for bits in CHANGES {
-        let mut random = Random(0xd1b5_4a32_d192_ed03, Some(bits));
+        let mut random = RandomBits(0xd1b5_4a32_d192_ed03, Some(bits));
         for &dtype in DType::ALL {
             for &op in RedOp::ALL {
                 let levels = InstructionLevel::available().iter();
@@ -438,17 +445,17 @@ fn results_do_not_depend_on_the_threads_environment() {
     }
 }
 
-fn check_scales(bits: Option<Word>) {
-    let mut random = Random(7, bits);
+fn check_scales(bits: Option<RegisterWord>) {
+    let mut random = RandomBits(7, bits);
     for &dtype in DType::ALL.iter().filter(|&&d| d != DType::Bool) {
         for &level in InstructionLevel::available() {
             let kernel = kernel_at(level, dtype, RedOp::Sum).unwrap();
             for (count, n) in
                 [(0, 2), (1, 3), (9, 7), (133, 128), (257, 200), (31, 1), (40, 1 << 40)]
             {
-                let region = Region::new(&mut random, dtype, count);
+                let region = OperandRegion::new(&mut random, dtype, count);
                 let before = region.content().to_vec();
-                let mut scaled = Region { bytes: region.bytes.clone(), ..region };
+                let mut scaled = OperandRegion { bytes: region.bytes.clone(), ..region };
                 let mut divided = region;
                 random.in_environment(|| {
                     // SAFETY: both regions hold `count` elements.
@@ -459,9 +466,15 @@ fn check_scales(bits: Option<Word>) {
                 });
                 for (k, bytes) in before.chunks(dtype.size()).enumerate() {
                     let (product, quotient) = match read(dtype, dtype, bytes) {
-                        Value::Single(v) => (Value::Single(v * 3.0), Value::Single(v / n as f32)),
-                        Value::Double(v) => (Value::Double(v * 3.0), Value::Double(v / n as f64)),
-                        Value::Whole(v) => (Value::Whole(v * 3), Value::Whole(v / i128::from(n))),
+                        FoldValue::Single(v) => {
+                            (FoldValue::Single(v * 3.0), FoldValue::Single(v / n as f32))
+                        }
+                        FoldValue::Double(v) => {
+                            (FoldValue::Double(v * 3.0), FoldValue::Double(v / n as f64))
+                        }
+                        FoldValue::Whole(v) => {
+                            (FoldValue::Whole(v * 3), FoldValue::Whole(v / i128::from(n)))
+                        }
                     };
                     let at = k * dtype.size()..(k + 1) * dtype.size();
                     assert!(same(dtype, &scaled.content()[at.clone()], &write(dtype, product)));

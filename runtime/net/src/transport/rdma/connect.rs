@@ -34,11 +34,11 @@ pub(super) const PAIRS: usize = 2;
 /// connection.
 const PATH_PAIRS: usize = 1;
 /// The most bytes of a connection info.
-const INFO: usize = 1 << 12;
+const LONGEST_INFO: usize = 1 << 12;
 /// The byte that both ends send when their queues are connected.
-const READY: u8 = 0x52;
+const READY_BYTE: u8 = 0x52;
 /// The time that this may take over the devices.
-const PROOF: Duration = Duration::from_secs(3);
+const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Returns the devices of this process, opened once.
 fn devices() -> Result<&'static [Arc<VerbsDevice>], VerbsError> {
@@ -171,7 +171,7 @@ impl QueueHandshake {
                     receive_up_to(&mut self.socket, &mut self.received, 4).and_then(|is_there| {
                         let len =
                             self.received.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
-                        if len as usize > INFO {
+                        if len as usize > LONGEST_INFO {
                             return Err(Fault::other(InfoError::TooLong(len)));
                         }
                         let len = 4 + len as usize;
@@ -199,7 +199,7 @@ impl QueueHandshake {
             HandshakeStage::Connecting(thread) => {
                 let panicked = |_| Err(Fault::Protocol("connecting a queue panicked"));
                 let stream = thread.join().unwrap_or_else(panicked).map_err(Handshake::Failed)?;
-                self.unsent.push(READY);
+                self.unsent.push(READY_BYTE);
                 Ok((QueueHandshake { stage: HandshakeStage::Waiting(stream), ..self }, true))
             }
             HandshakeStage::Waiting(mut stream) => {
@@ -212,7 +212,7 @@ impl QueueHandshake {
                         false,
                     ));
                 }
-                if self.received != [READY] {
+                if self.received != [READY_BYTE] {
                     let why = "it did not confirm that it is ready: another version";
                     return Err(Handshake::Failed(Fault::Protocol(why)));
                 }
@@ -223,7 +223,7 @@ impl QueueHandshake {
                     return Err(done(self.socket, *stream));
                 }
                 self.received.clear();
-                stream.write([&[READY][..]].into_iter());
+                stream.write([&[READY_BYTE][..]].into_iter());
                 Ok((
                     QueueHandshake {
                         stage: HandshakeStage::Proving(stream, Instant::now()),
@@ -237,7 +237,7 @@ impl QueueHandshake {
                 if self.received.is_empty() && stream.read(&mut [IoSliceMut::new(&mut word)]) > 0 {
                     self.received.push(word[0]);
                 }
-                if stream.settle() && self.received == [READY] {
+                if stream.settle() && self.received == [READY_BYTE] {
                     // The network that it goes over may be lost: devices have one of their own.
                     let is_alone = sockopt::set_socket_keepalive(&self.socket, false);
                     is_alone.map_err(|e| Handshake::Failed(Fault::SetUp(e)))?;
@@ -245,9 +245,9 @@ impl QueueHandshake {
                 }
                 match stream.trouble() {
                     Some(why) => Err(failed(why)),
-                    None if since.elapsed() > PROOF => Err(Handshake::Failed(Fault::Protocol(
-                        "nothing comes through, though its system answers",
-                    ))),
+                    None if since.elapsed() > PROOF_TIMEOUT => Err(Handshake::Failed(
+                        Fault::Protocol("nothing comes through, though its system answers"),
+                    )),
                     None => Ok((
                         QueueHandshake { stage: HandshakeStage::Proving(stream, since), ..self },
                         false,

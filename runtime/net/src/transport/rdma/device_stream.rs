@@ -17,10 +17,10 @@ use crate::transport::stream::ByteStream;
 use crate::transport::tcp::Socket;
 
 /// The number of reads that find nothing before the socket is looked at.
-const IDLE: u32 = 256;
+const IDLE_READS: u32 = 256;
 /// The time of silence. Devices send again what was lost after half a second, and do not always report that it is
 /// in vain.
-const SILENCE: Duration = Duration::from_secs(2);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A stream through devices. Its socket carries nothing: it shows the end of the peer at once.
 pub struct DeviceStream {
@@ -89,7 +89,7 @@ impl DeviceStream {
         }
         state.idle += 1;
         let trouble = state.stream.trouble().map(Fault::other);
-        if trouble.is_none() && state.idle < IDLE {
+        if trouble.is_none() && state.idle < IDLE_READS {
             return Ok(0);
         }
         state.idle = 0;
@@ -177,7 +177,7 @@ impl ByteStream for DeviceStream {
             state.waits = (delivered, now);
         }
         let silence = now - state.waits.1;
-        (silence >= SILENCE).then_some(Fault::Silent("delivered", silence))
+        (silence >= SILENCE_TIMEOUT).then_some(Fault::Silent("delivered", silence))
     }
 
     fn over(&self) -> Option<Fault> {

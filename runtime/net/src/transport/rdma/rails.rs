@@ -18,12 +18,12 @@ use super::verbs::{
 };
 
 /// The time for which nothing may be delivered through a queue: while others deliver, and at all.
-const STALL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
+const STALL_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
 /// The time that a device may take to hand back the work of a queue that was ended.
-const FLUSH: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most time that counts between two looks: a rank that did not poll for long cannot tell what it
 /// missed.
-const LOOK: Duration = Duration::from_millis(500);
+const LONGEST_POLL_GAP: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RailLife {
@@ -270,7 +270,7 @@ impl RailSet {
     pub(super) fn ended(&mut self) -> Option<usize> {
         let done = |rail: &QueueRail| match rail.life {
             RailLife::Ending(since) => {
-                rail.open == 0 && rail.receives == 0 || since.elapsed() > FLUSH
+                rail.open == 0 && rail.receives == 0 || since.elapsed() > FLUSH_TIMEOUT
             }
             RailLife::Live | RailLife::Ended => false,
         };
@@ -288,7 +288,7 @@ impl RailSet {
 
     /// Returns a queue through which nothing is delivered, and the time for which nothing was.
     pub(super) fn stalled(&mut self, now: Instant) -> Option<(usize, Duration)> {
-        let step = now.saturating_duration_since(self.looked).min(LOOK);
+        let step = now.saturating_duration_since(self.looked).min(LONGEST_POLL_GAP);
         self.looked = now;
         for rail in &mut self.all {
             let idle = rail.open == 0 || std::mem::take(&mut rail.moved);
@@ -302,8 +302,8 @@ impl RailSet {
             self.all.iter().position(|rail| rail.is_live() && waited(rail.waited))
         };
         let carries = |rail: &&QueueRail| rail.is_live() && !rail.is_one_sided;
-        let well = self.all.iter().filter(carries).any(|rail| rail.waited < STALL.0 / 2);
-        let at = live(&|waited| waited >= if well { STALL.0 } else { STALL.1 })?;
+        let well = self.all.iter().filter(carries).any(|rail| rail.waited < STALL_TIMEOUTS.0 / 2);
+        let at = live(&|waited| waited >= if well { STALL_TIMEOUTS.0 } else { STALL_TIMEOUTS.1 })?;
         Some((at, self.all[at].waited))
     }
 }

@@ -18,9 +18,9 @@ use super::registrations::RegisteredBytes;
 use super::stream::PIECE;
 
 /// The least bytes that are offered.
-pub(super) const LEAST: usize = 2 * PIECE;
+pub(super) const LEAST_TARGET: usize = 2 * PIECE;
 /// The most targets whose bytes have not all come.
-const MOST: usize = 8;
+const MOST_TARGETS: usize = 8;
 
 /// The description of a place that is sent to the peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +87,7 @@ impl OwnTargets {
     pub(super) fn news(&mut self, start: u64, len: usize) -> Option<usize> {
         self.upto = self.upto.max(start);
         let skip = (self.upto - start) as usize;
-        (skip < len && self.list.len() < MOST).then_some(skip)
+        (skip < len && self.list.len() < MOST_TARGETS).then_some(skip)
     }
 
     /// Records that `len` more bytes were offered, here, or cannot be.

@@ -24,7 +24,7 @@ pub const RING: u64 = roundelay_compiler::plan::MAX_SLOTS as u64;
 pub const INLINE: usize = (HEADER_BYTES - HEADER_PAYLOAD) as usize;
 
 /// The most bytes of a file: a quarter of what the system can number.
-const MOST: u64 = 1 << 61;
+const LONGEST_FILE: u64 = 1 << 61;
 const ABORT: u64 = PAGE;
 const RANKS: u64 = 2 * PAGE;
 const RANK_BYTES: u64 = 320;
@@ -145,7 +145,7 @@ impl Layout {
             .checked_mul(self.connection_bytes())?
             .checked_add(self.connections())?;
         let total = ranks.checked_mul(self.arena_bytes)?.checked_add(connections)?;
-        (total < MOST).then_some(total)
+        (total < LONGEST_FILE).then_some(total)
     }
 
     pub(crate) fn control_bytes(&self) -> u64 {

@@ -6,11 +6,11 @@ use std::path::Path;
 use crate::error::Bytes;
 
 /// The least reservation that is worth the look, in bytes.
-const WORTH: u64 = 1 << 20;
+const LEAST_CHECKED: u64 = 1 << 20;
 
 /// Returns the reason for which that much more memory should not be taken, if there is one.
 pub(super) fn objection(wanted: u64) -> Option<String> {
-    if wanted < WORTH {
+    if wanted < LEAST_CHECKED {
         return None;
     }
     let machine = available().map(|free| (free, "the machine has"));

@@ -32,7 +32,7 @@ use crate::transport::message::IoVec;
 /// to get into its stride.
 const CHUNK: RangeInclusive<u64> = 16 << 10..=256 << 10;
 /// Bytes that are pushed before the rank looks at its other ends again.
-const TURN: u64 = 1 << 20;
+const TURN_BYTES: u64 = 1 << 20;
 const LINE: u64 = 64;
 
 /// The pipe of a connection, at an offset of the shared file.
@@ -161,7 +161,7 @@ impl PipeSender {
     /// Pushes what there is room for, up to a turn; returns true if there was any.
     #[inline]
     pub(super) fn push(&mut self) -> bool {
-        let mut turn = TURN;
+        let mut turn = TURN_BYTES;
         while turn > 0
             && let Some(rest) = self.rests.front_mut()
         {
@@ -200,7 +200,7 @@ impl PipeSender {
                 self.rests.pop_front();
             }
         }
-        turn < TURN
+        turn < TURN_BYTES
     }
 }
 
@@ -311,7 +311,7 @@ mod tests {
     }
 
     const SIZE: usize = 32 << 10;
-    const TURN_: usize = if SIZE < TURN as usize { SIZE } else { TURN as usize };
+    const TURN_SIZE: usize = if SIZE < TURN_BYTES as usize { SIZE } else { TURN_BYTES as usize };
 
     fn piece(part: &[u8]) -> IoVec {
         IoVec { ptr: part.as_ptr(), len: part.len() }
@@ -338,7 +338,7 @@ mod tests {
                 assert!(pusher.push(), "neither end can move at {len} bytes");
                 turns += 1;
             }
-            assert!(turns <= len.div_ceil(TURN_) + 1 && (turns > 0) == (len > 0), "{turns}");
+            assert!(turns <= len.div_ceil(TURN_SIZE) + 1 && (turns > 0) == (len > 0), "{turns}");
             assert_eq!((&got[..len], got[len]), (&content[..len], 0));
             assert!(!pusher.push() && !pusher.holds(u64::MAX), "nothing is left");
         }
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn a_full_pipe_holds_the_sender_back() {
         let (mut pusher, mut taker) = pair();
-        let content = vec![9u8; 6 * TURN_];
+        let content = vec![9u8; 6 * TURN_SIZE];
         // SAFETY: the content outlives the pusher.
         let start =
             unsafe { pusher.add(0, content.len(), std::iter::once(piece(&content)), false) };

@@ -30,7 +30,7 @@ pub struct Connection {
 }
 
 /// The number of reads and writes that move nothing before a stream over several paths is tended.
-const IDLE: u32 = 256;
+const IDLE_CALLS: u32 = 256;
 
 impl Connection {
     /// Takes over a carrier and tunes it. If that fails, it is the connection's fault.
@@ -151,7 +151,7 @@ impl Connection {
     fn tend_if_idle(&self, stream: &mut Resumable, idle: &AtomicU32, moved: usize) -> usize {
         if moved > 0 {
             idle.store(0, Ordering::Relaxed);
-        } else if idle.fetch_add(1, Ordering::Relaxed) >= IDLE {
+        } else if idle.fetch_add(1, Ordering::Relaxed) >= IDLE_CALLS {
             idle.store(0, Ordering::Relaxed);
             stream.tend();
             self.record_fault(stream);

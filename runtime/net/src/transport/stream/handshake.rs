@@ -6,7 +6,7 @@ use crate::transport::carrier::Carrier;
 use crate::transport::fault::Fault;
 
 /// The time between two polls of a handshake.
-const TICK: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// An end whose handshake has begun. No call blocks.
 pub(crate) trait PendingHandshake: Send {
@@ -64,6 +64,6 @@ pub(crate) fn handshake(
         if !is_waiting || Instant::now() >= deadline || stopped() {
             return all.into_iter().map(Handshake::finish).collect();
         }
-        std::thread::sleep(TICK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

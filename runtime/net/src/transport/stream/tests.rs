@@ -108,8 +108,8 @@ fn content(message: Message) -> &'static [u8] {
     unsafe { std::slice::from_raw_parts(message.content, announced(message.meta)) }
 }
 
-/// One direction of a connection, played bit by bit.
-struct Stream {
+/// One direction of a connection, moved step by step.
+struct MessageFlow {
     dice: Dice,
     contents: Vec<Vec<u8>>,
     posted: usize,
@@ -117,7 +117,7 @@ struct Stream {
     landing: Option<(Vec<u8>, Vec<std::ops::Range<usize>>)>,
 }
 
-impl Stream {
+impl MessageFlow {
     fn new(seed: u64, longest: usize) -> Self {
         let mut dice = Dice(seed);
         let contents = (0..150)
@@ -127,7 +127,7 @@ impl Stream {
                 bytes(&mut dice, len)
             })
             .collect();
-        Stream { dice, contents, posted: 0, got: 0, landing: None }
+        MessageFlow { dice, contents, posted: 0, got: 0, landing: None }
     }
 
     fn send(&mut self, sender: &mut Sender) {
@@ -207,7 +207,7 @@ fn messages_arrive_in_order_and_whole_both_ways() {
         let ahead = [0, 0, 1, 50, 5000, 100_000][case % 6];
         let (mut near, mut far) = (ends(near), ends_ahead(far, ahead));
         let (mut there, mut back) =
-            (Stream::new(case as u64, 20_000), Stream::new(99 + case as u64, 3_000));
+            (MessageFlow::new(case as u64, 20_000), MessageFlow::new(99 + case as u64, 3_000));
         let deadline = Deadline::new();
         while there.got < there.contents.len() || back.got < back.contents.len() {
             there.send(&mut near.0);

@@ -14,9 +14,9 @@ use crate::transport::stream::ByteStream;
 
 /// The time without an acknowledgement, while bytes are under way, that is silence. Systems acknowledge
 /// within 200 ms, however little there is.
-const SILENCE: Duration = Duration::from_millis(250);
+const SILENCE_TIMEOUT: Duration = Duration::from_millis(250);
 /// The number of attempts without an answer that are silence, whatever else comes.
-const ATTEMPTS: u8 = 4;
+const SILENT_ATTEMPTS: u8 = 4;
 /// Bytes that may wait to be sent to a peer on this machine (the kernel doubles the number for its own
 /// use).
 ///
@@ -128,16 +128,18 @@ impl ByteStream for Socket {
             self.waits = (unacknowledged, now);
             return None;
         }
-        if now - self.waits.1 < SILENCE {
+        if now - self.waits.1 < SILENCE_TIMEOUT {
             return None;
         }
         let info = self.info()?;
         let silence = Duration::from_millis(info.tcpi_last_ack_recv.into());
-        let limit = SILENCE.max(3 * Duration::from_micros(info.tcpi_rtt.into()));
+        let limit = SILENCE_TIMEOUT.max(3 * Duration::from_micros(info.tcpi_rtt.into()));
         let silent = match info.tcpi_unacked {
             // All is sent that the peer has room for: its system answers probes.
             0 => info.tcpi_probes >= 2 && silence >= limit,
-            _ => silence >= limit || info.tcpi_retransmits.max(info.tcpi_backoff) >= ATTEMPTS,
+            _ => {
+                silence >= limit || info.tcpi_retransmits.max(info.tcpi_backoff) >= SILENT_ATTEMPTS
+            }
         };
         silent.then_some(Fault::Silent("acknowledged", silence))
     }

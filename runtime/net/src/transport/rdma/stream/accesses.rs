@@ -11,13 +11,13 @@ use crate::transport::rdma::registrations::RegisteredBytes;
 use crate::transport::rdma::verbs::{MemoryRegistration, OwnedRegion, VerbsDevice};
 
 /// The slots of the stage, and their bytes.
-pub(super) const STAGE: (usize, usize) = (16, 64 << 10);
+pub(super) const STAGE_SLOTS: (usize, usize) = (16, 64 << 10);
 /// The most work that is posted at once.
-pub(super) const MOST: usize = DEPTH as usize / 2;
+pub(super) const MOST_OPEN: usize = DEPTH as usize / 2;
 /// The most bytes of one piece of work.
 pub(super) const MOST_BYTES: u64 = 1 << 30;
 /// The bytes of a read that confirms writes.
-pub(super) const CONFIRMING: u32 = 8;
+pub(super) const CONFIRMING_READ_BYTES: u32 = 8;
 
 /// The accesses of a stream that have not ended.
 #[derive(Default)]
@@ -95,8 +95,9 @@ impl AccessQueue {
     /// Takes a free slot of the stage, which is made at the first call; `None` if all are in use.
     pub(super) fn slot(&mut self, device: &Arc<VerbsDevice>) -> Result<Option<usize>, QueueError> {
         if self.stage.is_none() {
-            let region = OwnedRegion::new(STAGE.0 * STAGE.1, std::slice::from_ref(device))?;
-            self.stage = Some((region, (0..STAGE.0).collect()));
+            let region =
+                OwnedRegion::new(STAGE_SLOTS.0 * STAGE_SLOTS.1, std::slice::from_ref(device))?;
+            self.stage = Some((region, (0..STAGE_SLOTS.0).collect()));
         }
         Ok(self.stage.as_mut().and_then(|(_, free)| free.pop()))
     }
@@ -115,7 +116,7 @@ impl AccessQueue {
             let to = task.access.here.wrapping_add(task.done as usize);
             // SAFETY: a part of the memory of an access that has no end, as the caller of `begin_access` promised.
             let to = unsafe { std::slice::from_raw_parts_mut(to, work.len as usize) };
-            region.get(slot * STAGE.1, to);
+            region.get(slot * STAGE_SLOTS.1, to);
         }
         task.done += work.len;
         let (id, bytes) = (task.access.id, task.done);

@@ -9,7 +9,7 @@ use super::ring::{ARRIVED_OFFSET, PIECE, SLOTS};
 use crate::transport::rdma::immediate::ahead;
 use crate::transport::rdma::rails::QueueRail;
 use crate::transport::rdma::registrations::BLOCK;
-use crate::transport::rdma::targets::{LEAST, PutTarget};
+use crate::transport::rdma::targets::{LEAST_TARGET, PutTarget};
 
 impl RailStream {
     /// Copies what has arrived to some places, in order; returns the number of bytes.
@@ -95,8 +95,8 @@ impl RailStream {
                 if !self.has_slot() {
                     return;
                 }
-                let found = match rest.len() >= LEAST {
-                    true => registrations.find(rest).filter(|found| found.len >= LEAST),
+                let found = match rest.len() >= LEAST_TARGET {
+                    true => registrations.find(rest).filter(|found| found.len >= LEAST_TARGET),
                     false => None,
                 };
                 let len = found.as_ref().map_or(rest.len().min(BLOCK), |found| found.len);

@@ -14,7 +14,8 @@
 use std::sync::Arc;
 
 use super::accesses::{
-    AccessQueue, AccessTask, AccessWork, CONFIRMING, LocalMemory, MOST, MOST_BYTES, STAGE,
+    AccessQueue, AccessTask, AccessWork, CONFIRMING_READ_BYTES, LocalMemory, MOST_BYTES, MOST_OPEN,
+    STAGE_SLOTS,
 };
 use super::rail_stream::RailStream;
 use super::ring::{ARRIVED_OFFSET, NO_PIECE, PIECE};
@@ -109,7 +110,7 @@ impl RailStream {
         let device = self.rails.all[at].source.0.clone();
         let confirms = self.rails.all.iter().any(|rail| !Arc::ptr_eq(&rail.source.0, &device));
         while accesses.posted < accesses.tasks.len()
-            && accesses.open.len() < MOST
+            && accesses.open.len() < MOST_OPEN
             && self.rails.has_room(at)
         {
             let AccessTask { access, posted, .. } = accesses.tasks[accesses.posted];
@@ -134,15 +135,15 @@ impl RailStream {
                     let Some(slot) = accesses.slot(&device)? else { return Ok(()) };
                     let (key, there) =
                         (self.rails.all[at].peer_key, self.peer + ARRIVED_OFFSET as u64);
-                    (LocalMemory::Confirms(slot), u64::from(CONFIRMING), key, there)
+                    (LocalMemory::Confirms(slot), u64::from(CONFIRMING_READ_BYTES), key, there)
                 }
                 (None, None, _) => {
                     let Some(slot) = accesses.slot(&device)? else { return Ok(()) };
-                    let len = left.min(STAGE.1 as u64);
+                    let len = left.min(STAGE_SLOTS.1 as u64);
                     if let (false, Some((region, _))) = (access.reads, &accesses.stage) {
                         // SAFETY: a part of the memory of an access that has no end, as the caller of `begin_access` promised.
                         let from = unsafe { std::slice::from_raw_parts(here, len as usize) };
-                        region.put(slot * STAGE.1, from);
+                        region.put(slot * STAGE_SLOTS.1, from);
                     }
                     (LocalMemory::Slot(slot), len, access.key, access.there + posted)
                 }
@@ -153,7 +154,7 @@ impl RailStream {
                 }
                 (LocalMemory::Lent(registration), _) => registration.span(start, len as u32),
                 (LocalMemory::Slot(slot) | LocalMemory::Confirms(slot), Some((region, _))) => {
-                    region.span(slot * STAGE.1, len as u32, 0)
+                    region.span(slot * STAGE_SLOTS.1, len as u32, 0)
                 }
                 _ => return Ok(()),
             };

@@ -10,9 +10,9 @@ use crate::transport::rdma::immediate::{ImmediateWord, ahead};
 use crate::transport::rdma::verbs::WorkCompletion;
 
 /// The time that the end of a stream waits for the peer to have all.
-const LINGER: Duration = Duration::from_secs(2);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The number of polls between two checks for a stalled queue.
-const LOOKS: u32 = 4;
+const POLLS_PER_STALL_CHECK: u32 = 4;
 
 impl RailStream {
     /// Polls the queues and does what can be done now.
@@ -33,7 +33,7 @@ impl RailStream {
             self.reclaim(at);
         }
         self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(LOOKS)
+        if self.looks.is_multiple_of(POLLS_PER_STALL_CHECK)
             && let Some((at, waited)) = self.rails.stalled(Instant::now())
         {
             self.lose(at, QueueError::Stalled(waited));
@@ -130,7 +130,7 @@ impl RailStream {
     /// Waits before the end until all is delivered, for nothing but this process sends it. Does not wait for
     /// a peer that is `gone`.
     pub(crate) fn linger(&mut self, gone: impl Fn() -> bool) {
-        let deadline = Instant::now() + LINGER;
+        let deadline = Instant::now() + LINGER_TIMEOUT;
         while !self.is_delivered()
             && self.trouble().is_none()
             && !gone()

@@ -25,7 +25,7 @@ use crate::transport::rdma::rails::QueueRail;
 use crate::transport::rdma::verbs::{QueueAddress, QueuePair, WorkCompletion, WriteRequest};
 
 /// The time that the first write through a new queue may take.
-const PROOF: Duration = Duration::from_secs(3);
+const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Connects a queue, on a thread of its own: the system may take a second to resolve the address.
 fn connect(rail: QueueRail, address: QueueAddress) -> std::io::Result<RenewalStage> {
@@ -152,7 +152,9 @@ impl RailStream {
                 }
                 match news[..] {
                     [WorkCompletion::Written(_)] => Ok(Some(RenewalStage::Proved(rail))),
-                    [] if since.elapsed() < PROOF => Ok(Some(RenewalStage::Proving(rail, since))),
+                    [] if since.elapsed() < PROOF_TIMEOUT => {
+                        Ok(Some(RenewalStage::Proving(rail, since)))
+                    }
                     _ => Err(std::io::ErrorKind::TimedOut.into()),
                 }
             }

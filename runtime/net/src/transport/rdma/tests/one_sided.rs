@@ -7,17 +7,17 @@ use crate::transport::rdma::exposure::Exposure;
 const ALL: May = May { read: true, write: true };
 
 /// Memory that the other end exposes.
-struct Exposed {
+struct ExposedMemory {
     bytes: Vec<u8>,
     exposure: Exposure,
 }
 
-impl Exposed {
-    fn new(len: usize) -> Exposed {
+impl ExposedMemory {
+    fn new(len: usize) -> ExposedMemory {
         let mut bytes = vec![0xee; len];
         // SAFETY: the bytes stay where they are, and are dropped after the exposure was cleared.
         let exposure = unsafe { Exposure::new(bytes.as_mut_ptr(), len as u64) };
-        Exposed { bytes, exposure }
+        ExposedMemory { bytes, exposure }
     }
 
     fn grant(&self, by: &RailStream, may: May) -> Grant {
@@ -32,7 +32,7 @@ impl Exposed {
     }
 }
 
-impl Drop for Exposed {
+impl Drop for ExposedMemory {
     fn drop(&mut self) {
         self.exposure.clear();
     }
@@ -76,7 +76,7 @@ fn end(a: &mut RailStream, id: u64, mut other: Option<&mut RailStream>) -> News 
 #[test]
 fn puts_and_gets_need_nothing_of_the_other_end() {
     let Some((mut a, b)) = pair() else { return };
-    let exposed = Exposed::new(3 << 20);
+    let exposed = ExposedMemory::new(3 << 20);
     let grant = exposed.grant(&b, ALL);
     let mut id = 0;
     for len in [1, 7, 8, 192, 193, 4096, (64 << 10) - 1, 64 << 10, (64 << 10) + 1, (1 << 20) + 5] {
@@ -100,7 +100,7 @@ fn puts_and_gets_need_nothing_of_the_other_end() {
 #[test]
 fn accesses_take_effect_in_their_order() {
     let Some((mut a, b)) = pair() else { return };
-    let exposed = Exposed::new(1 << 20);
+    let exposed = ExposedMemory::new(1 << 20);
     let grant = exposed.grant(&b, ALL);
     let mut puts: Vec<Vec<u8>> = (0..40u8).map(|i| vec![i; 100_000]).collect();
     let mut gets: Vec<Vec<u8>> = vec![vec![99; 100_000]; 40];
@@ -119,7 +119,7 @@ fn accesses_take_effect_in_their_order() {
 fn refused(
     a: &mut RailStream,
     b: &mut RailStream,
-    exposed: &Exposed,
+    exposed: &ExposedMemory,
     (grant, at): (Grant, u64),
     reads: bool,
 ) {
@@ -145,7 +145,7 @@ fn what_was_not_granted_is_refused_and_costs_no_message() {
     let writer = May { read: false, write: true };
     for case in 0..6 {
         let Some((mut a, mut b)) = pair() else { return };
-        let exposed = Exposed::new(10_000);
+        let exposed = ExposedMemory::new(10_000);
         let grant = exposed.grant(&b, ALL);
         let (access, reads) = match case {
             // A key that was never granted, and places before and behind the memory.
@@ -168,7 +168,7 @@ fn what_was_not_granted_is_refused_and_costs_no_message() {
 fn after_a_refusal_a_new_queue_is_made() {
     let Some((mut a, mut b)) = pair() else { return };
     [&mut a, &mut b].into_iter().for_each(|end| end.renew_after(Duration::from_millis(10)));
-    let exposed = Exposed::new(10_000);
+    let exposed = ExposedMemory::new(10_000);
     let grant = exposed.grant(&b, ALL);
     let count = a.rails();
     refused(&mut a, &mut b, &exposed, (Grant { key: grant.key ^ 0x5a00, ..grant }, 0), false);
@@ -191,7 +191,7 @@ fn what_a_queue_has_not_done_when_it_dies_has_failed() {
         [&mut a, &mut b].into_iter().for_each(|end| end.renew_after(LIMIT));
         // More than can be on its way at once, many times over.
         const LEN: usize = 24 << 20;
-        let exposed = Exposed::new(LEN);
+        let exposed = ExposedMemory::new(LEN);
         let grant = exposed.grant(&b, ALL);
         let mut data = vec![1; LEN];
         begin(&mut a, (1, turn % 2 == 1), grant, 0, &mut data);

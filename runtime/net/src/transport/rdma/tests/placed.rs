@@ -1,6 +1,6 @@
 //! Tests what the peer writes where it is wanted: every byte once, and nothing afterwards.
 
-use super::zero_copy::{POISON, Registrant};
+use super::zero_copy::{BufferRegistrant, POISON};
 use super::*;
 use crate::memory::Buffer;
 use crate::transport::rdma::registrations::BLOCK;
@@ -77,7 +77,7 @@ pub(super) fn lands_while(
 #[test]
 fn what_lands_in_registered_memory_is_written_there_and_nowhere_else() {
     let Some((mut a, mut b)) = pair() else { return };
-    let registrant = Registrant::new(4 * BLOCK as u64, u64::MAX);
+    let registrant = BufferRegistrant::new(4 * BLOCK as u64, u64::MAX);
     let (mut from, mut to) = (registrant.buffer(BLOCK), registrant.buffer(5 * BLOCK / 2));
     a.register(&registrant.registrations);
     b.register(&registrant.registrations);
@@ -97,7 +97,7 @@ fn a_queue_that_dies_while_a_message_lands_writes_nothing_afterwards() {
         // With few receives pieces wait half written.
         let receives = if seed % 3 == 0 { 2 } else { DEPTH };
         let Some((mut a, mut b)) = pair_with(devices, receives) else { return };
-        let registrant = Registrant::new(4 * BLOCK as u64, u64::MAX);
+        let registrant = BufferRegistrant::new(4 * BLOCK as u64, u64::MAX);
         let (mut from, mut to) = (registrant.buffer(BLOCK), registrant.buffer(BLOCK));
         a.register(&registrant.registrations);
         b.register(&registrant.registrations);
@@ -123,7 +123,7 @@ fn a_queue_that_dies_while_a_message_lands_writes_nothing_afterwards() {
 #[test]
 fn a_piece_that_is_sent_again_too_early_is_written_twice() {
     let Some((mut a, mut b)) = pair_with(1, 1) else { return };
-    let registrant = Registrant::new(3 * BLOCK as u64, u64::MAX);
+    let registrant = BufferRegistrant::new(3 * BLOCK as u64, u64::MAX);
     let (mut from, mut to) = (registrant.within(4 * PIECE), registrant.within(4 * PIECE));
     let (from, to) = (&mut from.0[from.1], &mut to.0[to.1]);
     a.register(&registrant.registrations);
@@ -174,7 +174,7 @@ fn a_piece_that_is_sent_again_too_early_is_written_twice() {
 #[test]
 fn after_a_cut_nothing_is_written() {
     let Some((mut a, mut b)) = pair_with(usize::MAX, 1) else { return };
-    let registrant = Registrant::new(2 * BLOCK as u64, u64::MAX);
+    let registrant = BufferRegistrant::new(2 * BLOCK as u64, u64::MAX);
     let (mut to, part) = registrant.within(32 * PIECE);
     let to = &mut to[part];
     b.register(&registrant.registrations);

@@ -1,7 +1,7 @@
 //! Queues that fail, and new ones in their place.
 
 use super::placed::lands_while;
-use super::zero_copy::Registrant;
+use super::zero_copy::BufferRegistrant;
 use super::*;
 use crate::transport::rdma::connect::{PAIRS, chosen};
 use crate::transport::rdma::registrations::BLOCK;
@@ -100,7 +100,7 @@ fn nor_does_what_is_sent_and_put_without_a_copy() {
     for seed in 0..4 {
         let Some((mut a, mut b)) = renewing(SOON / 10) else { return };
         let count = a.rails();
-        let registrant = Registrant::new(4 * BLOCK as u64, u64::MAX);
+        let registrant = BufferRegistrant::new(4 * BLOCK as u64, u64::MAX);
         let (mut from, mut to) = (registrant.buffer(BLOCK), registrant.buffer(BLOCK));
         a.register(&registrant.registrations);
         b.register(&registrant.registrations);

@@ -13,18 +13,18 @@ use crate::transport::shm::{Layout, Segment};
 pub(super) const POISON: u8 = 0xee;
 
 /// Buffers, and their registrations with devices.
-pub(super) struct Registrant {
+pub(super) struct BufferRegistrant {
     pub(super) arena: Arc<Arena>,
     pub(super) registrations: Arc<Registrations>,
 }
 
-impl Registrant {
+impl BufferRegistrant {
     /// Makes an arena of `bytes` bytes, of which `limit` may be registered.
-    pub(super) fn new(bytes: u64, limit: u64) -> Registrant {
+    pub(super) fn new(bytes: u64, limit: u64) -> BufferRegistrant {
         let layout = Layout { arena_bytes: bytes, slot_bytes: 64, ..Layout::new(1) };
         let segment = Segment::create(layout).expect("a small segment");
         let registrations = Registrations::with_limit(segment.clone(), 0, limit);
-        Registrant { arena: Arena::new(segment, 0), registrations }
+        BufferRegistrant { arena: Arena::new(segment, 0), registrations }
     }
 
     pub(super) fn buffer(&self, len: usize) -> Buffer<u8> {
@@ -49,7 +49,7 @@ fn zero_copy(stream: &mut RailStream, from: &[u8]) -> usize {
 /// second has one receive for each queue: most of it cannot have been read.
 fn all_registered() -> Option<(RailStream, RailStream, Buffer<u8>, std::ops::Range<usize>)> {
     let (mut a, b) = pair_with(usize::MAX, 1)?;
-    let registrant = Registrant::new(2 * BLOCK as u64, u64::MAX);
+    let registrant = BufferRegistrant::new(2 * BLOCK as u64, u64::MAX);
     let (mut buffer, part) = registrant.within(32 * PIECE);
     a.register(&registrant.registrations);
     buffer[part.clone()].copy_from_slice(&bytes(0, 32 * PIECE));
@@ -103,7 +103,7 @@ fn sends_while(
 fn what_is_sent_by_zero_copy_arrives_as_it_was() {
     let Some((mut a, mut b)) = pair() else { return };
     // Longer than two blocks: some messages cross from one into the next.
-    let registrant = Registrant::new(3 * BLOCK as u64, u64::MAX);
+    let registrant = BufferRegistrant::new(3 * BLOCK as u64, u64::MAX);
     let mut buffer = registrant.buffer(5 * BLOCK / 2);
     a.register(&registrant.registrations);
     sends_while((&mut a, &mut b), &mut buffer, (6 << 20, 1), |_, _, _| {});
@@ -145,7 +145,7 @@ fn a_queue_that_dies_during_zero_copy_takes_nothing_with_it() {
     for seed in 0..6 {
         let devices = if seed < 3 { 1 } else { usize::MAX };
         let Some((mut a, mut b)) = pair_with(devices, DEPTH) else { return };
-        let registrant = Registrant::new(3 * BLOCK as u64, u64::MAX);
+        let registrant = BufferRegistrant::new(3 * BLOCK as u64, u64::MAX);
         let mut buffer = registrant.buffer(5 * BLOCK / 2);
         a.register(&registrant.registrations);
         b.register(&registrant.registrations);
@@ -168,7 +168,7 @@ fn a_queue_that_dies_during_zero_copy_takes_nothing_with_it() {
 #[test]
 fn blocks_make_room_for_others_but_not_while_they_are_in_use() {
     let Some((mut a, mut b)) = pair_with(usize::MAX, 1) else { return };
-    let registrant = Registrant::new(6 * BLOCK as u64, 4 * BLOCK as u64);
+    let registrant = BufferRegistrant::new(6 * BLOCK as u64, 4 * BLOCK as u64);
     let mut buffer = registrant.buffer(6 * BLOCK - (1 << 16));
     a.register(&registrant.registrations);
     // One piece in each block, of which receives are there for some only.
@@ -191,7 +191,7 @@ fn blocks_make_room_for_others_but_not_while_they_are_in_use() {
     assert!(registrant.registrations.bytes() <= 4 * BLOCK as u64);
     // Without any room all is copied.
     let Some((mut a, mut b)) = pair() else { return };
-    let registrant = Registrant::new(BLOCK as u64, PIECE as u64);
+    let registrant = BufferRegistrant::new(BLOCK as u64, PIECE as u64);
     let mut buffer = registrant.buffer(BLOCK / 2);
     a.register(&registrant.registrations);
     sends_while((&mut a, &mut b), &mut buffer, (1 << 20, 6), |_, _, _| {});
@@ -201,7 +201,7 @@ fn blocks_make_room_for_others_but_not_while_they_are_in_use() {
 #[test]
 fn a_queue_through_which_nothing_is_delivered_is_given_up_for_the_others() {
     let Some((mut a, mut b)) = pair_with(usize::MAX, 4) else { return };
-    let registrant = Registrant::new(2 * BLOCK as u64, u64::MAX);
+    let registrant = BufferRegistrant::new(2 * BLOCK as u64, u64::MAX);
     let mut buffer = registrant.buffer(BLOCK);
     a.register(&registrant.registrations);
     // The device waits for a receive, for ever.

@@ -64,11 +64,11 @@ use crate::transport::carrier::Carrier;
 use crate::transport::fault::Fault;
 
 /// The time for which an offer may remain without an answer, and an answer without a start.
-const REPLY: Duration = Duration::from_secs(2);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause between attempts to return home: at first, and at most.
-const HOME: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
+const HOMING_PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
 /// The time between two looks at whether a connection is silent.
-const LOOK: Duration = Duration::from_millis(20);
+const EXAMINE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The reason for which a connection is dropped that came too late.
 const OVERTAKEN: Fault = Fault::Protocol("another connection overtook it");
@@ -144,7 +144,7 @@ impl Resumable {
             fault: None,
             troubles,
             looked: now,
-            homing: (now, HOME.0, now),
+            homing: (now, HOMING_PAUSE.0, now),
             timeout,
             resumed: 0,
         }
@@ -303,7 +303,7 @@ impl Resumable {
             return;
         }
         let now = Instant::now();
-        let is_time = now - self.looked >= LOOK;
+        let is_time = now - self.looked >= EXAMINE_INTERVAL;
         if is_time {
             self.looked = now;
             self.examine(now);
@@ -329,7 +329,8 @@ impl Resumable {
     fn examine(&mut self, now: Instant) {
         let Some(carrier) = self.carrier().filter(|_| self.lost.is_none()) else { return };
         let conn = &mut self.conns[carrier];
-        let unanswered = conn.stage == ConnectionStage::Answered && now - conn.since > REPLY;
+        let unanswered =
+            conn.stage == ConnectionStage::Answered && now - conn.since > REPLY_TIMEOUT;
         if unanswered {
             conn.dead = Some(Fault::Protocol("it did not start"));
         }

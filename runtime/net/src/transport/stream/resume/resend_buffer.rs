@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 /// The bytes that are kept without asking whether they must be.
-const LITTLE: usize = 64 << 10;
+const UNTRIMMED_BYTES: usize = 64 << 10;
 /// The most bytes that are kept: far more than a system takes that the peer's has not acknowledged.
-const MOST: usize = 64 << 20;
+const MOST_BYTES: usize = 64 << 20;
 
 /// The last bytes of a stream.
 #[derive(Default)]
@@ -32,18 +32,18 @@ impl ResendBuffer {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.bytes.len() >= MOST
+        self.bytes.len() >= MOST_BYTES
     }
 
     /// Drops what is acknowledged, if there is much: up to the byte that the closure returns.
     pub(super) fn trim(&mut self, acknowledged: impl FnOnce() -> u64) {
-        if self.bytes.len() < self.limit.max(LITTLE) {
+        if self.bytes.len() < self.limit.max(UNTRIMMED_BYTES) {
             return;
         }
         let known = acknowledged().saturating_sub(self.base).min(self.bytes.len() as u64);
         self.bytes.drain(..known as usize);
         self.base += known;
-        self.limit = (2 * self.bytes.len()).min(MOST);
+        self.limit = (2 * self.bytes.len()).min(MOST_BYTES);
     }
 
     /// Keeps the first bytes of some places.

@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use super::path_connection::{ConnectionStage, PathConnection, ResumeMessage};
 use super::reach::Dialed;
-use super::{ConnectionLoss, HOME, REPLY, Resumable};
+use super::{ConnectionLoss, HOMING_PAUSE, REPLY_TIMEOUT, Resumable};
 use crate::transport::fault::Fault;
 
 /// The time in which other paths may still show that the peer is there if one refuses.
-const DOUBT: Duration = Duration::from_millis(300);
+const OTHER_PATHS_TIMEOUT: Duration = Duration::from_millis(300);
 /// The number of offers that may be without an answer: what was answered late must still be read.
-const OFFERS: usize = 4;
+const MOST_OFFERS: usize = 4;
 /// The time after which a stream that stayed home is there for good.
-const STAYED: Duration = Duration::from_secs(10);
+const STAYED_HOME: Duration = Duration::from_secs(10);
 
 impl Resumable {
     pub(super) fn lose(&mut self, why: Fault, silent: Option<usize>, now: Instant) {
@@ -20,15 +20,20 @@ impl Resumable {
             return;
         }
         let (_, pause, stayed) = self.homing;
-        let pause = if now - stayed > STAYED { HOME.0 } else { (pause * 2).min(HOME.1) };
+        let pause = if now - stayed > STAYED_HOME {
+            HOMING_PAUSE.0
+        } else {
+            (pause * 2).min(HOMING_PAUSE.1)
+        };
         self.homing = (now + pause, pause, stayed);
         self.lost = Some(ConnectionLoss { since: now, why, silent });
     }
 
     /// Dials, or offers to resume on a connection that the peer made.
     pub(super) fn seek_connection(&mut self, now: Instant) {
-        let waits =
-            |c: &PathConnection| c.stage == ConnectionStage::Offered && now - c.since < REPLY;
+        let waits = |c: &PathConnection| {
+            c.stage == ConnectionStage::Offered && now - c.since < REPLY_TIMEOUT
+        };
         if self.conns.last().is_some_and(waits) {
             return;
         }
@@ -43,14 +48,16 @@ impl Resumable {
         let (since, silent) = (lost.since, lost.silent);
         let (mut refused, mut is_there) = (0, false);
         for path in 0..self.troubles.len() {
-            let knocked =
-                |hope: &PathConnection| hope.own && hope.path == path && now - hope.since < REPLY;
+            let knocked = |hope: &PathConnection| {
+                hope.own && hope.path == path && now - hope.since < REPLY_TIMEOUT
+            };
             if self.hopes.iter().any(knocked) {
                 is_there = true;
                 continue;
             }
             // A path that was silent may only have been slow: the others have a head start.
-            if silent == Some(path) && self.troubles.len() > 1 && now - since < DOUBT {
+            if silent == Some(path) && self.troubles.len() > 1 && now - since < OTHER_PATHS_TIMEOUT
+            {
                 continue;
             }
             match self.reach.dial(path) {
@@ -83,7 +90,8 @@ impl Resumable {
     /// Records a fault if the peer refuses, or no path was found in time.
     fn give_up_if_due(&mut self, since: Duration, refused: usize, is_there: bool) {
         let Some(lost) = &self.lost else { return };
-        if refused == self.troubles.len() || refused > 0 && !is_there && since > DOUBT {
+        if refused == self.troubles.len() || refused > 0 && !is_there && since > OTHER_PATHS_TIMEOUT
+        {
             self.fault = Some(lost.why.clone());
         } else if !is_there && since > self.timeout {
             let named = self.reach.paths().iter().cloned().zip(self.troubles.iter().cloned());
@@ -95,15 +103,16 @@ impl Resumable {
     pub(super) fn go_home(&mut self, now: Instant) {
         let (next, pause, stayed) = self.homing;
         let is_away = self.path().is_some_and(|path| path != self.home);
-        if !is_away || now < next || self.conns.len() > OFFERS {
+        if !is_away || now < next || self.conns.len() > MOST_OFFERS {
             return;
         }
         match self.reach.dial(self.home) {
             Dialed::Waiting { .. } => {}
-            Dialed::Refused(_) => self.homing.0 = now + HOME.1,
+            Dialed::Refused(_) => self.homing.0 = now + HOMING_PAUSE.1,
             Dialed::Made(carrier) => {
                 self.reach.rest();
-                self.homing = (now + pause.max(REPLY), (pause * 2).min(HOME.1), stayed);
+                self.homing =
+                    (now + pause.max(REPLY_TIMEOUT), (pause * 2).min(HOMING_PAUSE.1), stayed);
                 self.offer(PathConnection::new(carrier, self.home, ConnectionStage::Hoping), now);
             }
         }

@@ -20,9 +20,9 @@ use crate::transport::fault::Fault;
 use crate::transport::tcp::Socket;
 
 /// A generator of numbers: the same for the same seed.
-struct Dice(u64);
+struct SeededDice(u64);
 
-impl Dice {
+impl SeededDice {
     fn roll(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) % below.max(1)
@@ -46,15 +46,15 @@ fn pair() -> (TcpStream, TcpStream) {
 }
 
 /// A connection, as its ends are seen from outside.
-struct Cable {
+struct CutCable {
     ends: [OwnedFd; 2],
     /// Bytes that may pass.
     left: u64,
 }
 
-impl Cable {
+impl CutCable {
     /// Cuts it if its bytes have passed; returns true if it is cut.
-    fn is_cut(&self, dice: &mut Dice) -> bool {
+    fn is_cut(&self, dice: &mut SeededDice) -> bool {
         let passed: u64 = self.ends.iter().map(arrived).sum();
         if passed < self.left {
             return false;
@@ -79,9 +79,9 @@ fn arrived(fd: &OwnedFd) -> u64 {
 }
 
 /// All cables between two ranks, and the listeners of both.
-struct World {
-    dice: Dice,
-    cables: Vec<Cable>,
+struct CableWorld {
+    dice: SeededDice,
+    cables: Vec<CutCable>,
     /// The connections that the other made, with their paths, by rank.
     listeners: [VecDeque<(usize, OwnedFd)>; 2],
     /// Paths on which no connection is made.
@@ -93,10 +93,10 @@ struct World {
     longest: u64,
 }
 
-impl World {
-    fn new(seed: u64, most: u64, longest: u64) -> Arc<Mutex<World>> {
-        Arc::new(Mutex::new(World {
-            dice: Dice(seed),
+impl CableWorld {
+    fn new(seed: u64, most: u64, longest: u64) -> Arc<Mutex<CableWorld>> {
+        Arc::new(Mutex::new(CableWorld {
+            dice: SeededDice(seed),
             cables: Vec::new(),
             listeners: Default::default(),
             closed: Vec::new(),
@@ -115,7 +115,7 @@ impl World {
             false => u64::MAX,
         };
         let ends = [&near, &far].map(|end| end.try_clone().expect("a copy").into());
-        self.cables.push(Cable { ends, left });
+        self.cables.push(CutCable { ends, left });
         [near.into(), far.into()]
     }
 
@@ -129,15 +129,15 @@ impl World {
     }
 }
 
-struct Rank(usize, Arc<Mutex<World>>, Vec<String>);
+struct WorldRank(usize, Arc<Mutex<CableWorld>>, Vec<String>);
 
-impl Rank {
-    fn boxed(rank: usize, world: &Arc<Mutex<World>>) -> Box<Rank> {
-        Box::new(Rank(rank, world.clone(), vec!["one".into(), "two".into()]))
+impl WorldRank {
+    fn boxed(rank: usize, world: &Arc<Mutex<CableWorld>>) -> Box<WorldRank> {
+        Box::new(WorldRank(rank, world.clone(), vec!["one".into(), "two".into()]))
     }
 }
 
-impl Reach for Rank {
+impl Reach for WorldRank {
     fn paths(&self) -> &[String] {
         &self.2
     }
@@ -171,24 +171,30 @@ fn socket(fd: OwnedFd) -> Carrier {
 }
 
 /// Makes two ranks with a stream between them.
-fn streams(world: &Arc<Mutex<World>>, timeout: Duration) -> [Resumable; 2] {
+fn streams(world: &Arc<Mutex<CableWorld>>, timeout: Duration) -> [Resumable; 2] {
     let [near, far] = world.lock().expect("the world").cable();
     let stream = |rank, fd| {
         let stream = Ok(socket(fd));
-        Resumable::new(stream, (0, 0), rank == 0, timeout, Rank::boxed(rank, world))
+        Resumable::new(stream, (0, 0), rank == 0, timeout, WorldRank::boxed(rank, world))
     };
     [stream(0, near), stream(1, far)]
 }
 
 /// The counts of the bytes that a rank wrote and read.
 #[derive(Default, Clone, Copy)]
-struct Tally {
+struct ByteTally {
     written: u64,
     read: u64,
 }
 
 /// Goes on with one rank: writes and reads some, and checks every byte.
-fn play(rank: usize, stream: &mut Resumable, tally: &mut Tally, total: u64, dice: &mut Dice) {
+fn play(
+    rank: usize,
+    stream: &mut Resumable,
+    tally: &mut ByteTally,
+    total: u64,
+    dice: &mut SeededDice,
+) {
     if dice.roll(3) > 0 && tally.written < total {
         let most = (1 + dice.roll(3000)).min(total - tally.written);
         let bytes: Vec<u8> = (0..most).map(|i| byte(rank as u64, tally.written + i)).collect();
@@ -213,12 +219,12 @@ fn play(rank: usize, stream: &mut Resumable, tally: &mut Tally, total: u64, dice
 
 /// Moves bytes both ways while cables are cut `most` times, and as many again.
 fn survive(seed: u64, most: u64, longest: u64) -> u64 {
-    let world = World::new(seed, most, longest);
+    let world = CableWorld::new(seed, most, longest);
     let mut streams = streams(&world, Duration::from_secs(30));
-    let (mut tallies, mut dice) = ([Tally::default(); 2], Dice(!seed));
+    let (mut tallies, mut dice) = ([ByteTally::default(); 2], SeededDice(!seed));
     let began = Instant::now();
     let mut total = u64::MAX;
-    let done = |t: &[Tally; 2], s: &mut [Resumable; 2]| {
+    let done = |t: &[ByteTally; 2], s: &mut [Resumable; 2]| {
         t.iter().all(|t| t.written == t.read) && s.iter_mut().all(|s| s.settle())
     };
     while total == u64::MAX
@@ -258,9 +264,9 @@ fn every_byte_comes_once_through_a_thousand_cuts() {
 
 #[test]
 fn without_a_cut_nothing_is_made_again() {
-    let world = World::new(1, 0, 1);
+    let world = CableWorld::new(1, 0, 1);
     let mut streams = streams(&world, Duration::from_secs(30));
-    let (mut tallies, mut dice) = ([Tally::default(); 2], Dice(5));
+    let (mut tallies, mut dice) = ([ByteTally::default(); 2], SeededDice(5));
     while tallies.iter().any(|t| t.read < 300_000) {
         world.lock().expect("the world").turn();
         let rank = dice.roll(2) as usize;
@@ -271,10 +277,10 @@ fn without_a_cut_nothing_is_made_again() {
 
 #[test]
 fn a_stream_returns_to_its_path() {
-    let world = World::new(3, 1, 1);
+    let world = CableWorld::new(3, 1, 1);
     world.lock().expect("the world").closed.push(0);
     let mut streams = streams(&world, Duration::from_secs(30));
-    let (mut tallies, mut dice) = ([Tally::default(); 2], Dice(5));
+    let (mut tallies, mut dice) = ([ByteTally::default(); 2], SeededDice(5));
     let mut home_again = false;
     while !home_again {
         world.lock().expect("the world").turn();
@@ -290,7 +296,7 @@ fn a_stream_returns_to_its_path() {
 
 #[test]
 fn a_peer_whose_door_is_shut_is_gone() {
-    let world = World::new(4, 1, 1);
+    let world = CableWorld::new(4, 1, 1);
     let mut streams = streams(&world, Duration::from_secs(3600));
     world.lock().expect("the world").shut = true;
     let began = Instant::now();
@@ -306,7 +312,7 @@ fn a_peer_whose_door_is_shut_is_gone() {
 
 #[test]
 fn without_a_path_the_fault_names_each() {
-    let world = World::new(4, 1, 1);
+    let world = CableWorld::new(4, 1, 1);
     let mut streams = streams(&world, Duration::from_millis(50));
     world.lock().expect("the world").closed.extend([0, 1]);
     while streams[0].fault().is_none() {
@@ -322,7 +328,7 @@ fn without_a_path_the_fault_names_each() {
 /// A middlebox that acknowledges bytes and then loses them; here the peer's own system is made to do it.
 #[test]
 fn bytes_that_were_acknowledged_and_lost_are_a_fault() {
-    let world = World::new(6, 0, 1);
+    let world = CableWorld::new(6, 0, 1);
     let mut streams = streams(&world, Duration::from_secs(3600));
     let block = [7; 32 << 10];
     let mut written = 0;

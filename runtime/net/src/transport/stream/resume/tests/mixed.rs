@@ -35,15 +35,15 @@ fn cut(carrier: &Carrier) {
 }
 
 /// The listeners of both ranks.
-struct Doors {
+struct PathListeners {
     device: Choice,
-    dice: Dice,
+    dice: SeededDice,
     listeners: [VecDeque<(usize, Carrier)>; 2],
 }
 
-struct Side(usize, Arc<Mutex<Doors>>, [String; 2]);
+struct PathSide(usize, Arc<Mutex<PathListeners>>, [String; 2]);
 
-impl Reach for Side {
+impl Reach for PathSide {
     fn paths(&self) -> &[String] {
         &self.2
     }
@@ -84,18 +84,18 @@ fn device() -> Option<Choice> {
 fn every_byte_comes_once_whether_devices_or_sockets_are_cut() {
     let Some(device) = device() else { return };
     let first = ends(0, &device);
-    let listeners = Doors { device, dice: Dice(11), listeners: Default::default() };
+    let listeners = PathListeners { device, dice: SeededDice(11), listeners: Default::default() };
     let listeners = Arc::new(Mutex::new(listeners));
     let mut rank = 0;
     let mut streams = first.map(|stream| {
-        let side = Side(rank, listeners.clone(), ["device".into(), "socket".into()]);
+        let side = PathSide(rank, listeners.clone(), ["device".into(), "socket".into()]);
         rank += 1;
         Resumable::new(Ok(stream), (0, 0), rank == 1, Duration::from_secs(60), Box::new(side))
     });
-    let (mut tallies, mut dice) = ([Tally::default(); 2], Dice(7));
+    let (mut tallies, mut dice) = ([ByteTally::default(); 2], SeededDice(7));
     let (mut cuts, mut total, mut until) = ([0u64; 2], u64::MAX, 20_000);
     let began = Instant::now();
-    let done = |tallies: &[Tally; 2], total| tallies.iter().all(|t| t.read >= total);
+    let done = |tallies: &[ByteTally; 2], total| tallies.iter().all(|t| t.read >= total);
     while !done(&tallies, total) || streams.iter().any(|s| s.path() != Some(0)) {
         let rank = dice.roll(2) as usize;
         play(rank, &mut streams[rank], &mut tallies[rank], total, &mut dice);
