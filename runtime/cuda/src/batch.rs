@@ -249,7 +249,7 @@ impl RankLayout<'_> {
     }
 }
 
-/// Returns what lanes have to carry of the ends.
+/// Returns the ends that proxies carry.
 fn far_ends(
     ends: &[batch::End],
     order: &[usize],

@@ -89,7 +89,7 @@ impl ArenaLayout {
         self.counts(3, 0).next_multiple_of(abi::ALIGN)
     }
 
-    /// Returns the offset of the words in which ranks tell their counts.
+    /// Returns the offset of the words in which ranks report their counts.
     pub(super) fn reported(&self) -> u64 {
         self.turns() + 8 * u64::from(counted::MOST_BLOCKS)
     }

@@ -27,7 +27,7 @@ pub struct CudaOptions {
 }
 
 impl CudaOptions {
-    /// Returns true if a test wants slots on the GPU that no device of the network reaches.
+    /// Returns true if a test asks for slots on the GPU that no device of the network reaches.
     pub(super) fn has_slots_on_gpu(&self) -> bool {
         #[cfg(test)]
         return self.slots_on_gpu;

@@ -10,7 +10,7 @@ use crate::backend::{Device, DriverError, NvrtcError, devices, library, reach};
 pub struct Machine {
     /// The CUDA version of the driver, such as (13, 0).
     pub cuda: (u32, u32),
-    /// The version of the driver, such as `580.159.04`, if the kernel module tells it.
+    /// The version of the driver, such as `580.159.04`, if the kernel module reports it.
     pub driver: Option<String>,
     /// The compiler of kernels; why there is none, otherwise.
     pub nvrtc: Result<Nvrtc, NvrtcError>,
@@ -43,7 +43,7 @@ pub fn probe() -> Result<Machine, DriverError> {
     Ok(Machine { cuda, driver: driver(), nvrtc, devices, reach })
 }
 
-/// Returns the version that the driver's kernel module tells.
+/// Returns the version that the driver's kernel module reports.
 fn driver() -> Option<String> {
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
     version(&text).map(str::to_string)

@@ -86,7 +86,7 @@ pub fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error> {
     let granularity = core.words(own.granularity)?.into_iter().max().unwrap_or(1);
     let proxies = match near.iter().all(|&near| near) {
         true => None,
-        false => Some(lanes(core, &own, options)?),
+        false => Some(open_proxies(core, &own, options)?),
     };
     // No scratch buffer is larger than a device.
     let most = (layout.scratch + device.memory).next_multiple_of(granularity);
@@ -127,7 +127,11 @@ pub fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error> {
 }
 
 /// Makes the memory and the threads for what this rank has to do with ranks on other hosts.
-fn lanes(core: &mut Core, own: &OwnDevice, options: &CudaOptions) -> Result<ProxyThreads, Error> {
+fn open_proxies(
+    core: &mut Core,
+    own: &OwnDevice,
+    options: &CudaOptions,
+) -> Result<ProxyThreads, Error> {
     let ranks = core.size();
     let without_devices = options.has_slots_on_gpu();
     let asked = without_devices || core.plans.merged_hints()?.gpu_direct() == Some(true);
@@ -151,8 +155,8 @@ fn lanes(core: &mut Core, own: &OwnDevice, options: &CudaOptions) -> Result<Prox
 
 /// Sets this rank's words and states to those after `calls` calls.
 fn remember(gpu: &GpuRank, calls: u32) -> Result<(), DriverFault> {
-    if let Some(lanes) = &gpu.proxies {
-        lanes.memory().remember(calls);
+    if let Some(proxies) = &gpu.proxies {
+        proxies.memory().remember(calls);
     }
     let word = abi::mark(calls, u32::MAX).to_le_bytes();
     let state = [calls.to_le_bytes(), [0; 4], [0; 4], [0; 4]].concat();

@@ -46,7 +46,7 @@ struct BoundCall {
     /// The kernels for memory at any address, and at multiples of 16 bytes.
     kernels: [Option<Arc<Kernel>>; 2],
     params: Vec<u64>,
-    /// The messages that lanes carry; each launch gives them a number.
+    /// The messages that proxies carry; each launch gives them a number.
     far: Option<ProxyCall>,
     /// The copies that engines make, where the protocol is theirs.
     pieces: Option<Vec<EngineCopy>>,
@@ -267,15 +267,15 @@ impl BoundTable {
         }
         let grid = (bound.cut.blocks, abi::THREADS);
         let order = match (&rank.proxies, &mut bound.far) {
-            (Some(lanes), Some(far)) => {
-                far.number = lanes.next_number();
+            (Some(proxies), Some(far)) => {
+                far.number = proxies.next_number();
                 far.is_captured =
                     stream.is_captured().map_err(|fault| rank.device.fault(&fault))?;
                 far.timeout = Duration::from_nanos(args.timeout);
                 params[word!(number)] = far.number.into();
                 // Before a kernel enters it.
-                lanes.order_call(far);
-                Some((lanes, far.number))
+                proxies.order_call(far);
+                Some((proxies, far.number))
             }
             _ => None,
         };
@@ -288,7 +288,7 @@ impl BoundTable {
             }
         });
         launched.map_err(|fault| {
-            order.iter().for_each(|(lanes, number)| lanes.forget_call(*number));
+            order.iter().for_each(|(proxies, number)| proxies.forget_call(*number));
             rank.device.fault(&fault)
         })
     }

@@ -70,14 +70,14 @@ pub(super) fn choose_key(
     let share = rank.overlaps.then(|| device::beside_others(sms));
     let most = merged.max_sms().or(share);
     let ranks = header.ranks;
-    let lanes = rank.proxies.as_ref().map(ProxyThreads::count);
-    let most = match lanes {
+    let threads = rank.proxies.as_ref().map(ProxyThreads::count);
+    let most = match threads {
         None => most,
         Some(_) => Some(most.unwrap_or(MOST_BLOCKS).min(MOST_BLOCKS).min(sms)),
     };
-    let by_size = |protocol| match lanes {
+    let by_size = |protocol| match threads {
         None => device::blocks(&header.collective, protocol, bytes, ranks, sms, most),
-        Some(lanes) => device::blocks_between_hosts(bytes, lanes, most.unwrap_or(1)),
+        Some(threads) => device::blocks_between_hosts(bytes, threads, most.unwrap_or(1)),
     };
     let hinted = launch.protocol.or(merged.protocol());
     if hinted == Some(Protocol::Multicast) && merged.deterministic() == Some(true) {

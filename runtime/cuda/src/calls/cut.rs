@@ -14,7 +14,8 @@ const LEAST_PIECE: u64 = 16 << 10;
 /// memory that lies together: with pieces of 8 MiB a broadcast of 1 GiB came at 289 GB/s, now and then at
 /// 364.
 const MOST_PIECE: u64 = 2 << 20;
-/// The most bytes of a chunk that a block moves in a pass over far links: a lane sends it while the next one is made.
+/// The most bytes of a chunk that a block moves in a pass over far links: a proxy sends it while the next one is
+/// made.
 const MOST_FAR_PIECE: u64 = 512 << 10;
 /// The bytes that a link could carry while a hop's waits and barriers last: 12 us at 350 GB/s. Measured:
 /// broadcast.chain of 32 MiB on four H200 took 101.7 us with this, 106.8 with a half, 109.8 with a quarter,

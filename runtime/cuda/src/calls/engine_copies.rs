@@ -2,7 +2,7 @@
 //!
 //! The first part ends when all that this rank reads in its peers' buffers may be read. Then the driver makes
 //! the copies, each in the order of the stream: the first byte is read after that part has ended, and the
-//! second part, which tells peers that they may write there again, begins after the last byte is written. So
+//! second part, which signals peers that they may write there again, begins after the last byte is written. So
 //! a signal's release stands behind the copies as it stands behind a kernel's own. A rank whose first part
 //! failed copies none the less, for that cannot be taken back; it reads what peers may still be writing, and
 //! writes its own buffers of the call that failed, and no one else's.

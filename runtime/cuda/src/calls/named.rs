@@ -24,8 +24,8 @@ struct PlanChoice {
     /// The way in which they are best played, as measured.
     how: Option<How>,
     /// The key and the program that came of it, where nothing but the name of the call and this word decides: see
-    /// [`CallTable::settled`].
-    settled: Option<(bool, CallKey, Arc<LoweredProgram>)>,
+    /// [`CallTable::kept_key`].
+    kept: Option<(bool, CallKey, Arc<LoweredProgram>)>,
 }
 
 /// Calls by name and the plans that they play.
@@ -73,9 +73,9 @@ impl CallTable {
         if inside.is_none() {
             let header = &lowered.program.header;
             let bytes = u64::from(header.blocks) * key.count * key.dtype.size() as u64;
-            let kept = rank.stage(core, bytes)?;
-            rank.copy_in(core, stream, [(kept.0, args.buffers[1], bytes)])?;
-            args.buffers[1] = kept.0;
+            let staged = rank.stage(core, bytes)?;
+            rank.copy_in(core, stream, [(staged.0, args.buffers[1], bytes)])?;
+            args.buffers[1] = staged.0;
         }
         self.bound.put(rank, core, &ready, inside.as_ref(), stream)
     }
@@ -112,7 +112,7 @@ impl CallTable {
             args => args,
         };
         let launch: Launch = Call { args, ..call }.into();
-        let (key, lowered) = self.settled(rank, core, at, &chosen, &launch)?;
+        let (key, lowered) = self.kept_key(rank, core, at, &chosen, &launch)?;
         let ready = (key, lowered, LaunchArgs::of(core, &launch.call));
         match args {
             Args::OutOfPlace { input, output }
@@ -155,7 +155,7 @@ impl CallTable {
 
     /// Returns the key of a call by name. It is kept with the choice as long as no memory is shared: else the places of
     /// the call's buffers decide too.
-    fn settled(
+    fn kept_key(
         &mut self,
         rank: &mut GpuRank,
         core: &mut Core,
@@ -164,14 +164,14 @@ impl CallTable {
         launch: &Launch,
     ) -> Result<(CallKey, Arc<LoweredProgram>), Error> {
         let is_private = rank.memory.regions.is_empty();
-        match &chosen.settled {
+        match &chosen.kept {
             Some((overlaps, key, lowered)) if is_private && *overlaps == rank.overlaps => {
                 Ok((*key, lowered.clone()))
             }
             _ => {
                 let (key, lowered) = choose_key(rank, core, &chosen.plans, launch, chosen.how)?;
                 if let Some(at) = at.filter(|_| is_private) {
-                    self.choices[at].1.settled = Some((rank.overlaps, key, lowered.clone()));
+                    self.choices[at].1.kept = Some((rank.overlaps, key, lowered.clone()));
                 }
                 Ok((key, lowered))
             }
@@ -215,5 +215,5 @@ fn chosen(core: &mut Core, collective: &Collective, call: &Named) -> Result<Plan
         true => Some(algorithm.proved(core.size(), call.root, Placement::InPlace)?),
         false => None,
     };
-    Ok(PlanChoice { plans, inside, how, settled: None })
+    Ok(PlanChoice { plans, inside, how, kept: None })
 }

@@ -32,7 +32,7 @@ pub(crate) struct LoweredProgram {
     pub(crate) messages: u32,
     /// Most tasks of a phase, over all ranks.
     pub(crate) tasks: u32,
-    /// The messages that this rank's lanes carry, if it has far links.
+    /// The messages that this rank's proxies carry, if it has far links.
     pub(crate) far: Option<Arc<ProxyProgram>>,
 }
 

@@ -1,7 +1,7 @@
 //! Descriptors from process to process.
 //!
-//! Every rank has a socket for messages, whose name comes from a random number, its *token*. Ranks tell each
-//! other the tokens where strangers do not hear them; a message carries the token of the rank that it is for,
+//! Every rank has a socket for messages, whose name comes from a random number, its *token*. Ranks exchange
+//! the tokens where strangers cannot read them; a message carries the token of the rank that it is for,
 //! and so proves that its sender belongs here. The name is a digest of the token, since everybody on the
 //! machine can list names. The system says of which user the sender is. What proves nothing is dropped, with
 //! the descriptors that came along.

@@ -68,7 +68,7 @@ impl RemoteWindow {
     }
 }
 
-/// A stream, as errands are put into it.
+/// A stream of the device, into which the steps of window orders are put.
 pub(super) struct CudaSteps<'a> {
     pub(super) stream: &'a CudaStream,
     pub(super) kernel: &'a Kernel,
