@@ -146,7 +146,7 @@ impl PieceQueues {
         queue.landed += 1;
         match slots {
             Some(slots) if queue.early.is_empty() => {
-                publish_piece(&slots, block, queue.landed, tag)
+                publish_piece(&slots, block, queue.landed, tag);
             }
             Some(_) => self.deliver_early(stream, block, 0),
             None => {}
