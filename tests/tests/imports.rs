@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use petgraph::algo::tarjan_scc;
-use petgraph::graphmap::DiGraphMap;
+use petgraph::graph::{DiGraph, NodeIndex};
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::Visit;
 use syn::{Attribute, Item, UseTree};
@@ -182,8 +182,9 @@ fn resolve(
 /// Returns the cycles of files, each as the names of its files.
 fn cycles(files: &BTreeMap<Module, NamedPaths>) -> Vec<Vec<String>> {
     let names: Vec<String> = files.keys().map(|module| module.join("/")).collect();
-    let number: BTreeMap<&Module, usize> = files.keys().zip(0..).collect();
-    let mut graph = DiGraphMap::<usize, ()>::new();
+    let mut graph = DiGraph::<(), ()>::new();
+    let number: BTreeMap<&Module, NodeIndex> =
+        files.keys().map(|module| (module, graph.add_node(()))).collect();
     for (module, named) in files {
         for path in &named.paths {
             let Some((mut at, mut rest)) = resolve(files, module, path) else { continue };
@@ -196,14 +197,14 @@ fn cycles(files: &BTreeMap<Module, NamedPaths>) -> Vec<Vec<String>> {
                 (at, rest) = target;
             }
             if at != *module {
-                graph.add_edge(number[module], number[&at], ());
+                graph.update_edge(number[module], number[&at], ());
             }
         }
     }
     let found = tarjan_scc(&graph).into_iter().filter(|cycle| cycle.len() > 1);
     let mut found: Vec<Vec<String>> = found
         .map(|cycle| {
-            let mut cycle: Vec<String> = cycle.iter().map(|&at| names[at].clone()).collect();
+            let mut cycle: Vec<String> = cycle.iter().map(|at| names[at.index()].clone()).collect();
             cycle.sort();
             cycle
         })
