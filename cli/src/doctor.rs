@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use roundelay::bootstrap::{Gathered, Told, gather, secret};
+use roundelay::bootstrap::{Gathered, RankReport, gather, secret};
 use roundelay::trace::{
     Class, Condition, Flight, Live, Standing, Verdict, deadlock, delays, diagnose, live, merge,
 };
@@ -61,7 +61,7 @@ pub(crate) fn doctor(args: &args::DoctorArgs, report: VerbReport) -> VerbResult 
     let jobs = match &args.store {
         Some(store) => {
             match gather(store, &args.job, &secret()?.unwrap_or_default(), args.timeout)? {
-                Gathered::Running { communicator, told: answers } => {
+                Gathered::Running { communicator, reports: answers } => {
                     ask(communicator, answers, &mut silent)
                 }
                 Gathered::Joining(why) => {
@@ -151,7 +151,7 @@ impl CommunicatorFlights {
 /// report each other.
 fn ask(
     whole: String,
-    answers: Vec<Told>,
+    answers: Vec<RankReport>,
     silent: &mut Vec<SilentRank>,
 ) -> BTreeMap<String, CommunicatorFlights> {
     let size = answers.len() as u32;
@@ -160,12 +160,12 @@ fn ask(
     let mut gone = Vec::new();
     for (rank, answer) in (0..).zip(answers) {
         let seen = match answer {
-            Told::Seen(seen) => seen,
-            Told::Gone(how) => {
+            RankReport::Seen(seen) => seen,
+            RankReport::Gone(how) => {
                 gone.push((rank, Condition::Died(how)));
                 continue;
             }
-            Told::Silent(why) => {
+            RankReport::Silent(why) => {
                 gone.push((rank, Condition::Unknown));
                 silent.push(SilentRank { rank, why });
                 continue;

@@ -4,7 +4,7 @@ use roundelay::cuda::DevicePtr;
 use roundelay::operation::{CallBuffer, MemoryKind};
 use roundelay::{DType, Error, Typed};
 
-/// Elements at an address. It is a promise of whoever made it ([`Buffer::new`]), not a borrow.
+/// Elements at an address. It is a promise of its maker ([`Buffer::new`]), not a borrow.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffer {
     address: u64,
@@ -18,7 +18,7 @@ impl Buffer {
     ///
     /// # Safety
     ///
-    /// Until the operation that it is given to has ended, so many elements lie there; nobody else writes them
+    /// Until the operation that it is given to has ended, that many elements lie there; nothing else writes them
     /// meanwhile, nor reads them where the operation writes.
     pub unsafe fn new(address: u64, elements: usize, dtype: DType, memory: MemoryKind) -> Self {
         Buffer { address, elements, dtype, memory }
@@ -96,7 +96,7 @@ impl Buffer {
             return Typed::write(&mut [], self.dtype);
         }
         let address = std::ptr::with_exposed_provenance_mut(self.address as usize);
-        // SAFETY: as in `read`, and nobody else touches them.
+        // SAFETY: as in `read`, and nothing else touches them.
         Typed::write(unsafe { std::slice::from_raw_parts_mut(address, bytes) }, self.dtype)
     }
 

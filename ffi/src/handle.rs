@@ -516,7 +516,7 @@ fn shut_down() -> Error {
 pub(crate) fn stream(comm: &Communicator, given: Option<u64>) -> Result<CudaStream, Error> {
     let Some(given) = given else { return comm.stream() };
     let raw = std::ptr::with_exposed_provenance_mut(given as usize);
-    // SAFETY: whoever gives a stream promises that it is one of this GPU and lives on (`rl_options`).
+    // SAFETY: the caller promises of a stream that it is one of this GPU and lives on (`rl_options`).
     unsafe { comm.borrow_stream(raw) }
 }
 

@@ -432,7 +432,7 @@ impl Window {
         })
     }
 
-    /// Ends the window on all ranks, which call together: nobody accesses the memory any more. Waits for threads that
+    /// Ends the window on all ranks, which call together: the memory is not accessed any more. Waits for threads that
     /// use it.
     ///
     /// # Errors

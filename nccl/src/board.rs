@@ -2,7 +2,7 @@
 //!
 //! A process that makes a unique id serves a board, at a port of the system's choice, until it ends. Rank 0 posts one
 //! note under the token of the id, and the others fetch it: the note says where rank 0 serves the store at which all
-//! ranks meet, which asks each for a proof that it knows the id's secret. Here a token is asked for: whoever does not
+//! ranks meet, which asks each for a proof that it knows the id's secret. Here a token is asked for: a process that does not
 //! know one is not answered, and can neither read nor leave a note.
 
 use std::collections::BTreeMap;
@@ -397,11 +397,11 @@ mod tests {
         for id in [&own, &far] {
             assert!(fetch(id, at_once()).is_err());
         }
-        // A port that nobody listens at.
+        // A port without a listener.
         let free =
             std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
         let gone = Id { places: vec![free.expect("a port")], ..own };
-        let why = fetch(&gone, at_once()).expect_err("nobody is there").text;
+        let why = fetch(&gone, at_once()).expect_err("nothing listens").text;
         assert!(why.contains("is not reached"), "{why}");
     }
 
@@ -410,7 +410,7 @@ mod tests {
         let [own, far] = ids();
         post(&own, "the note", soon()).expect("a board");
         let unknown = [framed(&[7; 16], FETCH, &[]), framed(&[7; 16], POST, b"a note")];
-        let noise = [&b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n"[..], &[0; 64], &[0xff; 64]];
+        let noise = [&b"GET / HTTP/1.1\r\nHost: example\r\n\r\n"[..], &[0; 64], &[0xff; 64]];
         for bytes in noise.into_iter().chain(unknown.iter().map(Vec::as_slice)) {
             let mut stream = TcpStream::connect(far.places[0]).expect("a connection");
             stream.write_all(bytes).expect("room");

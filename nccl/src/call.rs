@@ -155,7 +155,7 @@ impl Call {
         address: u64,
         elements: usize,
     ) -> Outcome<Operand<'static, A>> {
-        // SAFETY: callers of NCCL's functions promise that so many elements lie there until the stream has come past
+        // SAFETY: callers of NCCL's functions promise that that many elements lie there until the stream has come past
         // the call, and that nothing else touches them meanwhile.
         Ok(Operand::One(unsafe { CallBuffer::new(address, elements, self.dtype, place.device)? }))
     }

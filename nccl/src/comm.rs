@@ -235,7 +235,7 @@ impl Comm {
         let (sender, receiver) = channel();
         let comm = self.clone();
         let job: Job = Box::new(move || {
-            // Whoever asked for it waits for the answer.
+            // The thread that asked for it waits for the answer.
             let _ = sender.send(comm.play(&calls));
         });
         if let Some(jobs) = &*lock(&self.worker) {
@@ -250,7 +250,7 @@ impl Comm {
         lock(&self.broken).get_or_insert_with(|| failure.clone());
     }
 
-    /// Returns how the communicator is: whether it opens, works, or has failed. Waits for nobody.
+    /// Returns how the communicator is: whether it opens, works, or has failed. Does not wait.
     pub(crate) fn health(&self) -> Code {
         let open = match &*lock(&self.state) {
             State::Opening => return Code::InProgress,
@@ -300,7 +300,7 @@ impl Comm {
         let state = std::mem::replace(&mut *lock(&self.state), State::Closed);
         if let State::Open(open) | State::Finalized(open) = state {
             match why {
-                // Nothing is under way: the others may still be busy with what this rank has done, and are not told.
+                // Nothing is under way: the others may still be busy with what this rank has done, and are not notified.
                 Some(why) if !self.is_idle(&open) => open.abort(why),
                 _ => debug::info(|| format!("communicator {:#x} ends", self.number)),
             }
@@ -313,7 +313,7 @@ impl Comm {
         /// The time that a look of another thread may take, such as that of a watchdog.
         const LOOK: Duration = Duration::from_millis(100);
         let began = Instant::now();
-        // Whoever is in a call has the communicator for longer.
+        // A thread in a call has the communicator for longer.
         while open.calls.try_with(|_| Ok(())).is_none() {
             if began.elapsed() > LOOK {
                 return false;
@@ -331,13 +331,13 @@ fn early() -> Failure {
     )
 }
 
-/// Starts a thread that does jobs until nobody can send it one.
+/// Starts a thread that does jobs until all senders are gone.
 fn begin() -> Outcome<Sender<Job>> {
     let (sender, jobs) = channel::<Job>();
     let thread = std::thread::Builder::new().name("roundelay-nccl".into());
     let work = move || {
         while let Some(job) = soon(&jobs) {
-            // A panic is caught, so that the next job finds somebody; its sender is dropped, which is an answer.
+            // A panic is caught, so that the next job finds the thread; its sender is dropped, which is an answer.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
         }
     };

@@ -75,7 +75,7 @@ impl Config {
     ///
     /// # Safety
     ///
-    /// `config` is NULL, or begins with its size, and has so many bytes; its texts are texts.
+    /// `config` is NULL, or begins with its size, and has that many bytes; its texts are texts.
     pub(crate) unsafe fn read(config: *const RawConfig) -> Outcome<Self> {
         if config.is_null() {
             return Ok(Config::default());
@@ -97,7 +97,7 @@ impl Config {
         let mut raw = RawConfig::UNSET;
         // Before NCCL 2.17 there was one setting, and behind it nothing but padding.
         let known = if version < 21700 { least } else { size.min(size_of::<RawConfig>()) };
-        // SAFETY: the caller's structure has so many bytes, and so has ours; fields are numbers and pointers. A field
+        // SAFETY: the caller's structure has that many bytes, and so has ours; fields are numbers and pointers. A field
         // that begins within an older structure ends within it.
         unsafe {
             std::ptr::copy_nonoverlapping(config.cast::<u8>(), (&raw mut raw).cast::<u8>(), known);
@@ -173,7 +173,7 @@ pub(crate) struct RawSimulation {
 ///
 /// # Safety
 ///
-/// `simulation` is NULL, or begins with its size, and has so many bytes.
+/// `simulation` is NULL, or begins with its size, and has that many bytes.
 pub(crate) unsafe fn simulated(simulation: *mut RawSimulation) -> Outcome {
     if simulation.is_null() {
         return Ok(());

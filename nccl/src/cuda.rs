@@ -136,7 +136,7 @@ fn stream(raw: u64) -> sys::CUstream {
 /// Returns true if a stream is being captured.
 pub(crate) fn is_captured(raw: u64) -> Outcome<bool> {
     let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: one word is written; whoever gives a stream promises that it lives.
+    // SAFETY: one word is written; the caller promises of a stream that it lives.
     unsafe { cuda!(cuStreamIsCapturing(stream(raw), &raw mut status)) }?;
     Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
 }
@@ -146,19 +146,19 @@ pub(crate) fn is_done(raw: u64) -> Outcome<bool> {
     if is_captured(raw)? {
         return Ok(false);
     }
-    // SAFETY: whoever gives a stream promises that it lives.
+    // SAFETY: the caller promises of a stream that it lives.
     Ok(unsafe { sys::cuStreamQuery(stream(raw)) } == sys::CUresult::CUDA_SUCCESS)
 }
 
 /// Waits for a stream.
 pub(crate) fn synchronize(raw: u64) -> Outcome {
-    // SAFETY: whoever gives a stream promises that it lives.
+    // SAFETY: the caller promises of a stream that it lives.
     unsafe { cuda!(cuStreamSynchronize(stream(raw))) }
 }
 
 /// Copies from memory of a device, or of the host, once a stream has come so far.
 pub(crate) fn read(from: u64, to: &mut [u8], raw: u64) -> Outcome {
-    // SAFETY: so many bytes are written; the copy is waited for.
+    // SAFETY: that many bytes are written; the copy is waited for.
     unsafe { cuda!(cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), stream(raw))) }?;
     synchronize(raw)
 }

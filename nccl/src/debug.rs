@@ -116,7 +116,7 @@ pub(crate) fn warn(text: &str) {
     print(Level::Warn, text);
 }
 
-/// Prints what may interest somebody who looks for a reason.
+/// Prints what helps to find a reason.
 pub(crate) fn info(text: impl FnOnce() -> String) {
     let wanted = {
         let mut output = OUTPUT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -197,7 +197,7 @@ fn play_all(mut calls: Vec<(Arc<Comm>, Vec<Call>)>) -> Outcome {
         return calls.iter().try_for_each(|(comm, calls)| comm.play(calls));
     }
     let Some((own, on_this_thread)) = calls.pop() else { return Ok(()) };
-    // All or none: whoever played would wait for whoever cannot.
+    // All or none: a rank that executes would wait for one that cannot.
     own.prepare(&on_this_thread, false)?;
     calls.iter().try_for_each(|(comm, calls)| comm.prepare(calls, true).map(drop))?;
     let begun: Vec<_> = calls.into_iter().map(|(comm, calls)| comm.play_aside(calls)).collect();
@@ -269,14 +269,14 @@ mod tests {
         let comm = comm::make(Some((0, 1)), 0, Config::default());
         let mut handle = comm.handle();
         let out = (&raw mut handle).expose_provenance();
-        let work: Opening = Box::new(|| Err(Failure::system("nobody came")));
+        let work: Opening = Box::new(|| Err(Failure::system("no rank came")));
         start();
         assert_eq!(
             submit_job(Job { comm: Some(comm.clone()), out, is_nonblocking: false, work }),
             Ok(Code::Success)
         );
         assert!(!handle.is_null());
-        assert_eq!(end(), Err(Failure::system("nobody came")));
+        assert_eq!(end(), Err(Failure::system("no rank came")));
         assert!(handle.is_null() && comm::find(comm.handle()).is_err());
     }
 }

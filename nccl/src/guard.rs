@@ -22,11 +22,11 @@ pub(crate) fn guard(function: &'static str, body: impl FnOnce() -> Outcome<Code>
         Ok(code) => code as c_int,
         Err(failure) => {
             // A panic in what only tells of a failure must not leave either.
-            let told = catch_unwind(AssertUnwindSafe(|| {
+            let result = catch_unwind(AssertUnwindSafe(|| {
                 remember_call(function, &failure);
                 group::note(&failure);
             }));
-            match told {
+            match result {
                 Ok(()) => failure.code as c_int,
                 Err(_) => Code::InternalError as c_int,
             }
@@ -64,8 +64,8 @@ mod tests {
         // Other tests of this process fail as well, so that a thread without a failure reads one of many.
         let text = std::thread::spawn(read).join().expect("it ends");
         assert!(text.starts_with("nccl"), "{text}");
-        remember("ncclLater", &Failure::system("nobody waited"));
-        assert_eq!(read(), "ncclLater: nobody waited");
+        remember("ncclLater", &Failure::system("no thread waited"));
+        assert_eq!(read(), "ncclLater: no thread waited");
         failing("mine again");
         assert_eq!(read(), "ncclTest: mine again");
     }

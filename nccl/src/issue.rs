@@ -2,7 +2,7 @@
 //!
 //! A group's calls on one communicator have no order that a program could count on but that of collectives among
 //! each other, and of messages from one rank to another. All ranks play the collectives first, so that they wait for
-//! nobody's messages.
+//! no messages.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ pub(crate) fn play(handle: &Handle, place: Place, gpu: u32, calls: &[Call]) -> R
 ///
 /// The k-th message of each direction of each peer is not in a later batch than any (k+1)-th. Of all messages that are
 /// not over, take one whose k is least: at both ends, all messages of batches before its own have a lesser k, so they
-/// are over, and both ends play it now. So nobody waits for ever, though ranks with other peers divide otherwise.
+/// are over, and both ends play it now. So no rank waits for ever, though ranks with other peers divide otherwise.
 fn rounds<'a>(rank: u32, messages: Vec<Message<'a>>) -> Vec<Vec<Message<'a>>> {
     if messages.len() <= MESSAGES {
         return vec![messages];
@@ -120,7 +120,7 @@ fn apart(mut request: Request, kept: &mut Vec<u64>) -> Result<Request, roundelay
         let bytes = (from.1 - from.0) as usize;
         kept.resize(bytes.div_ceil(8), 0);
         let source = std::ptr::with_exposed_provenance::<u8>(from.0 as usize);
-        // SAFETY: the caller of the function promised that so many bytes lie there; the copy has as many.
+        // SAFETY: the caller of the function promised that that many bytes lie there; the copy has as many.
         unsafe { std::ptr::copy_nonoverlapping(source, kept.as_mut_ptr().cast(), bytes) };
         let address = kept.as_ptr().expose_provenance() as u64;
         let (elements, dtype) = (input.elements(), input.dtype());

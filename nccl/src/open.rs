@@ -207,7 +207,7 @@ impl Open {
         let _ = self.look();
     }
 
-    /// Looks whether a rank has failed. Waits for nobody: while another thread is in a call, that finds out.
+    /// Looks whether a rank has failed. Does not wait: while another thread is in a call, that finds out.
     pub(crate) fn look(&self) -> Outcome {
         let looked = self.calls.try_with(|calls| match is_host() {
             true => Ok(()),

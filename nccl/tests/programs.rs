@@ -205,7 +205,7 @@ fn a_board_listens_at_the_interface_and_the_ports_of_hints_alone() {
             (port, board(&format!("ports={port}-{port}{interface}")))
         });
         let found = tried.into_iter().find(|(_, (_, line))| line.contains("code 0"));
-        let (port, (found, line)) = found.expect("a port that nobody takes");
+        let (port, (found, line)) = found.expect("a free port");
         let ip = match interface {
             "" => None,
             _ => Some(IpAddr::from(Ipv4Addr::LOCALHOST)),

@@ -15,7 +15,7 @@ use crate::errors::exception;
 pub(crate) struct Address(pub(crate) Buffer);
 
 /// The memory of one side of a call: a buffer, a buffer with the counts of its blocks, or a list of buffers. They are
-/// told apart by their shape, since an extraction that fails costs more than a short call.
+/// distinguished by their shape, since an extraction that fails costs more than a short call.
 pub(crate) struct Memory<A: 'static>(pub(crate) Operand<'static, A>);
 
 impl FromPyObject<'_, '_> for Address {
@@ -53,7 +53,7 @@ fn address(tuple: Borrowed<'_, '_, PyTuple>) -> PyResult<Buffer> {
     let dtype = dtype?;
     let dtype: DType = parse(dtype.cast::<PyString>()?.to_str()?)?;
     let device = if is_cuda?.is_truthy()? { MemoryKind::Device } else { MemoryKind::Host };
-    // SAFETY: the package passes addresses of objects that it keeps until the operation has ended; that nobody
+    // SAFETY: the package passes addresses of objects that it keeps until the operation has ended; that nothing
     // else touches them meanwhile is what the caller owes, as with every asynchronous interface of Python.
     Ok(unsafe { Buffer::new(ptr?.extract()?, elements?.extract()?, dtype, device) })
 }

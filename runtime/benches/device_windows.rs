@@ -69,7 +69,7 @@ mod gpus {
     }
 
     impl Bench {
-        /// Compares transfers of so many bytes with plain copies.
+        /// Compares transfers of that many bytes with plain copies.
         fn transfers(&mut self, gets: bool, bytes: usize) -> Result<(), Error> {
             let there = self.gpu.map_remote(&self.window, 1)?.address();
             let own = self.data.ptr().address();
@@ -89,7 +89,7 @@ mod gpus {
                     }
                 })?);
                 plain.push(self.block(times, |_| {
-                    // SAFETY: both are memory of so many bytes, and the stream is waited for.
+                    // SAFETY: both are memory of that many bytes, and the stream is waited for.
                     let copied = unsafe {
                         cudarc::driver::result::memcpy_dtod_async(to, from, bytes, stream)
                     };
@@ -127,7 +127,7 @@ mod gpus {
             Ok(())
         }
 
-        /// Returns the microseconds of an operation, of so many in a row.
+        /// Returns the microseconds of an operation, of that many in a row.
         fn block(
             &mut self,
             times: usize,

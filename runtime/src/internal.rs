@@ -112,7 +112,7 @@ pub fn max_f64(comm: &mut Communicator, value: f64) -> Result<f64, Error> {
     Ok(most)
 }
 
-/// Plays one rank's code on so many ranks, as threads of this process: the examples of the documentation.
+/// Plays one rank's code on that many ranks, as threads of this process: the examples of the documentation.
 ///
 /// # Panics
 ///

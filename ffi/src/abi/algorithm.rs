@@ -62,12 +62,12 @@ pub unsafe extern "C" fn rl_algorithm_load(
     })
 }
 
-/// Plays an algorithm on an output and an input of so many elements each; in place if `input` is NULL, on `output`.
+/// Plays an algorithm on an output and an input of that many elements each; in place if `input` is NULL, on `output`.
 ///
 /// # Safety
 ///
-/// `comm` and `algorithm` are live. The buffers hold so many elements of the type until the operation has ended, and
-/// nobody else writes them meanwhile, nor reads the output. `options` is NULL or valid, `work` NULL or a place for a
+/// `comm` and `algorithm` are live. The buffers hold that many elements of the type until the operation has ended; meanwhile
+/// nothing else writes them, nor reads the output. `options` is NULL or valid, `work` NULL or a place for a
 /// pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_run(
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn rl_uninstall(comm: *const rl_comm, collective: *const c
 ///
 /// # Safety
 ///
-/// `algorithm` is NULL or live, and nobody uses it any more.
+/// `algorithm` is NULL or live, and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_algorithm_free(algorithm: *mut rl_algorithm) {
     if !algorithm.is_null() {

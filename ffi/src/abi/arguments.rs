@@ -123,7 +123,7 @@ impl CommonArguments {
         buffers.collect::<Result<_, _>>().map(Operand::List)
     }
 
-    /// One buffer of blocks of so many elements, one a rank.
+    /// One buffer of blocks of that many elements, one a rank.
     ///
     /// # Safety
     ///

@@ -53,8 +53,8 @@ unsafe fn perform_collective(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. `data` hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. `data` hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_all_reduce(
     comm: *const rl_comm,
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn rl_all_reduce(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. `data` hold so many elements of the type, and nobody else uses them meanwhile;
+/// `comm` is a live communicator. `data` hold that many elements of the type, and nothing else uses them meanwhile;
 /// `counted` is a place for a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_tolerant_all_reduce(
@@ -108,8 +108,8 @@ pub unsafe extern "C" fn rl_tolerant_all_reduce(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_all_reduce_into(
     comm: *const rl_comm,
@@ -134,8 +134,8 @@ pub unsafe extern "C" fn rl_all_reduce_into(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_reduce(
     comm: *const rl_comm,
@@ -160,8 +160,8 @@ pub unsafe extern "C" fn rl_reduce(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. `data` hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. `data` hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_broadcast(
     comm: *const rl_comm,
@@ -188,8 +188,8 @@ pub unsafe extern "C" fn rl_broadcast(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_all_gather_single(
     comm: *const rl_comm,
@@ -220,8 +220,8 @@ pub unsafe extern "C" fn rl_all_gather_single(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_all_gather(
     comm: *const rl_comm,
@@ -247,8 +247,8 @@ pub unsafe extern "C" fn rl_all_gather(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers and the count of each rank hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers and the count of each rank hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_all_gather_v(
     comm: *const rl_comm,
@@ -277,8 +277,8 @@ pub unsafe extern "C" fn rl_all_gather_v(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_reduce_scatter_single(
     comm: *const rl_comm,
@@ -310,8 +310,8 @@ pub unsafe extern "C" fn rl_reduce_scatter_single(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_reduce_scatter(
     comm: *const rl_comm,
@@ -338,8 +338,8 @@ pub unsafe extern "C" fn rl_reduce_scatter(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers and the count of each rank hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers and the count of each rank hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_reduce_scatter_v(
     comm: *const rl_comm,
@@ -369,8 +369,8 @@ pub unsafe extern "C" fn rl_reduce_scatter_v(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_all_to_all_single(
     comm: *const rl_comm,
@@ -402,8 +402,8 @@ pub unsafe extern "C" fn rl_all_to_all_single(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers, one for each rank in both lists, hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers, one for each rank in both lists, hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_all_to_all(
     comm: *const rl_comm,
@@ -429,8 +429,8 @@ pub unsafe extern "C" fn rl_all_to_all(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers and the counts of each rank hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers and the counts of each rank hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_all_to_all_v_single(
     comm: *const rl_comm,
@@ -463,8 +463,8 @@ pub unsafe extern "C" fn rl_all_to_all_v_single(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_gather_single(
     comm: *const rl_comm,
@@ -496,8 +496,8 @@ pub unsafe extern "C" fn rl_gather_single(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_gather(
     comm: *const rl_comm,
@@ -524,8 +524,8 @@ pub unsafe extern "C" fn rl_gather(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_scatter_single(
     comm: *const rl_comm,
@@ -557,8 +557,8 @@ pub unsafe extern "C" fn rl_scatter_single(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold so many elements of the type until the operation has ended, and nobody else
-/// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
+/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_scatter(
     comm: *const rl_comm,

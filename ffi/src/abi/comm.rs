@@ -32,7 +32,7 @@ pub struct rl_store {
             len: u64,
         ) -> i32,
     >,
-    /// Waits for a note, at most so many milliseconds, writes it into a buffer of `capacity` bytes and its length to
+    /// Waits for a note, at most that many milliseconds, writes it into a buffer of `capacity` bytes and its length to
     /// `len`. Returns 0, or another number if the note did not come or is too long.
     pub get: Option<
         unsafe extern "C" fn(
@@ -119,7 +119,7 @@ pub extern "C" fn rl_process_word() -> *const u32 {
 ///
 /// # Safety
 ///
-/// `comms` has room for so many pointers.
+/// `comms` has room for that many pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_local(ranks: u32, comms: *mut *mut rl_comm) -> i32 {
     guard(|| {
@@ -336,7 +336,7 @@ pub unsafe extern "C" fn rl_hint_known(key: *const c_char) -> i32 {
     })
 }
 
-/// Says which algorithm a call on a vector of so many bytes would use, and why, in at most `capacity` bytes with the
+/// Says which algorithm a call on a vector of that many bytes would use, and why, in at most `capacity` bytes with the
 /// final 0; `length`, if not NULL, becomes the length of the whole text.
 ///
 /// # Safety
@@ -483,7 +483,7 @@ pub unsafe extern "C" fn rl_is_aborted(comm: *const rl_comm) -> i32 {
 ///
 /// # Safety
 ///
-/// `comm` is NULL or a live communicator, which nobody uses any more.
+/// `comm` is NULL or a live communicator, which is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_free(comm: *mut rl_comm) -> i32 {
     // SAFETY: what the caller promises.

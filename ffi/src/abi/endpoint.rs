@@ -37,7 +37,7 @@ pub struct rl_remote {
 ///
 /// # Safety
 ///
-/// A pointer that is not NULL points to so many bytes.
+/// A pointer that is not NULL points to that many bytes.
 unsafe fn bytes<'a>(data: *const c_void, len: u64, what: &str) -> Result<&'a [u8], Error> {
     if data.is_null() {
         return Err(null(what));
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn rl_endpoint_address(
     })
 }
 
-/// Connects to the endpoint of that address, which connects to this one, within so many milliseconds. Two endpoints
+/// Connects to the endpoint of that address, which connects to this one, within that many milliseconds. Two endpoints
 /// connect once.
 ///
 /// # Safety
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn rl_endpoint_close(endpoint: *const rl_endpoint) -> i32 
 ///
 /// # Safety
 ///
-/// `endpoint` is NULL or live, and nobody uses it any more.
+/// `endpoint` is NULL or live, and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_endpoint_free(endpoint: *mut rl_endpoint) -> i32 {
     // SAFETY: what the caller promises.
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn rl_endpoint_free(endpoint: *mut rl_endpoint) -> i32 {
 /// # Safety
 ///
 /// `endpoint` is live, `region` a place for a pointer. The bytes lie there until `rl_region_revoke` has returned 0, and
-/// nobody reads or writes them while a peer may do so.
+/// nothing reads or writes them while a peer may do so.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_endpoint_register(
     endpoint: *const rl_endpoint,
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn rl_region_key(
 ///
 /// # Safety
 ///
-/// `region` is NULL or live, and nobody uses it any more.
+/// `region` is NULL or live, and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_region_revoke(region: *mut rl_region) -> i32 {
     guard(|| {
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn rl_link_open(
 ///
 /// # Safety
 ///
-/// `remote` is NULL or live, and nobody uses it any more.
+/// `remote` is NULL or live, and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_remote_free(remote: *mut rl_remote) -> i32 {
     // SAFETY: what the caller promises.
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn rl_remote_free(remote: *mut rl_remote) -> i32 {
 ///
 /// # Safety
 ///
-/// `remote` is live; `data` holds so many bytes until the operation has ended, and nobody writes them meanwhile.
+/// `remote` is live; `data` holds that many bytes until the operation has ended, and nothing writes them meanwhile.
 /// `value` is NULL or a number, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_remote_write(
@@ -302,7 +302,7 @@ pub unsafe extern "C" fn rl_remote_write(
 ///
 /// # Safety
 ///
-/// `remote` is live; `data` has room for so many bytes until the operation has ended, and nobody touches them
+/// `remote` is live; `data` has room for that many bytes until the operation has ended, and nothing touches them
 /// meanwhile. `work` is NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_remote_read(
@@ -337,7 +337,7 @@ pub unsafe extern "C" fn rl_link_notify(link: *const rl_link, value: u64) -> i32
     guard(|| unsafe { object(link, "link")? }.link.notify(value))
 }
 
-/// Waits for a notification of the peer, at most so many milliseconds, and takes it: writes 1 to `came` and its value
+/// Waits for a notification of the peer, at most that many milliseconds, and takes it: writes 1 to `came` and its value
 /// to `value`. Writes 0 to `came` if none has come; the link is then as before.
 ///
 /// # Safety
@@ -429,7 +429,7 @@ pub unsafe extern "C" fn rl_link_close(link: *const rl_link) -> i32 {
 ///
 /// # Safety
 ///
-/// `link` is NULL or live, and nobody uses it any more.
+/// `link` is NULL or live, and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_link_free(link: *mut rl_link) -> i32 {
     // SAFETY: what the caller promises.

@@ -37,7 +37,7 @@ pub const RL_KIND_TIMEOUT: i32 = 1;
 pub const RL_KIND_LOST_RANK: i32 = 2;
 /// Ranks do not make the same call, or a message does not fit its receive.
 pub const RL_KIND_MISMATCH: i32 = 3;
-/// This rank stopped because another one failed, or somebody ended the job.
+/// This rank stopped because another one failed, or because the job was ended.
 pub const RL_KIND_ABORTED: i32 = 4;
 /// There is no memory.
 pub const RL_KIND_MEMORY: i32 = 5;

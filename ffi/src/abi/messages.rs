@@ -41,7 +41,7 @@ pub const RL_ANY_RANK: u32 = u32::MAX;
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator; `data` holds so many elements until the operation has ended, and nobody writes them
+/// `comm` is a live communicator; `data` holds that many elements until the operation has ended, and nothing writes them
 /// meanwhile. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_send(
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn rl_send(
 ///
 /// # Safety
 ///
-/// As [`rl_send`], but that nobody else touches the elements meanwhile.
+/// As [`rl_send`], but that nothing else touches the elements meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_recv(
     comm: *const rl_comm,
@@ -128,7 +128,7 @@ unsafe fn tagged(
 ///
 /// # Safety
 ///
-/// `messages` has so many entries, each of which keeps the promises of [`rl_send`] and [`rl_recv`].
+/// `messages` has that many entries, each of which keeps the promises of [`rl_send`] and [`rl_recv`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_batch(
     comm: *const rl_comm,

@@ -73,7 +73,7 @@ fn place(peer: u32, at: u64) -> Place {
 /// # Safety
 ///
 /// `comm` is a live communicator, `options` NULL or valid, `window` a place for a pointer. The elements lie there until
-/// `rl_window_free` has returned, and nobody reads or writes them while a peer may do so.
+/// `rl_window_free` has returned, and nothing reads or writes them while a peer may do so.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_window_create(
     comm: *const rl_comm,
@@ -98,12 +98,12 @@ pub unsafe extern "C" fn rl_window_create(
     })
 }
 
-/// Ends a window on all ranks, which call together, and frees it: nobody writes to its memory any more. If it fails, a
+/// Ends a window on all ranks, which call together, and frees it: its memory is not written any more. If it fails, a
 /// peer that was stopped in an access may yet do so: keep the memory then. NULL is ignored.
 ///
 /// # Safety
 ///
-/// `window` is NULL or live, and nobody uses it any more.
+/// `window` is NULL or live, and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_window_free(window: *mut rl_window) -> i32 {
     guard(|| {
@@ -160,7 +160,7 @@ unsafe fn access(
 ///
 /// # Safety
 ///
-/// `window` is live; `data` holds so many elements until the operation has ended, and nobody writes them meanwhile.
+/// `window` is live; `data` holds that many elements until the operation has ended, and nothing writes them meanwhile.
 /// `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_put(
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn rl_put(
 ///
 /// # Safety
 ///
-/// As [`rl_put`], but that nobody else touches the elements meanwhile.
+/// As [`rl_put`], but that nothing else touches the elements meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_get(
     window: *const rl_window,

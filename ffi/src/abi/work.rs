@@ -24,7 +24,7 @@ struct Context(*mut c_void);
 // SAFETY: `rl_work_on_done` asks for a pointer that may be used on another thread.
 unsafe impl Send for Context {}
 
-/// Waits for the end of an operation, at most so many milliseconds (`UINT64_MAX`: as long as it takes; the operation
+/// Waits for the end of an operation, at most that many milliseconds (`UINT64_MAX`: as long as it takes; the operation
 /// has a deadline of its own), and writes 1 to `done` if it has ended, else 0. Returns the status of the operation.
 ///
 /// # Safety
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn rl_work_on_done(
 ///
 /// # Safety
 ///
-/// `work` is NULL or live, and nobody uses it any more.
+/// `work` is NULL or live, and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_work_free(work: *mut rl_work) {
     if !work.is_null() {

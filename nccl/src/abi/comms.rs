@@ -191,7 +191,7 @@ exported! {
         let count = count.ok_or_else(|| {
             Failure::argument(format!("excludeRanksCount leaves none of {ranks} ranks out, or no rank in"))
         })?;
-        // SAFETY: the list has so many ranks, as the caller promises.
+        // SAFETY: the list has that many ranks, as the caller promises.
         let list = unsafe { std::slice::from_raw_parts(list, count) };
         let excluded: Vec<u32> =
             list.iter().map(|&rank| call::rank("a rank of excludeRanksList", rank, ranks)).collect::<Outcome<_>>()?;

@@ -28,13 +28,13 @@ pub enum Gathered {
         /// The communicator of all ranks, as recorders name it.
         communicator: String,
         /// The answers of the ranks, by rank.
-        told: Vec<Told>,
+        reports: Vec<RankReport>,
     },
 }
 
 /// The answer of a rank.
 #[derive(Debug, Clone)]
-pub enum Told {
+pub enum RankReport {
     /// The memory of its host shows this of the communicators of its process.
     Seen(Vec<Live>),
     /// Its process has ended, in words: its host answers, and nothing listens where it did.
@@ -81,7 +81,7 @@ pub fn gather(at: &str, job: &str, secret: &[u8], timeout: Duration) -> Result<G
             "the store at {at} is of another version of roundelay: use the `roundelay` of the job"
         )));
     };
-    Ok(Gathered::Running { communicator, told: query_all(&reporters, secret, timeout) })
+    Ok(Gathered::Running { communicator, reports: query_all(&reporters, secret, timeout) })
 }
 
 /// Opens a store as a guest: roundelay's own, or the one whose address is in torch's.
@@ -132,33 +132,33 @@ fn query_all(
     reporters: &[Option<(IpAddr, ReporterAt)>],
     secret: &[u8],
     timeout: Duration,
-) -> Vec<Told> {
+) -> Vec<RankReport> {
     run_shared(reporters, AT_ONCE, |reporter| match reporter {
         Some(reporter) => query(*reporter, secret, timeout),
-        None => Told::Silent("it reports nowhere".into()),
+        None => RankReport::Silent("it reports nowhere".into()),
     })
 }
 
 /// Queries one reporter.
-fn query((ip, at): (IpAddr, ReporterAt), secret: &[u8], timeout: Duration) -> Told {
+fn query((ip, at): (IpAddr, ReporterAt), secret: &[u8], timeout: Duration) -> RankReport {
     let until = Instant::now() + timeout;
     let place = SocketAddr::new(ip, at.port);
     let report = Guest::enter(At::Any(vec![place]), &name(at.key), secret, timeout)
         .and_then(|mut reporter| reporter.report(until));
     match report {
         Ok(Some(report)) => match serde_json::from_slice(&report) {
-            Ok(seen) => Told::Seen(seen),
-            Err(error) => Told::Silent(format!("its report from {place} makes no sense: {error}")),
+            Ok(seen) => RankReport::Seen(seen),
+            Err(error) => RankReport::Silent(format!("its report from {place} makes no sense: {error}")),
         },
-        Ok(None) => Told::Silent(format!("it does not answer at {place} within {timeout:?}")),
+        Ok(None) => RankReport::Silent(format!("it does not answer at {place} within {timeout:?}")),
         Err(Stranger::NotListening) => {
-            Told::Gone(format!("its process has ended: nothing listens at {place} any more"))
+            RankReport::Gone(format!("its process has ended: nothing listens at {place} any more"))
         }
         Err(Stranger::Silent(error)) => {
-            Told::Silent(format!("it does not answer at {place} within {timeout:?} ({error})"))
+            RankReport::Silent(format!("it does not answer at {place} within {timeout:?} ({error})"))
         }
         Err(Stranger::Other(why) | Stranger::Refused(why)) => {
-            Told::Silent(format!("it does not answer at {place}: {why}"))
+            RankReport::Silent(format!("it does not answer at {place}: {why}"))
         }
     }
 }

@@ -18,7 +18,7 @@ mod reporter;
 mod setup;
 mod shrink;
 
-pub use gather::{Gathered, Told, gather};
+pub use gather::{Gathered, RankReport, gather};
 pub(crate) use peer_listener::{PeerAddress, PeerListener};
 pub use reconfigure::Handles;
 pub use roundelay_net::bootstrap::{

@@ -24,7 +24,7 @@ impl AbortHandle {
     /// [`Error::Aborted`](crate::Error::Aborted). It may be called from any thread and any number of times; the
     /// first cause is what all ranks report.
     ///
-    /// When it returns true, this rank's calls and messages write to no caller's buffer any more, also where nobody
+    /// When it returns true, this rank's calls and messages write to no caller's buffer any more, also where no thread
     /// has waited for them yet. That takes well below a millisecond where the thread that makes the calls runs. It
     /// returns false after 8 ms, if the system gave that thread no time to stop: its work has to be waited for
     /// before the buffers are used. Buffers on a GPU are always to be waited for.

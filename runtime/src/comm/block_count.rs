@@ -5,14 +5,14 @@ use roundelay_compiler::plan::{Header, Placement};
 use roundelay_engine::custom::Algorithm;
 use roundelay_net::error::Error;
 
-/// Returns the elements of a block, of buffers (input or data, and output) with so many elements.
+/// Returns the elements of a block, of buffers (input or data, and output) with that many elements.
 pub(super) fn block_count(
     algorithm: &Algorithm,
     header: &Header,
     placement: Placement,
     [input, output]: [usize; 2],
 ) -> Result<u64, Error> {
-    // The blocks in a buffer of so many chunks.
+    // The blocks in a buffer of that many chunks.
     let of = |chunks: u32| {
         u64::from(chunks) * u64::from(header.blocks) / u64::from(header.chunks).max(1)
     };

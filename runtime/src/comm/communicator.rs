@@ -53,7 +53,7 @@ pub struct Communicator {
     /// The state, unless the worker has it.
     pub(super) home: Option<Box<Core>>,
     pub(super) worker: Option<Worker<Communicator>>,
-    /// The messages with tags, once somebody wanted some.
+    /// The messages with tags, once they were first used.
     pub(super) messenger: Option<Messenger>,
     /// This rank's identity to others that do not know it yet, once that is wanted, or since it joined.
     pub(super) identity: Option<Box<Identity>>,

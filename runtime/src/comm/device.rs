@@ -119,7 +119,7 @@ impl Communicator {
     ///
     /// [`Error::Cuda`] if the driver refuses, or the copy does not end within the timeout.
     pub fn write(&mut self, to: DevicePtr, from: &[u8]) -> Result<(), Error> {
-        // SAFETY: whoever made the address promised it; the copy is waited for.
+        // SAFETY: the maker of the address promised it; the copy is waited for.
         self.beside(|stream| unsafe { stream.write(to.address(), from) })
     }
 
@@ -129,7 +129,7 @@ impl Communicator {
     ///
     /// The errors of [`Communicator::write`].
     pub fn read(&mut self, from: DevicePtr, to: &mut [u8]) -> Result<(), Error> {
-        // SAFETY: whoever made the address promised it; the copy is waited for.
+        // SAFETY: the maker of the address promised it; the copy is waited for.
         self.beside(|stream| unsafe { stream.read(to, from.address()) })
     }
 
@@ -139,7 +139,7 @@ impl Communicator {
     ///
     /// The errors of [`Communicator::write`].
     pub fn fill(&mut self, at: DevicePtr, byte: u8, bytes: usize) -> Result<(), Error> {
-        // SAFETY: whoever made the address promised it; it is waited for.
+        // SAFETY: the maker of the address promised it; it is waited for.
         self.beside(|stream| unsafe { stream.set(at.address(), byte, bytes as u64) })
     }
 
@@ -161,7 +161,7 @@ impl Communicator {
 
     /// Puts a call of an algorithm (of a text, or of the library by [`Communicator::algorithm`]) into a stream.
     /// Returns before it is played. The first call of its kind compiles and loads its kernel, and waits for
-    /// the other ranks to do so; later ones talk to nobody.
+    /// the other ranks to do so; later ones exchange nothing.
     ///
     /// # Errors
     ///
@@ -238,7 +238,7 @@ impl Communicator {
     }
 
     /// Puts a kernel into a stream. With a [handle](KernelArg::Handle) among its arguments it comes after
-    /// the calls that were made before, on all ranks alike; like a call, what goes wrong in it is told by
+    /// the calls that were made before, on all ranks alike; like a call, what goes wrong in it is reported by
     /// [`Communicator::synchronize`]. With more blocks than the GPU has multiprocessors it is launched cooperatively.
     ///
     /// # Errors
@@ -439,7 +439,7 @@ impl Communicator {
     /// Waits for the calls in streams before the memory goes.
     pub(super) fn leave_gpu(&mut self) {
         let Some(OpenedGpu::Kernels(mut gpu)) = self.gpu.take() else { return };
-        // After a failure kernels were told to leave already.
+        // After a failure kernels were aborted already.
         let timeout = match self.core() {
             Ok(core) if core.usable().is_ok() => core.timeout(),
             _ => Duration::ZERO,

@@ -96,7 +96,7 @@ impl Communicator {
         gpu.transfer(core, (window.part(), Copied::Get), (data.lend_mut(), there), &stream)
     }
 
-    /// Signals a rank, behind what is in the stream: whoever has waited for the signal sees what was put before.
+    /// Signals a rank, behind what is in the stream: a rank that has waited for the signal sees what was put before.
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@ use roundelay_net::memory::Arena;
 use roundelay_net::net::Deadline;
 
 impl Communicator {
-    /// Returns this rank's identity, which it has once somebody has asked for its handle, or since it joined.
+    /// Returns this rank's identity, which it has once its handle was asked for, or since it joined.
     pub(crate) fn identity(&mut self) -> &mut Option<Box<Identity>> {
         &mut self.identity
     }

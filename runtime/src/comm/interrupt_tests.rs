@@ -43,8 +43,8 @@ fn calls_and_messages_of_a_rank_end_by_an_interrupt_and_the_others_are_told() {
             false => ranks[0].barrier(),
             true => messages.recv(&mut [0u8], 1, 7).map(drop),
         });
-        let told = ranks[1].barrier().expect_err("rank 0 has ended it").to_string();
-        assert!(told.contains("rank 0 failed: a signal interrupted its wait"), "{told}");
+        let error = ranks[1].barrier().expect_err("rank 0 has ended it").to_string();
+        assert!(error.contains("rank 0 failed: a signal interrupted its wait"), "{error}");
     }
     assert!(IS_ASKED.load(Ordering::Relaxed));
 }

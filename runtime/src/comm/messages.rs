@@ -144,7 +144,7 @@ impl Messages {
         M: Memory<Engine = Host> + Send + 'static,
     {
         let buffer = Arc::new(Kept::new(data));
-        // SAFETY: nobody has it but this function.
+        // SAFETY: only this function has it.
         let lent = unsafe { buffer.0.as_ref() };
         let place = place(lent.lend(), lent.dtype());
         let kept: Box<dyn std::any::Any + Send> = Box::new(buffer.clone());
@@ -168,7 +168,7 @@ impl Messages {
         M: MemoryMut<Engine = Host> + Send + 'static,
     {
         let buffer = Arc::new(Kept::new(data));
-        // SAFETY: nobody has it but this function.
+        // SAFETY: only this function has it.
         let lent = unsafe { &mut *buffer.0.as_ptr() };
         let dtype = lent.dtype();
         let bytes = lent.lend_mut();
@@ -176,7 +176,7 @@ impl Messages {
         place.address = bytes.as_mut_ptr();
         let kept: Box<dyn std::any::Any + Send> = Box::new(buffer.clone());
         let limits = self.limits(tag);
-        // SAFETY: it stays where it is until the operation has ended and dropped `kept`, and nobody else gets it.
+        // SAFETY: it stays where it is until the operation has ended and dropped `kept`, and is not shared.
         let operation = unsafe { self.messenger.receive(place, from.into(), limits, Some(kept)) }?;
         Ok(self.pending(operation, buffer))
     }
@@ -238,7 +238,7 @@ impl<M> PendingMessage<M> {
         let taken = || Error::Usage("the result of this message was taken before".into());
         let delivered = self.operation.result().unwrap_or_else(|| Err(taken()))?;
         let Some(mut buffer) = self.buffer.take() else { return Err(taken()) };
-        // Whoever ended the message is about to let go of the buffer.
+        // The thread that ended the message is about to release the buffer.
         loop {
             match Arc::try_unwrap(buffer) {
                 Ok(kept) => return Ok((kept.into_inner(), delivered)),
@@ -285,7 +285,7 @@ impl std::fmt::Debug for Messages {
 
 impl Communicator {
     /// Returns what sends and receives messages with tags. Not collective. Dropping the communicator waits for what
-    /// was sent, and ends receives that nobody has answered.
+    /// was sent, and ends receives without a matching send.
     ///
     /// # Errors
     ///

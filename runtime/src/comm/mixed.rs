@@ -91,7 +91,7 @@ impl<'c> ByHost<'c> {
         }
         let mut host = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
         if bytes > 0 {
-            // SAFETY: whoever made the address promised it, and the copy is waited for.
+            // SAFETY: the maker of the address promised it, and the copy is waited for.
             let begun = unsafe { self.stream.read(&mut host, from.address()) };
             self.drain(begun)?;
         }

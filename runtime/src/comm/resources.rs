@@ -37,7 +37,7 @@ pub struct Resources {
     pub made: u64,
     /// Connections that other ranks made to this one, of both kinds.
     pub accepted: u64,
-    /// Connections that were turned away: port scanners, other jobs, whoever lacks the secret.
+    /// Connections that were turned away: port scanners, other jobs, processes without the secret.
     pub refused: u64,
     /// Operations of the rendezvous store.
     pub store_operations: u64,

@@ -27,7 +27,7 @@ impl WorkerState for Communicator {
 impl Communicator {
     /// Begins work in the background, in issue order: the closure runs on the communicator's own
     /// progress thread after all work started before, and makes its calls there. Buffers move into
-    /// the closure and come back as its result, so that nobody can touch them meanwhile.
+    /// the closure and come back as its result, so that they cannot be touched meanwhile.
     ///
     /// ```
     /// # use roundelay::{Communicator, RedOp};

@@ -55,7 +55,7 @@ impl<'a> Typed<&'a mut [u8]> {
 
 #[cfg(feature = "cuda")]
 impl Typed<DevicePtr> {
-    /// Describes so many elements on this rank's GPU.
+    /// Describes that many elements on this rank's GPU.
     pub fn device(address: DevicePtr, elements: usize, dtype: DType) -> Self {
         Typed { memory: address, elements, dtype }
     }

@@ -1,4 +1,4 @@
-//! Pending work: a handle for whoever started it, a promise for the thread that does it.
+//! Pending work: a handle for the thread that started it, a promise for the thread that does it.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -270,7 +270,7 @@ impl<R> Promise<R> {
         self.shared.lock().status = Status::InProgress;
     }
 
-    /// Ends the work: first whoever waits sees it, then the callbacks are called.
+    /// Ends the work: first the threads that wait see it, then the callbacks are called.
     pub(crate) fn end(&self, result: Result<R, Error>) {
         // In a child nothing waits, and callbacks are the parent's.
         if !self.shared.process.is_here() {
@@ -308,7 +308,7 @@ impl<R> Drop for Promise<R> {
 impl Drop for Callback {
     fn drop(&mut self) {
         if let Some(call) = self.call.take() {
-            // Whoever wrote it has seen the panic's message; nothing here depends on it.
+            // The panic's message was printed; nothing here depends on it.
             let _ = catch_unwind(AssertUnwindSafe(call));
         }
     }

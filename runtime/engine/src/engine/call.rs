@@ -208,7 +208,7 @@ pub(super) fn kernel_for(plan: &Plan, dtype: DType, op: RedOp) -> Result<Kernel,
     }
 }
 
-/// Returns the parts of a buffer of so many elements of that size which are written before it is looked whether the
+/// Returns the parts of a buffer of that many elements of that size which are written before it is looked whether the
 /// job has been aborted.
 fn parts(data: *mut u8, count: usize, size: usize) -> impl Iterator<Item = (*mut u8, usize)> {
     let most = (PART / size.max(1)).max(1);

@@ -1,7 +1,7 @@
 //! Holds all that a rank needs to make calls: the group, its connections, the plans bound so far.
 //!
 //! A `Communicator` holds it, or its progress thread does while asynchronous
-//! work is pending. Whoever holds it makes the calls, so there is nothing to lock.
+//! work is pending. Its owner makes the calls, so there is nothing to lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(crate) struct Staging {
 pub struct Core {
     /// The word that tells windows that it has ended: before anything else does.
     pub life: Life,
-    /// The messages with tags, once somebody wanted some. They end before the group does.
+    /// The messages with tags, once they were first used. They end before the group does.
     messages: Option<Ending>,
     /// The means to end its calls from any thread.
     pub stop: Arc<Stop>,
@@ -169,7 +169,7 @@ impl Core {
         self.call(plan, call, &[])
     }
 
-    /// Plays a plan with so many elements in each block.
+    /// Plays a plan with that many elements in each block.
     pub fn run_cut(
         &mut self,
         plan: &Plan,
@@ -228,10 +228,10 @@ impl Core {
         result.map_err(|error| self.fail_call(error))
     }
 
-    /// Cuts the words of this rank's part of a window from its arena: all zero, and known to nobody yet.
+    /// Cuts the words of this rank's part of a window from its arena: all zero, and not shared yet.
     pub fn cut_words(&self) -> Result<(Cut, Block), Error> {
         let cut = self.arena.cut(Block::bytes(self.size()) as usize)?;
-        // SAFETY: the piece has at least that many bytes, and is nobody else's yet.
+        // SAFETY: the piece has at least that many bytes, and is not shared yet.
         unsafe { cut.address().write_bytes(0, cut.bytes()) };
         let lost = || Error::Work("a piece of an arena lies outside of it".into());
         let at = self.arena.find(cut.address(), cut.bytes()).ok_or_else(lost)?;

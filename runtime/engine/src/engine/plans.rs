@@ -27,9 +27,9 @@ pub struct Plans {
     pub(super) resolver: Option<Resolver>,
     /// The installed algorithms, by collective.
     pub(super) installed: Vec<(String, Algorithm)>,
-    /// Those that so many ranks cannot play, and the reasons.
+    /// Those that that many ranks cannot play, and the reasons.
     pub(super) resting: Vec<(String, Algorithm, String)>,
-    /// Remarks on algorithms that were installed, for whoever asks for a choice.
+    /// Remarks on algorithms that were installed, for explanations of a choice.
     pub(super) dropped: Option<String>,
 }
 

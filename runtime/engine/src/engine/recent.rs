@@ -1,4 +1,4 @@
-//! The objects made for the latest calls, to be used again: at most so many, of which the oldest makes way. All
+//! The objects made for the latest calls, to be used again: at most that many, of which the oldest makes way. All
 //! ranks forget the same ones, for they make the same calls.
 
 use std::ops::{Index, IndexMut};

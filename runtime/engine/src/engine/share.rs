@@ -41,17 +41,17 @@ impl Core {
         Ok(divided)
     }
 
-    /// Tells the others what was found of the paths, before a call of so many bytes.
+    /// Shares what was measured of the paths, before a call of that many bytes.
     fn agree_on_paths(&mut self, split: &Weighted, bytes: u64) -> Result<(), Error> {
         self.group.listen();
         let lost = self.group.lost_paths();
         let Some(mut balance) = self.balance.take() else { return Ok(()) };
-        let mut told = vec![Vec::new(); self.size() as usize];
+        let mut reports = vec![Vec::new(); self.size() as usize];
         for word in balance.own.words(balance.paths(), lost) {
-            self.control_all_gather(word, |rank, word| told[rank as usize].push(word))?;
+            self.control_all_gather(word, |rank, word| reports[rank as usize].push(word))?;
         }
         let ranks: Vec<Vec<Code>> =
-            told.iter().map(|words| Code::all(words, balance.paths())).collect();
+            reports.iter().map(|words| Code::all(words, balance.paths())).collect();
         balance.agree(&ranks, self.calls + 1, split, bytes);
         self.balance = Some(balance);
         Ok(())

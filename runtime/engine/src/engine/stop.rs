@@ -1,4 +1,4 @@
-//! Ends the calls and messages of a rank from any thread, and says when they write to nobody's memory any more.
+//! Ends the calls and messages of a rank from any thread, and reports when user memory is no longer accessed.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Mutex, PoisonError};

@@ -42,7 +42,7 @@ impl Clone for InputBuffer<'_> {
 impl Copy for InputBuffer<'_> {}
 
 impl<'a> InputBuffer<'a> {
-    /// Describes so many elements in bytes of this host.
+    /// Describes that many elements in bytes of this host.
     #[inline]
     pub fn of_host(bytes: &'a [u8], elements: usize, dtype: DType) -> Self {
         let address = bytes.as_ptr().expose_provenance() as u64;
@@ -62,7 +62,7 @@ impl<'a> InputBuffer<'a> {
 }
 
 impl<'a> OutputBuffer<'a> {
-    /// Describes so many elements in bytes of this host.
+    /// Describes that many elements in bytes of this host.
     #[inline]
     pub fn of_host_mut(bytes: &'a mut [u8], elements: usize, dtype: DType) -> Self {
         let address = bytes.as_mut_ptr().expose_provenance() as u64;
@@ -91,7 +91,7 @@ impl<A> CallBuffer<A> {
     ///
     /// # Safety
     ///
-    /// Until the call that it is given to has ended, so many elements lie there; no other thread or call writes them
+    /// Until the call that it is given to has ended, that many elements lie there; no other thread or call writes them
     /// meanwhile, nor reads them where this one writes.
     pub unsafe fn new(
         address: u64,
@@ -170,7 +170,7 @@ impl<A> CallBuffer<A> {
         self.memory
     }
 
-    /// Cuts the buffer into blocks of so many elements, one after the other. The buffer has as many elements as all
+    /// Cuts the buffer into blocks of that many elements, one after the other. The buffer has as many elements as all
     /// blocks together.
     pub(crate) fn blocks(&self, counts: &[usize]) -> impl Iterator<Item = Self> {
         let (size, dtype, memory) = (self.dtype.size(), self.dtype, self.memory);

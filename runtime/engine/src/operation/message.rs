@@ -60,7 +60,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Fails unless the other end of every message is one of so many ranks; `what` is done with it.
+/// Fails unless the other end of every message is one of that many ranks; `what` is done with it.
 pub fn check_peers(what: &str, messages: &[Message<'_>], ranks: u32) -> Result<(), Error> {
     match messages.iter().find(|message| message.peer >= ranks) {
         None => Ok(()),

@@ -12,7 +12,7 @@ use roundelay_net::error::Error;
 
 /// A collective call: what is called, on which memory.
 ///
-/// The outputs are this record's alone until the call has ended: [`Operand`]s borrow them, or whoever made the
+/// The outputs are this record's alone until the call has ended: [`Operand`]s borrow them, or the maker of the
 /// [`CallBuffer`]s promised it.
 #[derive(Debug)]
 pub struct Operation<'a> {
@@ -111,7 +111,7 @@ impl<'a> Operation<'a> {
             && self.collective.has_form_in_place()
     }
 
-    /// Checks the arguments, as one of so many ranks. All ranks that give the same forms find the same errors.
+    /// Checks the arguments, as one of that many ranks. All ranks that give the same forms find the same errors.
     ///
     /// # Errors
     ///

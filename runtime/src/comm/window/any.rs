@@ -24,7 +24,7 @@ struct Owned(Box<dyn Any + Send>);
 
 impl Communicator {
     /// Makes a window of memory at an address, as [`Communicator::window_with`] does of a buffer. `owner` is dropped
-    /// when nobody writes there any more.
+    /// when nothing is written there any more.
     ///
     /// # Errors
     ///
@@ -32,7 +32,7 @@ impl Communicator {
     ///
     /// # Safety
     ///
-    /// So many elements of that type lie there until `owner` is dropped. Others than their ranks may read and write
+    /// That many elements of that type lie there until `owner` is dropped. Others than their ranks may read and write
     /// them meanwhile as they may those of a window: not while peers do.
     pub unsafe fn window_at(
         &mut self,

@@ -13,7 +13,7 @@ use roundelay_net::error::Error;
 /// ([`Communicator::window`]). Any thread may use it; places are counted in elements.
 ///
 /// Operations of one rank on one peer take effect in the order in which they were begun, and a *signal* is seen after
-/// everything before it: whoever has waited for the signal reads what was put. Nothing else orders operations.
+/// everything before it: a rank that has waited for the signal reads what was put. Nothing else orders operations.
 /// An aligned word of 8 bytes is put and got whole. `docs/windows.md` has the rules, and what each operation costs.
 ///
 /// ```
@@ -207,7 +207,7 @@ impl<T: Element> Window<T> {
         unsafe { self.parts.write(place, from) }
     }
 
-    /// Returns the first element of this rank's own part, for code that knows when nobody else touches it: after a
+    /// Returns the first element of this rank's own part, for code that knows when nothing else touches it: after a
     /// signal, between barriers, or once the rights were withdrawn.
     pub fn as_mut_ptr(&self) -> *mut T {
         self.parts.own.place().at(0, 0).unwrap_or(std::ptr::null_mut()).cast()

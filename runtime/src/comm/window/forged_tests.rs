@@ -144,7 +144,7 @@ fn a_peer_that_lies_is_refused_and_nothing_is_written() {
 
 #[test]
 fn a_peer_that_breaks_the_protocol_ends_the_job() {
-    // An answer that nobody asked for, a short message that is as long as memory, and more short messages without a
+    // An answer without a request, a short message that is as long as memory, and more short messages without a
     // receive than a peer may send; or more long ones than a rank keeps in mind.
     let strange = (codes::PLAN_DAMAGED, "does not keep to the protocol");
     for (words, times, (code, text)) in [
@@ -168,7 +168,7 @@ fn a_peer_that_breaks_the_protocol_ends_the_job() {
             } else {
                 window.signal(0).expect("a signal");
             }
-            let error = window.wait_signal(1 - comm.rank()).expect_err("nobody signals");
+            let error = window.wait_signal(1 - comm.rank()).expect_err("no signal comes");
             assert_ended(&error, code, text);
         });
     }
@@ -195,7 +195,7 @@ fn a_peer_that_asks_and_takes_no_answers_ends_the_job() {
                 messenger.flood(1, &words, 500_000, over);
             } else {
                 window.signal(0).expect("a signal");
-                let error = window.wait_signal(0).expect_err("nobody signals");
+                let error = window.wait_signal(0).expect_err("no signal comes");
                 over.store(true, Ordering::Release);
                 assert_ended(&error, codes::PLAN_DAMAGED, "does not keep to the protocol");
             }

@@ -21,7 +21,7 @@ const ODD: u64 = 1 << 62;
 
 /// The facts of its part that a rank tells the others.
 #[derive(Debug, Clone, Copy, Default)]
-struct Told {
+struct PartReport {
     /// The places of its memory in the heap, and of its words.
     memory: u64,
     words: u64,
@@ -81,12 +81,12 @@ impl Communicator {
         let core = self.core()?;
         let size = core.size();
         let words = core.cut_words();
-        let mut mine = Told {
+        let mut mine = PartReport {
             memory: core.arena.find(memory, bytes as usize).unwrap_or(ELSEWHERE),
             bytes,
             kind: dtype as u64 | rights.bits() << 8,
             key: random().map(u64::from_le_bytes)?,
-            ..Told::default()
+            ..PartReport::default()
         };
         if !(memory as usize).is_multiple_of(8) && bytes > 0 {
             mine.kind |= ODD;
@@ -99,17 +99,17 @@ impl Communicator {
             Err(_) => mine.kind |= CANNOT,
         }
         let heap = core.group.heap().clone();
-        let told = self.tell(mine)?;
+        let reports = self.exchange_reports(mine)?;
         let (words, block) = words?;
-        agree(&told, self.rank, dtype)?;
+        agree(&reports, self.rank, dtype)?;
         let core = self.core()?;
         let place = Place::new(Span::new(memory, bytes), dtype, block);
         let kept = Kept { memory: owner, words: Box::new(words) };
         let own = Arc::new(Exposed::new(place, kept));
         let rank = core.rank();
         let mut served = Vec::new();
-        let reach = |(peer, told): (u32, &Told)| {
-            let Told { memory: at, words, bytes, kind, key } = *told;
+        let reach = |(peer, report): (u32, &PartReport)| {
+            let PartReport { memory: at, words, bytes, kind, key } = *report;
             let is_mapped = |at: u64, len: u64| {
                 let end = at.checked_add(len).unwrap_or(ELSEWHERE);
                 core.group.lies_in_arena(peer, at, end)
@@ -126,10 +126,10 @@ impl Communicator {
             direct.attach(true);
             Ok(Reach::Mapped(direct))
         };
-        let peers: Result<Vec<Reach>, Error> = (0..).zip(&told).map(reach).collect();
+        let peers: Result<Vec<Reach>, Error> = (0..).zip(&reports).map(reach).collect();
         // The others wait for this rank.
         let peers = peers.map_err(|error| core.fail(error))?;
-        // Peers that do not map this rank's part: all, if nobody can.
+        // Peers that do not map this rank's part: all, if none can.
         let wants = |&peer: &u32| {
             peer != rank && (mine.memory == ELSEWHERE || core.group.local(peer).is_none())
         };
@@ -146,7 +146,7 @@ impl Communicator {
         }
         let (group, over) = (core.group.beside_windows(), core.life.flag());
         let parts = Parts::new(group, (own, peers, service), over, timeout);
-        // Nobody uses a part before all are there.
+        // No part is used before all are there.
         core.words(0)?;
         Ok(parts)
     }
@@ -161,7 +161,7 @@ impl Communicator {
             let text = "a window is freed with the communicator that made it, and in its generation: drop it";
             return Err(Error::Usage(text.into()));
         }
-        // Every rank has what it began behind it, and looks at nobody's words any more.
+        // Every rank has what it began behind it, and reads no peer's words any more.
         parts.settle()?;
         parts.release();
         parts.detach();
@@ -173,20 +173,20 @@ impl Communicator {
     }
 
     /// Tells every rank of this one's part.
-    fn tell(&mut self, mine: Told) -> Result<Vec<Told>, Error> {
-        let mut told = vec![Told::default(); self.size as usize];
+    fn exchange_reports(&mut self, mine: PartReport) -> Result<Vec<PartReport>, Error> {
+        let mut reports = vec![PartReport::default(); self.size as usize];
         let core = self.core()?;
-        core.control_all_gather(mine.memory, |rank, word| told[rank as usize].memory = word)?;
-        core.control_all_gather(mine.words, |rank, word| told[rank as usize].words = word)?;
-        core.control_all_gather(mine.bytes, |rank, word| told[rank as usize].bytes = word)?;
-        core.control_all_gather(mine.kind, |rank, word| told[rank as usize].kind = word)?;
-        core.control_all_gather(mine.key, |rank, word| told[rank as usize].key = word)?;
-        Ok(told)
+        core.control_all_gather(mine.memory, |rank, word| reports[rank as usize].memory = word)?;
+        core.control_all_gather(mine.words, |rank, word| reports[rank as usize].words = word)?;
+        core.control_all_gather(mine.bytes, |rank, word| reports[rank as usize].bytes = word)?;
+        core.control_all_gather(mine.kind, |rank, word| reports[rank as usize].kind = word)?;
+        core.control_all_gather(mine.key, |rank, word| reports[rank as usize].key = word)?;
+        Ok(reports)
     }
 }
 
 impl<T: Element> Window<T> {
-    /// Ends the window on all ranks, which call together, and gives this rank's buffer back: nobody writes to it any
+    /// Ends the window on all ranks, which call together, and gives this rank's buffer back, which is not written any
     /// more. What was put before is there. Other calls on the communicator may come before and after.
     ///
     /// # Errors
@@ -202,17 +202,17 @@ impl<T: Element> Window<T> {
 }
 
 /// Fails if the parts do not make a window: on all ranks alike.
-fn agree(told: &[Told], own: u32, dtype: DType) -> Result<(), Error> {
-    if let Some(rank) = told.iter().position(|told| told.kind & CANNOT != 0) {
+fn agree(reports: &[PartReport], own: u32, dtype: DType) -> Result<(), Error> {
+    if let Some(rank) = reports.iter().position(|report| report.kind & CANNOT != 0) {
         return Err(Error::Usage(format!("rank {rank} has no memory for its part of a window")));
     }
-    if let Some(rank) = told.iter().position(|told| told.kind & ODD != 0) {
+    if let Some(rank) = reports.iter().position(|report| report.kind & ODD != 0) {
         let text = "does not begin at a multiple of 8 bytes: take memory of `alloc`, or align it";
         return Err(Error::Usage(format!("the part of rank {rank} of a window {text}")));
     }
-    let is_other = |told: &&Told| told.kind & 0xff != dtype as u64;
-    let Some(other) = told.iter().find(is_other) else { return Ok(()) };
-    let rank = told.iter().position(|told| told.kind & 0xff != dtype as u64).unwrap_or(0);
+    let is_other = |report: &&PartReport| report.kind & 0xff != dtype as u64;
+    let Some(other) = reports.iter().find(is_other) else { return Ok(()) };
+    let rank = reports.iter().position(|report| report.kind & 0xff != dtype as u64).unwrap_or(0);
     let its = DType::ALL.get((other.kind & 0xff) as usize);
     let its = its.map_or("another type".into(), |dtype| dtype.to_string());
     Err(Error::Usage(format!(

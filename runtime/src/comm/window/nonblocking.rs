@@ -81,7 +81,7 @@ impl Parts {
     ///
     /// # Safety
     ///
-    /// The bytes at the address are good for it as long as `kept` lives, and nobody else's.
+    /// The bytes at the address are good for it as long as `kept` lives, and for it alone.
     pub(super) unsafe fn start<B: Send + 'static>(
         &self,
         copy: Copy,
@@ -203,7 +203,7 @@ impl<T: Element> Window<T> {
         B: Deref<Target = [T]> + Send + 'static,
     {
         let kept = Kept::new(data);
-        // SAFETY: nobody has it but this function.
+        // SAFETY: only this function has it.
         let lent: &[T] = unsafe { &*kept.as_ptr() };
         let (offset, bytes) = Self::place(at, lent.len());
         let place = (offset, lent.as_ptr().cast_mut().cast(), bytes);
@@ -217,11 +217,11 @@ impl<T: Element> Window<T> {
         B: DerefMut<Target = [T]> + Send + 'static,
     {
         let kept = Kept::new(data);
-        // SAFETY: nobody has it but this function.
+        // SAFETY: only this function has it.
         let lent: &mut [T] = unsafe { &mut *kept.as_ptr() };
         let (offset, bytes) = Self::place(at, lent.len());
         let place = (offset, lent.as_mut_ptr().cast(), bytes);
-        // SAFETY: they lie there as long as it is kept, and nobody else touches them.
+        // SAFETY: they lie there as long as it is kept, and nothing else touches them.
         unsafe { self.parts.start(Copy::Get, place, peer, kept) }
     }
 

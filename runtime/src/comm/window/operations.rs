@@ -32,7 +32,7 @@ impl Parts {
     ///
     /// # Safety
     ///
-    /// So many bytes at the address are good for reading, and for writing if they are got.
+    /// That many bytes at the address are good for reading, and for writing if they are got.
     #[inline]
     pub(super) unsafe fn copy(
         &self,
@@ -135,7 +135,7 @@ impl Parts {
     ///
     /// # Safety
     ///
-    /// `to` is good for writing so many bytes.
+    /// `to` is good for writing that many bytes.
     pub(super) unsafe fn read(&self, place: (u64, usize), to: *mut u8) -> Result<(), Error> {
         self.check_process()?;
         // SAFETY: what the caller promises.
@@ -147,7 +147,7 @@ impl Parts {
     ///
     /// # Safety
     ///
-    /// `from` is good for reading so many bytes.
+    /// `from` is good for reading that many bytes.
     pub(super) unsafe fn write(&self, place: (u64, usize), from: *const u8) -> Result<(), Error> {
         self.check_process()?;
         // SAFETY: what the caller promises.

@@ -58,7 +58,7 @@ pub(super) struct Parts {
     /// The numbers in it of the ranks of this machine.
     locals: Vec<Option<u32>>,
     crowded: bool,
-    /// For whoever waits: it examines peers.
+    /// For threads that wait: it examines peers.
     group: Mutex<Group>,
     /// True once the communicator has ended, or gone on.
     pub(super) over: Arc<AtomicBool>,

@@ -40,7 +40,7 @@ impl Parts {
         typed(operation.result(), &self.over, self.rank)
     }
 
-    /// Has somebody move operations that nobody waits for.
+    /// Ensures progress of operations without a waiter.
     pub(super) fn leave_running(&self) {
         self.service.iter().for_each(|service| service.messenger.leave_running());
     }
@@ -115,7 +115,7 @@ impl Parts {
         Parts::refusal(remote, self.rank, self.dtype.size() as u64)
     }
 
-    /// Fails if an operation that nobody waited for was refused since that was asked last.
+    /// Fails if an operation that no thread waited for was refused since that was asked last.
     pub(super) fn refusal(remote: &Remote, rank: u32, size: u64) -> Result<(), Error> {
         let Some((offset, refusal)) = remote.take_refusal() else { return Ok(()) };
         let (at, peer) = (offset / size, remote.peer());

@@ -5,7 +5,7 @@
 //! absent moves nothing.
 //!
 //! After the last round each rank tells the others that it has all it needs, and waits until they say so, or have
-//! ended. So whoever returns knows that all survivors have their results, and may end or fail as it likes. If a rank is
+//! ended. So a rank that returns knows that all survivors have their results, and may end or fail as it likes. If a rank is
 //! not counted the communicator has failed, on all survivors alike; if one ends after its contribution has come to all,
 //! the next call finds that out, whatever call it is.
 //!
@@ -97,7 +97,7 @@ impl Core {
             Err(error) => Err(self.fail(error)),
             Ok(Played { memory, counted, lost }) => {
                 memory.give_back(data, (op == RedOp::Avg).then_some(counted));
-                // The result stands; the communicator is one that has lost a rank. Whoever hears the alarm knows why.
+                // The result stands; the communicator is one that has lost a rank. The alarm carries the cause.
                 if let Some(error) = lost {
                     watchdog::bear_witness(&self.group);
                     drop(self.fail(error));
@@ -152,7 +152,7 @@ impl Core {
             lost = lost.or(post.next(peer, &end).err());
         }
         post.not_stopped()?;
-        // Where all are counted, nobody knows of one that ended afterwards before the next call.
+        // Where all are counted, a rank that ended afterwards is not noticed before the next call.
         let whole = counted.count_ones() == header.ranks;
         let ended = post.lost().filter(|_| !whole).map(|(peer, gone)| {
             gone.clone().lost(peer, "its part of a call that went on without it", end.clone())
@@ -261,7 +261,7 @@ impl<'t> Memory<'t> {
         let sources: Vec<Src> =
             inputs.iter().map(|held| Src { ptr: held.bytes.as_ptr(), wire: None }).collect();
         let target = Dst { ptr: bytes.as_mut_ptr(), wire: None, stream: false };
-        // SAFETY: all of them have `len` bytes, which are so many elements; the target is memory of its own.
+        // SAFETY: all of them have `len` bytes, which are that many elements; the target is memory of its own.
         unsafe { self.kernel.fold(&sources, &[target], len / self.size) };
         Ok(Held { ranks, bytes: Rc::new(bytes) })
     }
@@ -286,7 +286,7 @@ impl<'t> Memory<'t> {
         }
         if let Some(ranks) = divides.filter(|ranks| *ranks != 0) {
             let (count, ranks) = (len / self.size, u64::from(ranks.count_ones()));
-            // SAFETY: the caller's memory, of so many elements.
+            // SAFETY: the caller's memory, of that many elements.
             unsafe { self.kernel.divide(data.as_mut_ptr(), count, ranks) };
         }
     }
@@ -305,7 +305,7 @@ fn encoded(content: &Content) -> Vec<u8> {
     message
 }
 
-/// Returns the content of a message with so many chunks; `None` if it is no such message.
+/// Returns the content of a message with that many chunks; `None` if it is no such message.
 fn decoded(message: &[u8], chunks: usize) -> Option<Content> {
     let (heads, mut rest) = message.split_at_checked(chunks.checked_mul(PER_CHUNK)?)?;
     let word = |bytes: &[u8]| Some(u64::from_ne_bytes(bytes.try_into().ok()?));

@@ -47,7 +47,7 @@ struct Mail {
     out: VecDeque<(Vec<u8>, Kind)>,
     /// The content that is coming, and its length; `None` between messages.
     coming: Option<(Vec<u8>, usize)>,
-    /// Messages that nobody has asked for.
+    /// Messages without a receive so far.
     here: VecDeque<Vec<u8>>,
     /// True once its last message of the call is here, which is empty: what follows is of the next call.
     is_over: bool,
@@ -150,13 +150,13 @@ impl<'c> Post<'c> {
                 Look::Doze => self.endpoints.doze((&self.ends.0, &self.ends.1)),
                 Look::Examine => self.examine(peer, at)?,
                 Look::Aborted => {
-                    // It may be heard yet that the lost rank has ended.
+                    // A report that the lost rank has ended may still arrive.
                     if alarm(self.group) == Alarm::Final {
                         return Err(self.group.aborted(Some(at.clone())));
                     }
                     self.examine(peer, at)?;
                     let since = *self.since.get_or_insert_with(Instant::now);
-                    // Whoever raised the alarm may not come to this call any more.
+                    // The rank that raised the alarm may not come to this call any more.
                     if since.elapsed() >= GRACE.min(self.call.timeout) && self.is_awaited(peer) {
                         return Err(self.group.aborted(Some(at.clone())));
                     }
@@ -249,7 +249,7 @@ impl<'c> Post<'c> {
             let message = receiver.message(SLOTS, 0);
             // The lowest bits are the kind, which is a matter of the link.
             if message.meta >> 2 != meta(self.call.digest, len, kind) >> 2 {
-                // What a rank that has ended said in an earlier call, nobody has waited for.
+                // Messages of a rank that has ended, from an earlier call, had no receive.
                 if let Some(ended) = watchdog::end_of(self.group, peer) {
                     mail.gone = Some(ended);
                     return Ok(moved);
@@ -299,11 +299,11 @@ impl<'c> Post<'c> {
         }
         let Some(ended) = watchdog::end_of(self.group, peer) else {
             let fault = self.endpoints.fault(peer).map(Gone::Cut);
-            let told = match trouble {
+            let reported = match trouble {
                 Some(Trouble::Gone(gone)) => Some(gone),
                 _ => None,
             };
-            let Some(gone) = fault.or(told) else { return Ok(()) };
+            let Some(gone) = fault.or(reported) else { return Ok(()) };
             // A process closes its sockets before it has ended.
             let Some(mail) = self.mails[peer as usize].as_mut() else { return Ok(()) };
             let cut = *mail.cut.get_or_insert_with(Instant::now);
@@ -315,7 +315,7 @@ impl<'c> Post<'c> {
                 }
             };
         };
-        // Whoever ends after a failure of its own has raised the alarm first.
+        // A rank that ends after a failure of its own has raised the alarm first.
         self.group.hear_out();
         if alarm(self.group) == Alarm::Open {
             return Ok(());
@@ -359,7 +359,7 @@ impl<'c> Post<'c> {
 enum Alarm {
     /// It is not raised, or for a rank that is known to have ended: that is what such calls are for.
     Tolerated,
-    /// It is for a rank elsewhere, of which nobody has said yet that it has ended.
+    /// It is for a rank elsewhere, whose end was not reported yet.
     Open,
     /// The call fails.
     Final,
