@@ -21,7 +21,7 @@ use crate::request::{Request, TaggedMessage};
 
 /// Options of one operation; what is not set is as the communicator has it.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct RequestOptions {
     /// The longest time without progress.
     pub timeout: Option<Duration>,
     /// Hints for this operation, which go before those of the communicator.
@@ -35,11 +35,11 @@ pub struct Options {
 /// A communicator that any thread may use, and end while another one waits in it. Operations are collective: all
 /// ranks perform, or start, the same ones in the same order. Clones are the same communicator.
 #[derive(Clone)]
-pub struct Handle {
-    shared: Arc<Shared>,
+pub struct CommHandle {
+    shared: Arc<HandleState>,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct HandleState {
     /// The process that is the rank. In its children the locks below may be held for ever.
     process: OwnerProcess,
     now: RwLock<Now>,
@@ -89,16 +89,16 @@ impl Now {
 
 /// An operation in the background. Dropped, it goes on.
 pub struct Pending {
-    what: What,
+    what: PendingKind,
 }
 
-enum What {
+enum PendingKind {
     Work(Work<()>),
     Sent(PendingMessage<Typed<&'static [u8]>>),
     Received(PendingMessage<Typed<&'static mut [u8]>>),
 }
 
-impl Handle {
+impl CommHandle {
     /// Takes a communicator over.
     ///
     /// # Errors
@@ -109,7 +109,7 @@ impl Handle {
         let generation = AtomicU64::new(comm.generation());
         let (comm, kept) = (Mutex::new(Some(comm)), Mutex::default());
         let process = OwnerProcess::here();
-        Ok(Handle { shared: Arc::new(Shared { process, now, generation, comm, kept }) })
+        Ok(CommHandle { shared: Arc::new(HandleState { process, now, generation, comm, kept }) })
     }
 
     /// Joins the other ranks, which can pass a note: see [`Communicator::join_with`].
@@ -123,7 +123,7 @@ impl Handle {
         setup: &Setup,
         share: impl FnOnce(Option<&str>) -> Result<String, Error>,
     ) -> Result<Self, Error> {
-        Handle::new(Communicator::join_with(rank, size, setup, share)?)
+        CommHandle::new(Communicator::join_with(rank, size, setup, share)?)
     }
 
     /// Makes a communicator of this rank alone, which is to come to others: see [`Communicator::alone`].
@@ -132,7 +132,7 @@ impl Handle {
     ///
     /// The errors of [`Communicator::alone`].
     pub fn alone(setup: &Setup) -> Result<Self, Error> {
-        Handle::new(Communicator::alone(setup)?)
+        CommHandle::new(Communicator::alone(setup)?)
     }
 
     /// Makes all ranks of a job whose ranks are threads of this process.
@@ -141,7 +141,7 @@ impl Handle {
     ///
     /// The errors of [`Communicator::local`].
     pub fn local(ranks: u32) -> Result<Vec<Self>, Error> {
-        Communicator::local(ranks)?.into_iter().map(Handle::new).collect()
+        Communicator::local(ranks)?.into_iter().map(CommHandle::new).collect()
     }
 
     /// Returns the number of this rank.
@@ -162,15 +162,15 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// The errors of [`Request::perform`]; [`Error::Usage`] after [`Handle::shutdown`].
-    pub fn perform(&self, request: Request, options: Options) -> Result<(), Error> {
+    /// The errors of [`Request::perform`]; [`Error::Usage`] after [`CommHandle::shutdown`].
+    pub fn perform(&self, request: Request, options: RequestOptions) -> Result<(), Error> {
         self.under(options, |comm| request.perform(comm))
     }
 
-    /// Calls a function with the communicator under options, as [`Handle::with`].
+    /// Calls a function with the communicator under options, as [`CommHandle::with`].
     pub(crate) fn under<R>(
         &self,
-        options: Options,
+        options: RequestOptions,
         call: impl FnOnce(&mut Communicator) -> Result<R, Error>,
     ) -> Result<R, Error> {
         self.with(|comm| {
@@ -183,7 +183,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// Those of that function; [`Error::Usage`] after [`Handle::shutdown`].
+    /// Those of that function; [`Error::Usage`] after [`CommHandle::shutdown`].
     pub fn alloc(&self, bytes: usize) -> Result<roundelay::Buffer<u8>, Error> {
         self.with(|comm| comm.alloc(bytes))
     }
@@ -201,12 +201,12 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] after [`Handle::shutdown`], or if the stream is none. Errors of the call come with
+    /// [`Error::Usage`] after [`CommHandle::shutdown`], or if the stream is none. Errors of the call come with
     /// [`Pending::wait`].
     pub fn start(
         &self,
         request: Request,
-        options: Options,
+        options: RequestOptions,
         kept: Box<dyn Any + Send>,
     ) -> Result<Pending, Error> {
         self.with(|comm| {
@@ -216,7 +216,7 @@ impl Handle {
                 drop(kept);
                 done
             });
-            Ok(Pending { what: What::Work(work) })
+            Ok(Pending { what: PendingKind::Work(work) })
         })
     }
 
@@ -225,7 +225,7 @@ impl Handle {
     /// # Errors
     ///
     /// The errors of [`Messages::send`]; [`Error::Unsupported`] for memory of a GPU; [`Error::Usage`] after
-    /// [`Handle::shutdown`].
+    /// [`CommHandle::shutdown`].
     pub fn message(
         &self,
         message: &TaggedMessage,
@@ -247,7 +247,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// The errors of [`Messages::start_send`], and those of [`Handle::message`] about its memory.
+    /// The errors of [`Messages::start_send`], and those of [`CommHandle::message`] about its memory.
     pub fn start_message(
         &self,
         message: &TaggedMessage,
@@ -257,8 +257,10 @@ impl Handle {
         let messages = self.messages(message, timeout)?;
         let TaggedMessage { buffer, peer, tag, is_send } = message;
         let what = match is_send {
-            true => What::Sent(messages.start_send(buffer.read()?, message.receiver()?, *tag)?),
-            false => What::Received(messages.start_recv(buffer.write()?, *peer, *tag)?),
+            true => {
+                PendingKind::Sent(messages.start_send(buffer.read()?, message.receiver()?, *tag)?)
+            }
+            false => PendingKind::Received(messages.start_recv(buffer.write()?, *peer, *tag)?),
         };
         let pending = Pending { what };
         pending.on_completion(move |_| drop(kept));
@@ -290,7 +292,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// The errors of the function; [`Error::Usage`] after [`Handle::shutdown`].
+    /// The errors of the function; [`Error::Usage`] after [`CommHandle::shutdown`].
     pub fn with<R>(
         &self,
         call: impl FnOnce(&mut Communicator) -> Result<R, Error>,
@@ -322,7 +324,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// The errors of [`Handle::with`].
+    /// The errors of [`CommHandle::with`].
     pub fn try_with<R>(
         &self,
         call: impl FnOnce(&mut Communicator) -> Result<R, Error>,
@@ -340,8 +342,8 @@ impl Handle {
     /// # Errors
     ///
     /// The errors of [`Communicator::split`].
-    pub fn split(&self, ranks: &[u32]) -> Result<Option<Handle>, Error> {
-        self.with(|comm| comm.split(ranks))?.map(Handle::new).transpose()
+    pub fn split(&self, ranks: &[u32]) -> Result<Option<CommHandle>, Error> {
+        self.with(|comm| comm.split(ranks))?.map(CommHandle::new).transpose()
     }
 
     /// Makes a communicator of the same ranks with a GPU each: that device, or one by the rank's number. Collective.
@@ -349,18 +351,18 @@ impl Handle {
     /// # Errors
     ///
     /// The errors of [`Communicator::cuda`].
-    pub fn cuda(&self, device: Option<u32>) -> Result<Handle, Error> {
-        Handle::new(self.with(|comm| comm.cuda(opened(device)))?).map(Self::watched)
+    pub fn cuda(&self, device: Option<u32>) -> Result<CommHandle, Error> {
+        CommHandle::new(self.with(|comm| comm.cuda(opened(device)))?).map(Self::watched)
     }
 
-    /// Makes a communicator of the same ranks, of which those have a GPU that give one, as [`Handle::cuda`].
+    /// Makes a communicator of the same ranks, of which those have a GPU that give one, as [`CommHandle::cuda`].
     /// Collective.
     ///
     /// # Errors
     ///
     /// The errors of [`Communicator::cuda_mixed`].
-    pub fn cuda_mixed(&self, device: Option<Option<u32>>) -> Result<Handle, Error> {
-        Handle::new(self.with(|comm| comm.cuda_mixed(device.map(opened)))?).map(Self::watched)
+    pub fn cuda_mixed(&self, device: Option<Option<u32>>) -> Result<CommHandle, Error> {
+        CommHandle::new(self.with(|comm| comm.cuda_mixed(device.map(opened)))?).map(Self::watched)
     }
 
     /// Returns this rank's handle for the next generation: see [`Communicator::handle`].
@@ -520,7 +522,7 @@ pub(crate) fn stream(comm: &Communicator, given: Option<u64>) -> Result<CudaStre
     unsafe { comm.borrow_stream(raw) }
 }
 
-impl Options {
+impl RequestOptions {
     fn of(self, comm: &Communicator) -> Result<CallOptions, Error> {
         let mut options = CallOptions::new();
         if let Some(timeout) = self.timeout {
@@ -541,7 +543,7 @@ impl Options {
 
 impl Pending {
     pub(crate) fn of(work: Work<()>) -> Self {
-        Pending { what: What::Work(work) }
+        Pending { what: PendingKind::Work(work) }
     }
 
     /// Waits for the end of the operation, at most that long; returns `None` if it has not ended then.
@@ -553,24 +555,26 @@ impl Pending {
             }
         }
         Some(match &self.what {
-            What::Work(work) => work.error().map_or(Ok(()), Err),
-            What::Sent(_) | What::Received(_) => self.delivered().unwrap_or(Ok(None)).map(drop),
+            PendingKind::Work(work) => work.error().map_or(Ok(()), Err),
+            PendingKind::Sent(_) | PendingKind::Received(_) => {
+                self.delivered().unwrap_or(Ok(None)).map(drop)
+            }
         })
     }
 
     fn wait_for(&self, timeout: Duration) -> bool {
         match &self.what {
-            What::Work(work) => work.wait_timeout(timeout),
-            What::Sent(message) => message.wait_timeout(timeout),
-            What::Received(message) => message.wait_timeout(timeout),
+            PendingKind::Work(work) => work.wait_timeout(timeout),
+            PendingKind::Sent(message) => message.wait_timeout(timeout),
+            PendingKind::Received(message) => message.wait_timeout(timeout),
         }
     }
 
     fn delivered(&self) -> Option<Result<Option<Delivered>, Error>> {
         let delivered = match &self.what {
-            What::Work(_) => return None,
-            What::Sent(message) => message.result()?,
-            What::Received(message) => message.result()?,
+            PendingKind::Work(_) => return None,
+            PendingKind::Sent(message) => message.result()?,
+            PendingKind::Received(message) => message.result()?,
         };
         Some(delivered.map(Some))
     }
@@ -583,26 +587,26 @@ impl Pending {
     /// Returns the progress of the operation.
     pub fn status(&self) -> Status {
         match &self.what {
-            What::Work(work) => work.status(),
-            What::Sent(message) => message.status(),
-            What::Received(message) => message.status(),
+            PendingKind::Work(work) => work.status(),
+            PendingKind::Sent(message) => message.status(),
+            PendingKind::Received(message) => message.status(),
         }
     }
 
     /// Has a function called once, when the operation has ended; see [`Work::on_completion`].
     pub fn on_completion(&self, callback: impl FnOnce(Status) + Send + 'static) {
         match &self.what {
-            What::Work(work) => work.on_completion(callback),
-            What::Sent(message) => message.on_completion(callback),
-            What::Received(message) => message.on_completion(callback),
+            PendingKind::Work(work) => work.on_completion(callback),
+            PendingKind::Sent(message) => message.on_completion(callback),
+            PendingKind::Received(message) => message.on_completion(callback),
         }
     }
 }
 
 /// Looks at a communicator once; returns true if it is to be watched further.
-fn look(watched: &Weak<Shared>) -> bool {
+fn look(watched: &Weak<HandleState>) -> bool {
     let Some(shared) = watched.upgrade() else { return false };
-    let handle = Handle { shared };
+    let handle = CommHandle { shared };
     match handle.try_with(roundelay::Communicator::look_beside) {
         None | Some(Ok(())) => true,
         Some(Err(_)) if handle.is_shut_down() => false,

@@ -11,14 +11,14 @@ use roundelay::{
 };
 
 use crate::buffer::Buffer;
-use crate::handle::{Handle, Options, Pending};
+use crate::handle::{CommHandle, Pending, RequestOptions};
 use roundelay::operation::MemoryKind;
 
 /// A window of a communicator. Any thread may use it.
 ///
 /// Operations on a window of GPU memory are put into the stream of their options and return at once.
-pub struct Window {
-    handle: Handle,
+pub struct WindowHandle {
+    handle: CommHandle,
     /// None once it was freed.
     inner: RwLock<Option<Inner>>,
     /// The longest time without progress, where it is not the communicator's, of operations on GPU memory.
@@ -53,7 +53,7 @@ impl MappedPart {
 
 /// An operation on a peer's part, from that element on.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct WindowPlace {
     /// The peer.
     pub peer: u32,
     /// The first element.
@@ -80,7 +80,7 @@ pub enum Change {
     Swap(u64, u64),
 }
 
-impl Handle {
+impl CommHandle {
     /// Makes a window of a buffer, whose memory `kept` owns. Collective. Memory of a GPU is kept until the communicator
     /// was shut down, since it stays mapped by all.
     ///
@@ -92,9 +92,9 @@ impl Handle {
         &self,
         buffer: &Buffer,
         rights: Rights,
-        options: Options,
+        options: RequestOptions,
         kept: Box<dyn Any + Send>,
-    ) -> Result<Window, Error> {
+    ) -> Result<WindowHandle, Error> {
         let inner = match buffer.memory() {
             MemoryKind::Host => {
                 let address = std::ptr::with_exposed_provenance_mut(buffer.address() as usize);
@@ -120,7 +120,7 @@ impl Handle {
             }
         };
         let (inner, timeout) = (RwLock::new(Some(inner)), Mutex::new(None));
-        Ok(Window { handle: self.clone(), inner, timeout })
+        Ok(WindowHandle { handle: self.clone(), inner, timeout })
     }
 }
 
@@ -147,7 +147,7 @@ fn of_host() -> Error {
     )
 }
 
-impl Window {
+impl WindowHandle {
     fn with<R>(&self, call: impl FnOnce(&Inner) -> Result<R, Error>) -> Result<R, Error> {
         self.handle.check_process()?;
         match &*self.inner.read().unwrap_or_else(PoisonError::into_inner) {
@@ -171,7 +171,7 @@ impl Window {
     /// Calls a function with the communicator, whose GPUs have the window, under options.
     fn enqueue<R>(
         &self,
-        mut options: Options,
+        mut options: RequestOptions,
         call: impl FnOnce(&mut Communicator) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let own = *self.timeout.lock().unwrap_or_else(PoisonError::into_inner);
@@ -184,16 +184,16 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// The errors of [`roundelay::Window::put`], or of [`Communicator::put`]; [`Error::Usage`] if the buffer is not in
+    /// The errors of [`roundelay::WindowHandle::put`], or of [`Communicator::put`]; [`Error::Usage`] if the buffer is not in
     /// the window's kind of memory.
     pub fn access(
         &self,
         what: Copied,
         buffer: &Buffer,
-        place: Place,
-        options: Options,
+        place: WindowPlace,
+        options: RequestOptions,
     ) -> Result<(), Error> {
-        let Place { peer, at } = place;
+        let WindowPlace { peer, at } = place;
         self.with(|inner| match (inner, buffer.memory(), what) {
             (Inner::Host(window), MemoryKind::Host, Copied::Put) => {
                 window.put(&buffer.read()?, peer, at)
@@ -221,7 +221,7 @@ impl Window {
         })
     }
 
-    /// Starts what [`Window::access`] does. `kept` is dropped when it has ended: whatever owns the memory.
+    /// Starts what [`WindowHandle::access`] does. `kept` is dropped when it has ended: whatever owns the memory.
     ///
     /// # Errors
     ///
@@ -231,10 +231,10 @@ impl Window {
         &self,
         what: Copied,
         buffer: &Buffer,
-        place: Place,
+        place: WindowPlace,
         kept: Box<dyn Any + Send>,
     ) -> Result<Pending, Error> {
-        let Place { peer, at } = place;
+        let WindowPlace { peer, at } = place;
         let work = self.on_host(("work in the background", AT_ONCE), |window| {
             if buffer.memory() == MemoryKind::Device {
                 return Err(of_host());
@@ -253,12 +253,12 @@ impl Window {
         Ok(Pending::of(work))
     }
 
-    /// Changes a word of a peer's part, and returns what it was: see [`roundelay::Window::fetch_add`].
+    /// Changes a word of a peer's part, and returns what it was: see [`roundelay::WindowHandle::fetch_add`].
     ///
     /// # Errors
     ///
-    /// Those of that function; [`Error::Usage`] on GPUs, where [`Window::change_into`] does it.
-    pub fn change(&self, what: Change, place: Place) -> Result<u64, Error> {
+    /// Those of that function; [`Error::Usage`] on GPUs, where [`WindowHandle::change_into`] does it.
+    pub fn change(&self, what: Change, place: WindowPlace) -> Result<u64, Error> {
         self.with(|inner| match (inner, what) {
             (Inner::Host(window), Change::Add(value)) => {
                 window.fetch_add(value, place.peer, place.at)
@@ -279,9 +279,9 @@ impl Window {
     pub fn change_into(
         &self,
         what: Change,
-        Place { peer, at }: Place,
+        WindowPlace { peer, at }: WindowPlace,
         before: &Buffer,
-        options: Options,
+        options: RequestOptions,
     ) -> Result<(), Error> {
         self.with(|inner| match (inner, before.memory()) {
             (Inner::Host(_), _) => Err(of_host()),
@@ -298,31 +298,31 @@ impl Window {
         })
     }
 
-    /// See [`roundelay::Window::signal`] and [`Communicator::signal`].
+    /// See [`roundelay::WindowHandle::signal`] and [`Communicator::signal`].
     ///
     /// # Errors
     ///
     /// Those of these functions.
-    pub fn signal(&self, peer: u32, options: Options) -> Result<(), Error> {
+    pub fn signal(&self, peer: u32, options: RequestOptions) -> Result<(), Error> {
         self.with(|inner| match inner {
             Inner::Host(window) => window.signal(peer),
             Inner::Device(window) => self.enqueue(options, |comm| comm.signal(window, peer)),
         })
     }
 
-    /// See [`roundelay::Window::wait_signal`] and [`Communicator::wait_signal`].
+    /// See [`roundelay::WindowHandle::wait_signal`] and [`Communicator::wait_signal`].
     ///
     /// # Errors
     ///
     /// Those of these functions.
-    pub fn wait_signal(&self, peer: u32, options: Options) -> Result<(), Error> {
+    pub fn wait_signal(&self, peer: u32, options: RequestOptions) -> Result<(), Error> {
         self.with(|inner| match inner {
             Inner::Host(window) => window.wait_signal(peer),
             Inner::Device(window) => self.enqueue(options, |comm| comm.wait_signal(window, peer)),
         })
     }
 
-    /// See [`roundelay::Window::take_signal`].
+    /// See [`roundelay::WindowHandle::take_signal`].
     ///
     /// # Errors
     ///
@@ -332,20 +332,20 @@ impl Window {
         self.on_host(("take_signal", remedy), |window| window.take_signal(peer))
     }
 
-    /// See [`roundelay::Window::flush`] and [`Communicator::flush`]: on GPUs it waits for the stream, and all that was put
+    /// See [`roundelay::WindowHandle::flush`] and [`Communicator::flush`]: on GPUs it waits for the stream, and all that was put
     /// into it has taken effect then.
     ///
     /// # Errors
     ///
     /// Those of these functions.
-    pub fn flush(&self, peer: u32, options: Options) -> Result<(), Error> {
+    pub fn flush(&self, peer: u32, options: RequestOptions) -> Result<(), Error> {
         self.with(|inner| match inner {
             Inner::Host(window) => window.flush(peer),
             Inner::Device(window) => self.enqueue(options, |comm| comm.flush(window, peer)),
         })
     }
 
-    /// Starts [`Window::flush`].
+    /// Starts [`WindowHandle::flush`].
     ///
     /// # Errors
     ///
@@ -355,7 +355,7 @@ impl Window {
         self.on_host(("work in the background", AT_ONCE), start)
     }
 
-    /// See [`roundelay::Window::withdraw`].
+    /// See [`roundelay::WindowHandle::withdraw`].
     ///
     /// # Errors
     ///
@@ -384,7 +384,7 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// Those of [`roundelay::Window::attributes`].
+    /// Those of [`roundelay::WindowHandle::attributes`].
     pub fn attributes(&self, peer: u32) -> Result<(usize, bool), Error> {
         self.with(|inner| match inner {
             Inner::Host(window) => {
@@ -437,7 +437,7 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// Those of [`roundelay::Window::free`] or [`CudaWindow::free`], and [`Error::Usage`] if it was freed before.
+    /// Those of [`roundelay::WindowHandle::free`] or [`CudaWindow::free`], and [`Error::Usage`] if it was freed before.
     pub fn free(&self) -> Result<(), Error> {
         self.handle.check_process()?;
         let taken = self.inner.write().unwrap_or_else(PoisonError::into_inner).take();

@@ -14,7 +14,7 @@ use crate::operator::Operator;
 
 /// The function that was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CallKind {
     AllReduce,
     Reduce,
     Broadcast,
@@ -27,26 +27,29 @@ pub(crate) enum Kind {
     Recv,
 }
 
-impl Kind {
+impl CallKind {
     /// Returns true for messages between single ranks.
     pub(crate) fn is_message(self) -> bool {
-        matches!(self, Kind::Send | Kind::Recv)
+        matches!(self, CallKind::Send | CallKind::Recv)
     }
 
     /// Returns true if the call has an operator.
     pub(crate) fn reduces(self) -> bool {
-        matches!(self, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter)
+        matches!(self, CallKind::AllReduce | CallKind::Reduce | CallKind::ReduceScatter)
     }
 
     fn has_root(self) -> bool {
-        matches!(self, Kind::Reduce | Kind::Broadcast | Kind::Gather | Kind::Scatter)
+        matches!(
+            self,
+            CallKind::Reduce | CallKind::Broadcast | CallKind::Gather | CallKind::Scatter
+        )
     }
 }
 
 /// A call of a function that moves data.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Call {
-    pub(crate) kind: Kind,
+pub(crate) struct NcclCall {
+    pub(crate) kind: CallKind,
     /// The memory that is read; a receive has none.
     pub(crate) send: u64,
     /// The memory that is written; a send has none.
@@ -62,7 +65,7 @@ pub(crate) struct Call {
 
 /// A rank, and the memory that its calls are on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct CallPlace {
     pub(crate) rank: u32,
     pub(crate) ranks: u32,
     pub(crate) device: MemoryKind,
@@ -78,10 +81,10 @@ pub(crate) fn rank(name: &str, value: c_int, ranks: u32) -> Outcome<u32> {
     })
 }
 
-impl Call {
+impl NcclCall {
     /// Checks the arguments, as far as one rank can.
-    pub(crate) fn check(&self, place: Place) -> Outcome {
-        let Call { kind, count, .. } = *self;
+    pub(crate) fn check(&self, place: CallPlace) -> Outcome {
+        let NcclCall { kind, count, .. } = *self;
         let ranks = place.ranks as usize;
         let is_root = !kind.has_root() || place.rank == self.other;
         let bytes = count.checked_mul(ranks).and_then(|all| all.checked_mul(self.dtype.size()));
@@ -94,13 +97,13 @@ impl Call {
             return Ok(());
         }
         let reads = match kind {
-            Kind::Recv => false,
-            Kind::Scatter | Kind::Broadcast => is_root,
+            CallKind::Recv => false,
+            CallKind::Scatter | CallKind::Broadcast => is_root,
             _ => true,
         };
         let writes = match kind {
-            Kind::Send => false,
-            Kind::Gather | Kind::Reduce => is_root,
+            CallKind::Send => false,
+            CallKind::Gather | CallKind::Reduce => is_root,
             _ => true,
         };
         match (reads && self.send == 0, writes && self.recv == 0) {
@@ -113,8 +116,8 @@ impl Call {
 
     /// Returns what is executed; a call without elements is compared with those of the other ranks. The factor of an
     /// operator may be waited for.
-    pub(crate) fn request(&self, place: Place) -> Outcome<Request> {
-        let Call { kind, send, recv, count, other: root, .. } = *self;
+    pub(crate) fn request(&self, place: CallPlace) -> Outcome<Request> {
+        let NcclCall { kind, send, recv, count, other: root, .. } = *self;
         let all = count * place.ranks as usize;
         let is_root = place.rank == root;
         let written = |elements| self.operand(place, recv, elements);
@@ -128,30 +131,32 @@ impl Call {
         };
         let (collective, output, input) = match kind {
             // Addresses of nothing have no meaning, and differ between ranks.
-            Kind::AllReduce if send == recv || count == 0 => {
+            CallKind::AllReduce if send == recv || count == 0 => {
                 (&ALL_REDUCE, written(count)?, Operand::None)
             }
-            Kind::AllReduce => (&ALL_REDUCE, written(count)?, read(count)?),
+            CallKind::AllReduce => (&ALL_REDUCE, written(count)?, read(count)?),
             // Only the root's memory may change, so that it is never in place.
-            Kind::Reduce => (&REDUCE, written_at_root(count)?, read(count)?),
+            CallKind::Reduce => (&REDUCE, written_at_root(count)?, read(count)?),
             // The others do not know whether the root is in place, so all execute one plan.
-            Kind::Broadcast => {
+            CallKind::Broadcast => {
                 let input = if is_root { read(count)? } else { read(0)? };
                 (&BROADCAST, written(count)?, input)
             }
-            Kind::AllGather => (&ALL_GATHER, written(all)?, read(count)?),
-            Kind::ReduceScatter => (&REDUCE_SCATTER, written(count)?, read(all)?),
-            Kind::AlltoAll => (&ALL_TO_ALL, written(all)?, read(all)?),
-            Kind::Gather => (&GATHER, written_at_root(all)?, read(count)?),
-            Kind::Scatter => (&SCATTER, written(count)?, read_at_root(all)?),
-            Kind::Send | Kind::Recv => return Ok(Request::Messages(vec![self.message(place)?])),
+            CallKind::AllGather => (&ALL_GATHER, written(all)?, read(count)?),
+            CallKind::ReduceScatter => (&REDUCE_SCATTER, written(count)?, read(all)?),
+            CallKind::AlltoAll => (&ALL_TO_ALL, written(all)?, read(all)?),
+            CallKind::Gather => (&GATHER, written_at_root(all)?, read(count)?),
+            CallKind::Scatter => (&SCATTER, written(count)?, read_at_root(all)?),
+            CallKind::Send | CallKind::Recv => {
+                return Ok(Request::Messages(vec![self.message(place)?]));
+            }
         };
         Ok(Request::Collective(Operation { collective, output, input, reduction, root }))
     }
 
     fn operand<A>(
         &self,
-        place: Place,
+        place: CallPlace,
         address: u64,
         elements: usize,
     ) -> Outcome<Operand<'static, A>> {
@@ -161,15 +166,15 @@ impl Call {
     }
 
     /// Returns elements at an address as bytes.
-    fn bytes<A>(&self, place: Place, address: u64) -> Outcome<CallBuffer<A>> {
+    fn bytes<A>(&self, place: CallPlace, address: u64) -> Outcome<CallBuffer<A>> {
         let bytes = self.count * self.dtype.size();
         // SAFETY: as above.
         Ok(unsafe { CallBuffer::new(address, bytes, DType::U8, place.device)? })
     }
 
     /// Returns a send or a receive as a message. Its elements are bytes: NCCL does not compare types either.
-    pub(crate) fn message(&self, place: Place) -> Outcome<Message<'static>> {
-        Ok(match self.kind == Kind::Send {
+    pub(crate) fn message(&self, place: CallPlace) -> Outcome<Message<'static>> {
+        Ok(match self.kind == CallKind::Send {
             true => Message::sent(self.bytes(place, self.send)?, self.other),
             false => Message::received(self.bytes(place, self.recv)?, self.other),
         })
@@ -181,11 +186,11 @@ mod tests {
     use super::*;
     use roundelay::operation::MessageEnd;
 
-    const PLACE: Place = Place { rank: 1, ranks: 3, device: MemoryKind::Host };
+    const PLACE: CallPlace = CallPlace { rank: 1, ranks: 3, device: MemoryKind::Host };
 
-    fn call(kind: Kind, send: u64, recv: u64, other: u32) -> Call {
+    fn call(kind: CallKind, send: u64, recv: u64, other: u32) -> NcclCall {
         let (dtype, operator) = (DType::F32, Operator::NONE);
-        Call { kind, send, recv, count: 4, dtype, operator, other, stream: 0 }
+        NcclCall { kind, send, recv, count: 4, dtype, operator, other, stream: 0 }
     }
 
     fn elements<A>(operand: &Operand<'_, A>) -> String {
@@ -196,7 +201,7 @@ mod tests {
         }
     }
 
-    fn form(call: &Call) -> String {
+    fn form(call: &NcclCall) -> String {
         match call.request(PLACE).expect("a request") {
             Request::Collective(Operation { collective, output, input, .. }) => {
                 format!("{} {} {}", collective.name, elements(&output), elements(&input))
@@ -209,35 +214,35 @@ mod tests {
     #[test]
     fn calls_are_the_operations_that_they_name() {
         for (call, wanted) in [
-            (call(Kind::AllReduce, 16, 32, 0), "all_reduce 4 4"),
-            (call(Kind::AllReduce, 16, 16, 0), "all_reduce 4 -"),
-            (call(Kind::Reduce, 16, 16, 1), "reduce 4 4"),
-            (call(Kind::Reduce, 16, 16, 0), "reduce - 4"),
-            (call(Kind::Broadcast, 16, 32, 1), "broadcast 4 4"),
-            (call(Kind::Broadcast, 16, 16, 1), "broadcast 4 4"),
-            (call(Kind::Broadcast, 16, 32, 0), "broadcast 4 0"),
-            (call(Kind::AllGather, 16, 32, 0), "all_gather 12 4"),
-            (call(Kind::ReduceScatter, 16, 32, 0), "reduce_scatter 4 12"),
-            (call(Kind::AlltoAll, 16, 32, 0), "all_to_all 12 12"),
-            (call(Kind::Gather, 16, 32, 1), "gather 12 4"),
-            (call(Kind::Gather, 16, 32, 0), "gather - 4"),
-            (call(Kind::Scatter, 16, 32, 1), "scatter 4 12"),
-            (call(Kind::Scatter, 16, 32, 2), "scatter 4 -"),
-            (call(Kind::Send, 16, 0, 2), "1 messages"),
+            (call(CallKind::AllReduce, 16, 32, 0), "all_reduce 4 4"),
+            (call(CallKind::AllReduce, 16, 16, 0), "all_reduce 4 -"),
+            (call(CallKind::Reduce, 16, 16, 1), "reduce 4 4"),
+            (call(CallKind::Reduce, 16, 16, 0), "reduce - 4"),
+            (call(CallKind::Broadcast, 16, 32, 1), "broadcast 4 4"),
+            (call(CallKind::Broadcast, 16, 16, 1), "broadcast 4 4"),
+            (call(CallKind::Broadcast, 16, 32, 0), "broadcast 4 0"),
+            (call(CallKind::AllGather, 16, 32, 0), "all_gather 12 4"),
+            (call(CallKind::ReduceScatter, 16, 32, 0), "reduce_scatter 4 12"),
+            (call(CallKind::AlltoAll, 16, 32, 0), "all_to_all 12 12"),
+            (call(CallKind::Gather, 16, 32, 1), "gather 12 4"),
+            (call(CallKind::Gather, 16, 32, 0), "gather - 4"),
+            (call(CallKind::Scatter, 16, 32, 1), "scatter 4 12"),
+            (call(CallKind::Scatter, 16, 32, 2), "scatter 4 -"),
+            (call(CallKind::Send, 16, 0, 2), "1 messages"),
         ] {
             assert_eq!(call.check(PLACE), Ok(()), "{call:?}");
             assert_eq!(form(&call), wanted, "{call:?}");
             // It is executed without elements too: all ranks count it.
             let nothing = wanted.replace("12", "0").replace('4', "0");
-            let is_in_place = call.kind == Kind::AllReduce;
+            let is_in_place = call.kind == CallKind::AllReduce;
             let nothing = if is_in_place { "all_reduce 0 -".into() } else { nothing };
-            assert_eq!(form(&Call { count: 0, ..call }), nothing, "{call:?}");
+            assert_eq!(form(&NcclCall { count: 0, ..call }), nothing, "{call:?}");
         }
     }
 
     #[test]
     fn a_message_is_bytes() {
-        let message = call(Kind::Recv, 0, 16, 2).message(PLACE).expect("a message");
+        let message = call(CallKind::Recv, 0, 16, 2).message(PLACE).expect("a message");
         let transfer = message.transfer();
         assert_eq!((transfer.bytes, transfer.peer, transfer.dtype), (16, 2, DType::U8));
         assert!(matches!(message.end, MessageEnd::Received(_)));
@@ -245,25 +250,25 @@ mod tests {
 
     #[test]
     fn wrong_arguments_are_refused() {
-        let too_long = Call { count: usize::MAX / 8, ..call(Kind::AllReduce, 16, 32, 0) };
+        let too_long = NcclCall { count: usize::MAX / 8, ..call(CallKind::AllReduce, 16, 32, 0) };
         for wrong in [
-            call(Kind::AllReduce, 0, 16, 0),
-            call(Kind::AllReduce, 16, 0, 0),
-            call(Kind::Reduce, 16, 0, 1),
-            call(Kind::Broadcast, 0, 16, 1),
-            call(Kind::Recv, 16, 0, 0),
-            call(Kind::Send, 0, 16, 0),
+            call(CallKind::AllReduce, 0, 16, 0),
+            call(CallKind::AllReduce, 16, 0, 0),
+            call(CallKind::Reduce, 16, 0, 1),
+            call(CallKind::Broadcast, 0, 16, 1),
+            call(CallKind::Recv, 16, 0, 0),
+            call(CallKind::Send, 0, 16, 0),
             too_long,
         ] {
             assert!(wrong.check(PLACE).is_err(), "{wrong:?}");
         }
         // What has no meaning on this rank may be NULL, and so may what has no elements.
         for right in [
-            call(Kind::Reduce, 16, 0, 0),
-            call(Kind::Broadcast, 0, 16, 0),
-            call(Kind::Gather, 16, 0, 0),
-            call(Kind::Scatter, 0, 16, 0),
-            Call { count: 0, ..call(Kind::AllReduce, 0, 0, 0) },
+            call(CallKind::Reduce, 16, 0, 0),
+            call(CallKind::Broadcast, 0, 16, 0),
+            call(CallKind::Gather, 16, 0, 0),
+            call(CallKind::Scatter, 0, 16, 0),
+            NcclCall { count: 0, ..call(CallKind::AllReduce, 0, 0, 0) },
         ] {
             assert_eq!(right.check(PLACE), Ok(()), "{right:?}");
         }

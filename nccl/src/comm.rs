@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use roundelay::internal::OwnerProcess;
 use roundelay::operation::MemoryKind;
 
-use crate::call::{Call, Place};
+use crate::call::{CallPlace, NcclCall};
 use crate::config::Config;
 use crate::cuda;
 use crate::debug;
-use crate::failure::{Code, Failure, Outcome};
+use crate::failure::{Failure, Outcome, ResultCode};
 use crate::issue;
 use crate::memory::Registered;
 use crate::open::{Open, is_host};
@@ -52,7 +52,7 @@ pub(crate) struct Comm {
     pub(crate) config: Config,
     pub(crate) operators: Operators,
     pub(crate) registered: Registered,
-    state: Mutex<State>,
+    state: Mutex<CommState>,
     /// True once ncclCommRevoke has ended its calls.
     revoked: AtomicBool,
     /// The stream of the latest call.
@@ -63,7 +63,7 @@ pub(crate) struct Comm {
 }
 
 #[derive(Debug)]
-enum State {
+enum CommState {
     /// The ranks come together.
     Opening,
     Open(Arc<Open>),
@@ -94,7 +94,7 @@ pub(crate) fn make(seat: Option<(u32, u32)>, gpu: u32, config: Config) -> Arc<Co
         config,
         operators: Operators::default(),
         registered: Registered::default(),
-        state: Mutex::new(State::Opening),
+        state: Mutex::new(CommState::Opening),
         revoked: AtomicBool::new(false),
         latest: Mutex::default(),
         broken: Mutex::default(),
@@ -146,10 +146,10 @@ impl Comm {
     }
 
     /// Returns where its calls are played.
-    pub(crate) fn place(&self) -> Outcome<Place> {
+    pub(crate) fn place(&self) -> Outcome<CallPlace> {
         let &(rank, ranks) = self.seat.get().ok_or_else(early)?;
         let device = if is_host() { MemoryKind::Host } else { MemoryKind::Device };
-        Ok(Place { rank, ranks, device })
+        Ok(CallPlace { rank, ranks, device })
     }
 
     /// Takes what came of the ranks' coming together. Returns its failure.
@@ -157,19 +157,19 @@ impl Comm {
         let mut state = lock(&self.state);
         match opened {
             // It was destroyed meanwhile.
-            Ok(open) if matches!(*state, State::Closed) => {
+            Ok(open) if matches!(*state, CommState::Closed) => {
                 drop(state);
                 open.abort("the communicator was aborted while the ranks came together");
                 Ok(())
             }
             Ok(open) => {
                 self.seat.get_or_init(|| open.seat());
-                *state = State::Open(Arc::new(open));
+                *state = CommState::Open(Arc::new(open));
                 Ok(())
             }
             Err(failure) => {
-                if !matches!(*state, State::Closed) {
-                    *state = State::Failed(failure.clone());
+                if !matches!(*state, CommState::Closed) {
+                    *state = CommState::Failed(failure.clone());
                 }
                 Err(failure)
             }
@@ -179,19 +179,19 @@ impl Comm {
     /// Returns what is open, for a call.
     pub(crate) fn open(&self) -> Outcome<Arc<Open>> {
         match &*lock(&self.state) {
-            State::Open(open) => Ok(open.clone()),
-            State::Opening => Err(early()),
-            State::Finalized(_) => Err(Failure::usage(
+            CommState::Open(open) => Ok(open.clone()),
+            CommState::Opening => Err(early()),
+            CommState::Finalized(_) => Err(Failure::usage(
                 "ncclCommFinalize was called: this communicator takes no more calls",
             )),
-            State::Failed(failure) => Err(failure.clone()),
-            State::Closed => Err(Failure::usage("this communicator was destroyed")),
+            CommState::Failed(failure) => Err(failure.clone()),
+            CommState::Closed => Err(Failure::usage("this communicator was destroyed")),
         }
     }
 
     /// Returns what is open, for calls; fails if they cannot be played now. If they are to be played aside, starts the
     /// thread for them.
-    pub(crate) fn prepare(&self, calls: &[Call], is_aside: bool) -> Outcome<Arc<Open>> {
+    pub(crate) fn prepare(&self, calls: &[NcclCall], is_aside: bool) -> Outcome<Arc<Open>> {
         /// `cudaStreamPerThread`.
         const OF_THIS_THREAD: u64 = 2;
         let open = self.open()?;
@@ -218,7 +218,7 @@ impl Comm {
     }
 
     /// Plays calls on this thread.
-    pub(crate) fn play(&self, calls: &[Call]) -> Outcome {
+    pub(crate) fn play(&self, calls: &[NcclCall]) -> Outcome {
         let (open, place) = (self.prepare(calls, false)?, self.place()?);
         *lock(&self.latest) = calls.last().map(|call| call.stream);
         issue::play(&open.calls, place, self.gpu, calls).map_err(|broken| {
@@ -231,7 +231,7 @@ impl Comm {
 
     /// Plays calls on the thread of this communicator: one thread of the caller drives several ranks, whose first
     /// calls wait for each other.
-    pub(crate) fn play_aside(self: &Arc<Self>, calls: Vec<Call>) -> Receiver<Outcome> {
+    pub(crate) fn play_aside(self: &Arc<Self>, calls: Vec<NcclCall>) -> Receiver<Outcome> {
         let (sender, receiver) = channel();
         let comm = self.clone();
         let job: Job = Box::new(move || {
@@ -251,21 +251,21 @@ impl Comm {
     }
 
     /// Returns how the communicator is: whether it opens, works, or has failed. Does not wait.
-    pub(crate) fn health(&self) -> Code {
+    pub(crate) fn health(&self) -> ResultCode {
         let open = match &*lock(&self.state) {
-            State::Opening => return Code::InProgress,
-            State::Failed(failure) => return failure.code,
-            State::Closed => return Code::Success,
-            State::Open(open) | State::Finalized(open) => open.clone(),
+            CommState::Opening => return ResultCode::InProgress,
+            CommState::Failed(failure) => return failure.code,
+            CommState::Closed => return ResultCode::Success,
+            CommState::Open(open) | CommState::Finalized(open) => open.clone(),
         };
         if self.revoked.load(Ordering::Relaxed) {
-            return Code::Success;
+            return ResultCode::Success;
         }
         if let Some(failure) = &*lock(&self.broken) {
             return failure.code;
         }
         match open.look() {
-            Ok(()) => Code::Success,
+            Ok(()) => ResultCode::Success,
             Err(failure) => {
                 crate::last_error::remember("ncclCommGetAsyncError", &failure);
                 self.fail(&failure);
@@ -279,8 +279,8 @@ impl Comm {
         let open = self.open()?;
         let done = open.finish();
         let mut state = lock(&self.state);
-        if matches!(*state, State::Open(_)) {
-            *state = State::Finalized(open);
+        if matches!(*state, CommState::Open(_)) {
+            *state = CommState::Finalized(open);
         }
         done
     }
@@ -297,8 +297,8 @@ impl Comm {
     pub(crate) fn close(&self, why: Option<&str>) {
         self.forget();
         lock(&self.worker).take();
-        let state = std::mem::replace(&mut *lock(&self.state), State::Closed);
-        if let State::Open(open) | State::Finalized(open) = state {
+        let state = std::mem::replace(&mut *lock(&self.state), CommState::Closed);
+        if let CommState::Open(open) | CommState::Finalized(open) = state {
             match why {
                 // Nothing is under way: the others may still be busy with what this rank has done, and are not notified.
                 Some(why) if !self.is_idle(&open) => open.abort(why),

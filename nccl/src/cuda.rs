@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cudarc::driver::sys;
 use roundelay::cuda::probe;
 
-use crate::failure::{Code, Failure, Outcome};
+use crate::failure::{Failure, Outcome, ResultCode};
 
 /// True once the driver was loaded.
 static LOADED: AtomicBool = AtomicBool::new(false);
@@ -25,7 +25,7 @@ pub(crate) fn load() -> Outcome {
         }
         Err(error) => Err(error.to_string()),
     });
-    done.clone().map_err(|text| Failure { code: Code::UnhandledCudaError, text })
+    done.clone().map_err(|text| Failure { code: ResultCode::UnhandledCudaError, text })
 }
 
 fn is_loaded() -> bool {
@@ -37,7 +37,7 @@ fn check(call: &str, result: sys::CUresult) -> Outcome {
     match result {
         sys::CUresult::CUDA_SUCCESS => Ok(()),
         result => Err(Failure {
-            code: Code::UnhandledCudaError,
+            code: ResultCode::UnhandledCudaError,
             text: format!("{call} failed: {result:?}"),
         }),
     }
@@ -50,12 +50,12 @@ macro_rules! cuda {
 }
 
 /// Makes the caller's CUDA context current again when it is dropped: the runtime enters that of each rank's device.
-pub(crate) struct Kept(Option<sys::CUcontext>);
+pub(crate) struct KeptEvents(Option<sys::CUcontext>);
 
-impl Kept {
+impl KeptEvents {
     /// Remembers the calling thread's context.
     pub(crate) fn new() -> Self {
-        Kept(current())
+        KeptEvents(current())
     }
 }
 
@@ -69,7 +69,7 @@ fn current() -> Option<sys::CUcontext> {
     Some(context)
 }
 
-impl Drop for Kept {
+impl Drop for KeptEvents {
     fn drop(&mut self) {
         // Where the driver was loaded meanwhile, nothing was current before that this thread could miss.
         let Some(before) = self.0 else { return };

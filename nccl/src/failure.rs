@@ -8,7 +8,7 @@ use roundelay::ErrorKind;
 /// `ncclResult_t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
-pub(crate) enum Code {
+pub(crate) enum ResultCode {
     Success = 0,
     UnhandledCudaError = 1,
     SystemError = 2,
@@ -22,7 +22,7 @@ pub(crate) enum Code {
 /// A call that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    pub(crate) code: Code,
+    pub(crate) code: ResultCode,
     pub(crate) text: String,
 }
 
@@ -32,33 +32,35 @@ pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 impl Failure {
     /// Returns a failure for an argument that is wrong by itself.
     pub(crate) fn argument(text: impl Into<String>) -> Self {
-        Failure { code: Code::InvalidArgument, text: text.into() }
+        Failure { code: ResultCode::InvalidArgument, text: text.into() }
     }
 
     /// Returns a failure for a call that is wrong here, or that is not served.
     pub(crate) fn usage(text: impl Into<String>) -> Self {
-        Failure { code: Code::InvalidUsage, text: text.into() }
+        Failure { code: ResultCode::InvalidUsage, text: text.into() }
     }
 
     /// Returns a failure of the system.
     pub(crate) fn system(text: impl Into<String>) -> Self {
-        Failure { code: Code::SystemError, text: text.into() }
+        Failure { code: ResultCode::SystemError, text: text.into() }
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match error.kind() {
-            ErrorKind::Cuda => Code::UnhandledCudaError,
-            ErrorKind::Start | ErrorKind::Memory => Code::SystemError,
-            ErrorKind::Timeout | ErrorKind::LostRank | ErrorKind::Aborted => Code::RemoteError,
+            ErrorKind::Cuda => ResultCode::UnhandledCudaError,
+            ErrorKind::Start | ErrorKind::Memory => ResultCode::SystemError,
+            ErrorKind::Timeout | ErrorKind::LostRank | ErrorKind::Aborted => {
+                ResultCode::RemoteError
+            }
             ErrorKind::Mismatch
             | ErrorKind::Unsupported
             | ErrorKind::Usage
             | ErrorKind::Settings
             | ErrorKind::Refused
-            | ErrorKind::Window => Code::InvalidUsage,
-            ErrorKind::Other => Code::InternalError,
+            | ErrorKind::Window => ResultCode::InvalidUsage,
+            ErrorKind::Other => ResultCode::InternalError,
         };
         Failure { code, text: error.to_string() }
     }
@@ -94,13 +96,13 @@ mod tests {
     #[test]
     fn errors_have_the_codes_that_callers_act_on() {
         let of = |error: Error| Failure::from(error).code;
-        assert_eq!(of(Error::Usage("no".into())), Code::InvalidUsage);
-        assert_eq!(of(Error::Unsupported("no".into())), Code::InvalidUsage);
-        assert_eq!(of(Error::Start("no".into())), Code::SystemError);
+        assert_eq!(of(Error::Usage("no".into())), ResultCode::InvalidUsage);
+        assert_eq!(of(Error::Unsupported("no".into())), ResultCode::InvalidUsage);
+        assert_eq!(of(Error::Start("no".into())), ResultCode::SystemError);
         let (device, what) = (String::new(), "no".into());
         assert_eq!(
             of(Error::Cuda { rank: 0, device, what, source: None }),
-            Code::UnhandledCudaError
+            ResultCode::UnhandledCudaError
         );
         assert!(is_refusal(&Error::Usage("no".into())) && !is_refusal(&Error::Start("no".into())));
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use roundelay::internal::run_together;
 
-use crate::call::Call;
+use crate::call::NcclCall;
 use crate::comm::{Comm, Handle, soon};
-use crate::failure::{Code, Failure, Outcome};
+use crate::failure::{Failure, Outcome, ResultCode};
 use crate::last_error::remember;
 use crate::open::{Open, is_host};
 
@@ -27,16 +27,16 @@ pub(crate) struct Job {
 
 /// The calls of a thread in its groups.
 #[derive(Default)]
-struct Group {
+struct CallGroup {
     depth: u32,
     failed: Option<Failure>,
     jobs: Vec<Job>,
     /// By communicator, in the order of their first calls.
-    calls: Vec<(Arc<Comm>, Vec<Call>)>,
+    calls: Vec<(Arc<Comm>, Vec<NcclCall>)>,
 }
 
 thread_local! {
-    static GROUP: RefCell<Group> = RefCell::default();
+    static GROUP: RefCell<CallGroup> = RefCell::default();
 }
 
 /// Begins a group.
@@ -56,7 +56,7 @@ pub(crate) fn note(failure: &Failure) {
 }
 
 /// Makes a call, or leaves it to the end of the group.
-pub(crate) fn submit(comm: &Arc<Comm>, call: Call) -> Outcome<Code> {
+pub(crate) fn submit(comm: &Arc<Comm>, call: NcclCall) -> Outcome<ResultCode> {
     let is_grouped = GROUP.with_borrow_mut(|group| {
         if group.depth > 0 {
             group.add(comm, call);
@@ -66,11 +66,11 @@ pub(crate) fn submit(comm: &Arc<Comm>, call: Call) -> Outcome<Code> {
     if !is_grouped {
         comm.play(&[call])?;
     }
-    Ok(Code::Success)
+    Ok(ResultCode::Success)
 }
 
 /// Opens a communicator, or leaves it to the end of the group.
-pub(crate) fn submit_job(job: Job) -> Outcome<Code> {
+pub(crate) fn submit_job(job: Job) -> Outcome<ResultCode> {
     let job = GROUP.with_borrow_mut(|group| match group.depth {
         0 => Some(job),
         _ => {
@@ -78,19 +78,19 @@ pub(crate) fn submit_job(job: Job) -> Outcome<Code> {
             None
         }
     });
-    job.map_or(Ok(Code::Success), |job| open_all(vec![job]))
+    job.map_or(Ok(ResultCode::Success), |job| open_all(vec![job]))
 }
 
 /// Ends a group; the outermost one makes its calls.
-pub(crate) fn end() -> Outcome<Code> {
+pub(crate) fn end() -> Outcome<ResultCode> {
     match leave()? {
-        None => Ok(Code::Success),
-        Some(Group { failed: Some(failure), jobs, .. }) => {
+        None => Ok(ResultCode::Success),
+        Some(CallGroup { failed: Some(failure), jobs, .. }) => {
             jobs.iter().for_each(|job| job.fail(&failure));
             Err(failure)
         }
-        Some(Group { jobs, calls, .. }) => {
-            let code = if jobs.is_empty() { Code::Success } else { open_all(jobs)? };
+        Some(CallGroup { jobs, calls, .. }) => {
+            let code = if jobs.is_empty() { ResultCode::Success } else { open_all(jobs)? };
             play_all(calls)?;
             Ok(code)
         }
@@ -107,7 +107,7 @@ pub(crate) fn forget() -> Outcome {
 }
 
 /// Leaves a group; returns what the outermost one has collected.
-fn leave() -> Outcome<Option<Group>> {
+fn leave() -> Outcome<Option<CallGroup>> {
     GROUP.with_borrow_mut(|group| match group.depth {
         0 => Err(Failure::usage("ncclGroupEnd was called without ncclGroupStart")),
         1 => Ok(Some(std::mem::take(group))),
@@ -118,8 +118,8 @@ fn leave() -> Outcome<Option<Group>> {
     })
 }
 
-impl Group {
-    fn add(&mut self, comm: &Arc<Comm>, call: Call) {
+impl CallGroup {
+    fn add(&mut self, comm: &Arc<Comm>, call: NcclCall) {
         match self.calls.iter_mut().find(|(known, _)| Arc::ptr_eq(known, comm)) {
             Some((_, calls)) => calls.push(call),
             None => self.calls.push((comm.clone(), vec![call])),
@@ -133,7 +133,7 @@ impl Job {
         let Job { comm, out, is_nonblocking, work } = self;
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         let panicked = || Failure {
-            code: Code::InternalError,
+            code: ResultCode::InternalError,
             text: "roundelay panicked while the ranks came together".into(),
         };
         let opened = caught.unwrap_or_else(|_| Err(panicked()));
@@ -164,7 +164,7 @@ fn withdraw(comm: &Comm, out: usize) {
 }
 
 /// Opens communicators, each on a thread of its own: their ranks wait for each other.
-fn open_all(jobs: Vec<Job>) -> Outcome<Code> {
+fn open_all(jobs: Vec<Job>) -> Outcome<ResultCode> {
     if jobs.iter().any(|job| job.is_nonblocking) {
         for job in jobs {
             let begun = std::thread::Builder::new().name("roundelay-open".into()).spawn(|| {
@@ -175,22 +175,22 @@ fn open_all(jobs: Vec<Job>) -> Outcome<Code> {
             begun
                 .map_err(|error| Failure::system(format!("no thread could be started: {error}")))?;
         }
-        return Ok(Code::InProgress);
+        return Ok(ResultCode::InProgress);
     }
     if jobs.len() < 2 {
-        return jobs.into_iter().try_for_each(Job::run).map(|()| Code::Success);
+        return jobs.into_iter().try_for_each(Job::run).map(|()| ResultCode::Success);
     }
     let opened = run_together(jobs, Job::run)
         .map_err(|error| Failure::system(format!("no thread could be started: {error}")))?;
     let gone = |_| Err(Failure::system("a thread that opened a communicator is gone"));
     opened.into_iter().try_for_each(|opened| opened.unwrap_or_else(gone))?;
-    Ok(Code::Success)
+    Ok(ResultCode::Success)
 }
 
 /// Plays the calls of a group. Those on several communicators are played side by side, since each may wait for the
 /// others.
-fn play_all(mut calls: Vec<(Arc<Comm>, Vec<Call>)>) -> Outcome {
-    let wait_for_nobody = |(_, calls): &(Arc<Comm>, Vec<Call>)| {
+fn play_all(mut calls: Vec<(Arc<Comm>, Vec<NcclCall>)>) -> Outcome {
+    let wait_for_nobody = |(_, calls): &(Arc<Comm>, Vec<NcclCall>)| {
         !is_host() && calls.iter().all(|call| call.kind.is_message())
     };
     if calls.iter().all(wait_for_nobody) {
@@ -212,15 +212,24 @@ fn play_all(mut calls: Vec<(Arc<Comm>, Vec<Call>)>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::Kind;
+    use crate::call::CallKind;
     use crate::comm;
     use crate::config::Config;
     use crate::operator::Operator;
     use roundelay::DType;
 
-    fn call(kind: Kind, number: u64) -> Call {
+    fn call(kind: CallKind, number: u64) -> NcclCall {
         let (operator, dtype) = (Operator::NONE, DType::F32);
-        Call { kind, send: number, recv: number, count: 1, dtype, operator, other: 0, stream: 0 }
+        NcclCall {
+            kind,
+            send: number,
+            recv: number,
+            count: 1,
+            dtype,
+            operator,
+            other: 0,
+            stream: 0,
+        }
     }
 
     #[test]
@@ -229,10 +238,10 @@ mod tests {
         start();
         start();
         for (comm, number) in [(&a, 1), (&b, 2), (&a, 3)] {
-            assert_eq!(submit(comm, call(Kind::AllReduce, number)), Ok(Code::Success));
+            assert_eq!(submit(comm, call(CallKind::AllReduce, number)), Ok(ResultCode::Success));
         }
         assert!(leave().expect("a group").is_none(), "the inner one ends alone");
-        assert_eq!(submit(&b, call(Kind::Send, 4)), Ok(Code::Success));
+        assert_eq!(submit(&b, call(CallKind::Send, 4)), Ok(ResultCode::Success));
         let group = leave().expect("a group").expect("the outer one");
         let numbers: Vec<(u32, Vec<u64>)> = group
             .calls
@@ -250,17 +259,17 @@ mod tests {
     fn a_group_with_a_wrong_call_is_not_played() {
         let comm = comm::make(Some((0, 1)), 0, Config::default());
         start();
-        assert_eq!(submit(&comm, call(Kind::AllReduce, 1)), Ok(Code::Success));
+        assert_eq!(submit(&comm, call(CallKind::AllReduce, 1)), Ok(ResultCode::Success));
         note(&Failure::argument("count is wrong"));
         note(&Failure::argument("a later one"));
         assert_eq!(end(), Err(Failure::argument("count is wrong")));
         // The next group begins anew, and its call finds that the ranks are not together.
         start();
-        assert_eq!(submit(&comm, call(Kind::AllReduce, 1)), Ok(Code::Success));
+        assert_eq!(submit(&comm, call(CallKind::AllReduce, 1)), Ok(ResultCode::Success));
         assert!(end().is_err_and(|failure| failure.text.contains("come together")));
         note(&Failure::argument("outside a group"));
         start();
-        assert_eq!(end(), Ok(Code::Success));
+        assert_eq!(end(), Ok(ResultCode::Success));
         comm.close(None);
     }
 
@@ -273,7 +282,7 @@ mod tests {
         start();
         assert_eq!(
             submit_job(Job { comm: Some(comm.clone()), out, is_nonblocking: false, work }),
-            Ok(Code::Success)
+            Ok(ResultCode::Success)
         );
         assert!(!handle.is_null());
         assert_eq!(end(), Err(Failure::system("no rank came")));

@@ -4,16 +4,16 @@
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::failure::{Code, Failure, Outcome};
+use crate::failure::{Failure, Outcome, ResultCode};
 use crate::last_error::remember_call;
 use crate::{cuda, group};
 
 /// Runs the body of an exported function, and returns its code.
-pub(crate) fn guard(function: &'static str, body: impl FnOnce() -> Outcome<Code>) -> c_int {
-    let _kept = cuda::Kept::new();
+pub(crate) fn guard(function: &'static str, body: impl FnOnce() -> Outcome<ResultCode>) -> c_int {
+    let _kept = cuda::KeptEvents::new();
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         Err(Failure {
-            code: Code::InternalError,
+            code: ResultCode::InternalError,
             text: "roundelay panicked, which is a fault of its own: please report what was printed"
                 .into(),
         })
@@ -28,7 +28,7 @@ pub(crate) fn guard(function: &'static str, body: impl FnOnce() -> Outcome<Code>
             }));
             match result {
                 Ok(()) => failure.code as c_int,
-                Err(_) => Code::InternalError as c_int,
+                Err(_) => ResultCode::InternalError as c_int,
             }
         }
     }

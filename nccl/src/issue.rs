@@ -10,9 +10,9 @@ use roundelay::operation::{
     CallBuffer, InputBuffer, MemoryKind, Message, MessageEnd, Operand, Operation,
 };
 use roundelay_compiler::emit::cuda::batch::MESSAGES;
-use roundelay_ffi::{Handle, Options, Request};
+use roundelay_ffi::{CommHandle, Request, RequestOptions};
 
-use crate::call::{Call, Place};
+use crate::call::{CallPlace, NcclCall};
 use crate::cuda;
 use crate::failure::{Failure, is_refusal};
 
@@ -36,11 +36,16 @@ impl From<roundelay::Error> for Broken {
 }
 
 /// Plays the calls of a group on one communicator, whose rank has a GPU.
-pub(crate) fn play(handle: &Handle, place: Place, gpu: u32, calls: &[Call]) -> Result<(), Broken> {
+pub(crate) fn play(
+    handle: &CommHandle,
+    place: CallPlace,
+    gpu: u32,
+    calls: &[NcclCall],
+) -> Result<(), Broken> {
     for call in calls.iter().filter(|call| !call.kind.is_message()) {
         perform(handle, place, call.request(place)?, call.stream)?;
     }
-    let messages: Vec<&Call> = calls.iter().filter(|call| call.kind.is_message()).collect();
+    let messages: Vec<&NcclCall> = calls.iter().filter(|call| call.kind.is_message()).collect();
     let Some(first) = messages.first() else { return Ok(()) };
     let main = first.stream;
     let mut others: Vec<u64> =
@@ -91,16 +96,21 @@ fn rounds<'a>(rank: u32, messages: Vec<Message<'a>>) -> Vec<Vec<Message<'a>>> {
     rounds
 }
 
-fn perform(handle: &Handle, place: Place, request: Request, stream: u64) -> Result<(), Broken> {
+fn perform(
+    handle: &CommHandle,
+    place: CallPlace,
+    request: Request,
+    stream: u64,
+) -> Result<(), Broken> {
     match place.device {
         MemoryKind::Device => {
-            let options = Options { stream: Some(stream), ..Options::default() };
+            let options = RequestOptions { stream: Some(stream), ..RequestOptions::default() };
             Ok(handle.perform(request, options)?)
         }
         MemoryKind::Host => {
             let mut kept = Vec::new();
             let request = apart(request, &mut kept)?;
-            Ok(handle.perform(request, Options::default())?)
+            Ok(handle.perform(request, RequestOptions::default())?)
         }
     }
 }

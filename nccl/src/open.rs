@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use roundelay::cuda::{CudaOptions, GpuDirect};
 use roundelay::{Communicator, Error, Hints, Setup, variables};
-use roundelay_ffi::Handle;
+use roundelay_ffi::CommHandle;
 use sha2::{Digest, Sha256};
 
 use crate::board;
@@ -45,9 +45,9 @@ pub(crate) struct Seat {
 /// An open communicator.
 pub(crate) struct Open {
     /// The communicator that plays calls.
-    pub(crate) calls: Handle,
+    pub(crate) calls: CommHandle,
     /// The same ranks, for what hosts agree on.
-    hosts: Handle,
+    hosts: CommHandle,
     seat: Seat,
     secret: [u8; 32],
     /// The places of every rank's board.
@@ -132,8 +132,8 @@ fn opened(mut hosts: Communicator, seat: Seat, config: &Config, secret: [u8; 32]
     }
     debug::info(|| format!("rank {rank} of {size} on GPU {} is open{}", seat.gpu, named(config)));
     Ok(Open {
-        calls: Handle::new(calls)?,
-        hosts: Handle::new(hosts)?,
+        calls: CommHandle::new(calls)?,
+        hosts: CommHandle::new(hosts)?,
         seat,
         secret,
         boards,
@@ -216,7 +216,7 @@ impl Open {
         match looked {
             Some(Err(error)) => Err(error.into()),
             _ if self.calls.is_aborted() => Err(Failure {
-                code: crate::failure::Code::RemoteError,
+                code: crate::failure::ResultCode::RemoteError,
                 text: "a rank has failed, or ended the communicator".into(),
             }),
             _ => Ok(()),

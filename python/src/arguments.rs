@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use roundelay::operation::{Collective, MemoryKind, Operand, served};
 use roundelay::{DType, Error, HintError, Hints, RedOp, Reduction};
-use roundelay_ffi::{Buffer, Options};
+use roundelay_ffi::{Buffer, RequestOptions};
 
 use crate::errors::exception;
 
@@ -16,7 +16,7 @@ pub(crate) struct Address(pub(crate) Buffer);
 
 /// The memory of one side of a call: a buffer, a buffer with the counts of its blocks, or a list of buffers. They are
 /// distinguished by their shape, since an extraction that fails costs more than a short call.
-pub(crate) struct Memory<A: 'static>(pub(crate) Operand<'static, A>);
+pub(crate) struct CallOperand<A: 'static>(pub(crate) Operand<'static, A>);
 
 impl FromPyObject<'_, '_> for Address {
     type Error = PyErr;
@@ -26,16 +26,16 @@ impl FromPyObject<'_, '_> for Address {
     }
 }
 
-impl<A: 'static> FromPyObject<'_, '_> for Memory<A> {
+impl<A: 'static> FromPyObject<'_, '_> for CallOperand<A> {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         let Ok(tuple) = given.cast::<PyTuple>() else {
             let list: Vec<Address> = given.extract()?;
             let list: Result<_, _> = list.iter().map(|Address(buffer)| buffer.operand()).collect();
-            return Ok(Memory(Operand::List(list.map_err(|e| exception(&e))?)));
+            return Ok(CallOperand(Operand::List(list.map_err(|e| exception(&e))?)));
         };
-        Ok(Memory(match tuple.len() {
+        Ok(CallOperand(match tuple.len() {
             2 => {
                 let Address(buffer) = tuple.get_borrowed_item(0)?.extract()?;
                 let counts: Vec<usize> = tuple.get_borrowed_item(1)?.extract()?;
@@ -59,8 +59,8 @@ fn address(tuple: Borrowed<'_, '_, PyTuple>) -> PyResult<Buffer> {
 }
 
 /// Returns an operand of a call; none where the call is in place, or has none here.
-pub(crate) fn operand<A>(memory: Option<Memory<A>>) -> Operand<'static, A> {
-    memory.map_or(Operand::None, |Memory(operand)| operand)
+pub(crate) fn operand<A>(memory: Option<CallOperand<A>>) -> Operand<'static, A> {
+    memory.map_or(Operand::None, |CallOperand(operand)| operand)
 }
 
 pub(crate) fn parse<T: std::str::FromStr<Err = roundelay::UnknownName>>(text: &str) -> PyResult<T> {
@@ -101,8 +101,8 @@ pub(crate) fn options(
     given: Option<Vec<(String, String)>>,
     stream: Option<u64>,
     overlaps: bool,
-) -> PyResult<Options> {
-    Ok(Options {
+) -> PyResult<RequestOptions> {
+    Ok(RequestOptions {
         timeout: timeout.map(seconds).transpose()?,
         hints: given.map(hints).transpose()?,
         stream,

@@ -4,10 +4,12 @@ use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use roundelay::operation::{Message, Operation};
 use roundelay::{Error, Handles, Peer, Setup};
-use roundelay_ffi::{Handle, Request, TaggedMessage};
+use roundelay_ffi::{CommHandle, Request, TaggedMessage};
 
 use crate::algorithm::Algorithm;
-use crate::arguments::{self, Address, Memory, hints, operand, options, parse, reduction, seconds};
+use crate::arguments::{
+    self, Address, CallOperand, hints, operand, options, parse, reduction, seconds,
+};
 use crate::errors::{exception, raised};
 use crate::mapping::Mapping;
 use crate::window::Window;
@@ -16,13 +18,13 @@ use crate::work::Work;
 /// One rank's handle on the others; any thread may use it.
 #[pyclass(module = "roundelay._native", frozen, weakref)]
 pub(crate) struct Communicator {
-    handle: Handle,
+    handle: CommHandle,
 }
 
 type Pairs = Vec<(String, String)>;
 
 impl Communicator {
-    fn of(handle: Handle) -> Self {
+    fn of(handle: CommHandle) -> Self {
         Communicator { handle }
     }
 }
@@ -32,7 +34,7 @@ impl Communicator {
     /// Makes all ranks of a job whose ranks are threads of this process.
     #[staticmethod]
     fn local(py: Python<'_>, ranks: u32) -> PyResult<Vec<Self>> {
-        let handles = raised(py.detach(|| Handle::local(ranks)))?;
+        let handles = raised(py.detach(|| CommHandle::local(ranks)))?;
         Ok(handles.into_iter().map(Self::of).collect())
     }
 
@@ -44,13 +46,13 @@ impl Communicator {
         if let Some(host) = host {
             setup = setup.host_label(host);
         }
-        raised(py.detach(|| Handle::alone(&setup))).map(Self::of)
+        raised(py.detach(|| CommHandle::alone(&setup))).map(Self::of)
     }
 
     /// Joins the job that a launcher started.
     #[staticmethod]
     fn from_env(py: Python<'_>) -> PyResult<Self> {
-        let made = || Handle::new(roundelay::Communicator::from_env()?);
+        let made = || CommHandle::new(roundelay::Communicator::from_env()?);
         raised(py.detach(made)).map(Self::of)
     }
 
@@ -87,7 +89,7 @@ impl Communicator {
                 }
             }
         };
-        let joined = py.detach(|| Handle::join(rank, size, &setup, share));
+        let joined = py.detach(|| CommHandle::join(rank, size, &setup, share));
         let failed = failed.filter(|_| joined.is_err());
         match failed {
             // As Ctrl-C in the store.
@@ -123,8 +125,8 @@ impl Communicator {
         &self,
         py: Python<'_>,
         collective: &str,
-        output: Option<Memory<&'static mut [u8]>>,
-        input: Option<Memory<&'static [u8]>>,
+        output: Option<CallOperand<&'static mut [u8]>>,
+        input: Option<CallOperand<&'static [u8]>>,
         op: &str,
         factor: f64,
         root: u32,
@@ -155,8 +157,8 @@ impl Communicator {
         &self,
         py: Python<'_>,
         algorithm: &Algorithm,
-        output: Option<Memory<&'static mut [u8]>>,
-        input: Option<Memory<&'static [u8]>>,
+        output: Option<CallOperand<&'static mut [u8]>>,
+        input: Option<CallOperand<&'static [u8]>>,
         op: &str,
         factor: f64,
         timeout: Option<f64>,
@@ -391,7 +393,7 @@ impl Communicator {
         &self,
         py: Python<'_>,
         request: Request,
-        options: roundelay_ffi::Options,
+        options: roundelay_ffi::RequestOptions,
         kept: Option<Py<PyAny>>,
     ) -> PyResult<Option<Work>> {
         match kept {

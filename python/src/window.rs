@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use roundelay::{Error, Rights};
-use roundelay_ffi::{Change, Copied, Handle, MappedPart, Options, Place};
+use roundelay_ffi::{Change, CommHandle, Copied, MappedPart, RequestOptions, WindowPlace};
 
 use crate::arguments::{Address, parse, seconds};
 use crate::errors::{exception, raised};
@@ -12,7 +12,7 @@ use crate::work::Work;
 /// A window; any thread may use it.
 #[pyclass(module = "roundelay._native", frozen)]
 pub(crate) struct Window {
-    inner: roundelay_ffi::Window,
+    inner: roundelay_ffi::WindowHandle,
 }
 
 pub(crate) fn rights(names: Vec<String>) -> PyResult<Rights> {
@@ -28,21 +28,21 @@ pub(crate) fn rights(names: Vec<String>) -> PyResult<Rights> {
 }
 
 /// Returns options that put an operation into a stream.
-fn on(stream: Option<u64>) -> Options {
-    Options { stream, ..Options::default() }
+fn on(stream: Option<u64>) -> RequestOptions {
+    RequestOptions { stream, ..RequestOptions::default() }
 }
 
 impl Window {
     pub(crate) fn make(
         py: Python<'_>,
-        handle: &Handle,
+        handle: &CommHandle,
         data: Address,
         peers_may: Vec<String>,
         kept: Py<PyAny>,
     ) -> PyResult<Self> {
         let (Address(buffer), rights) = (data, rights(peers_may)?);
         let kept = Box::new(kept);
-        let made = py.detach(|| handle.window(&buffer, rights, Options::default(), kept));
+        let made = py.detach(|| handle.window(&buffer, rights, RequestOptions::default(), kept));
         Ok(Window { inner: raised(made)? })
     }
 
@@ -50,7 +50,7 @@ impl Window {
         &self,
         py: Python<'_>,
         what: Change,
-        place: Place,
+        place: WindowPlace,
         Address(before): Address,
         stream: u64,
     ) -> PyResult<()> {
@@ -62,7 +62,7 @@ impl Window {
         py: Python<'_>,
         what: Copied,
         Address(buffer): Address,
-        place: Place,
+        place: WindowPlace,
         (stream, kept): (Option<u64>, Option<Py<PyAny>>),
     ) -> PyResult<Option<Work>> {
         match kept {
@@ -92,7 +92,7 @@ impl Window {
         stream: Option<u64>,
         kept: Option<Py<PyAny>>,
     ) -> PyResult<Option<Work>> {
-        self.access(py, Copied::Put, data, Place { peer, at }, (stream, kept))
+        self.access(py, Copied::Put, data, WindowPlace { peer, at }, (stream, kept))
     }
 
     /// Reads elements of a peer's part, as `put`.
@@ -106,7 +106,7 @@ impl Window {
         stream: Option<u64>,
         kept: Option<Py<PyAny>>,
     ) -> PyResult<Option<Work>> {
-        self.access(py, Copied::Get, data, Place { peer, at }, (stream, kept))
+        self.access(py, Copied::Get, data, WindowPlace { peer, at }, (stream, kept))
     }
 
     /// Combines elements with those of a peer's part, as `put`.
@@ -120,12 +120,18 @@ impl Window {
         at: usize,
         kept: Option<Py<PyAny>>,
     ) -> PyResult<Option<Work>> {
-        self.access(py, Copied::Accumulate(parse(op)?), data, Place { peer, at }, (None, kept))
+        self.access(
+            py,
+            Copied::Accumulate(parse(op)?),
+            data,
+            WindowPlace { peer, at },
+            (None, kept),
+        )
     }
 
     /// Adds to a word of a peer's part, and returns what it was.
     fn fetch_add(&self, py: Python<'_>, value: u64, peer: u32, at: usize) -> PyResult<u64> {
-        raised(py.detach(|| self.inner.change(Change::Add(value), Place { peer, at })))
+        raised(py.detach(|| self.inner.change(Change::Add(value), WindowPlace { peer, at })))
     }
 
     /// Stores `to` in a word of a peer's part if it is `from`, and returns what it was.
@@ -137,7 +143,7 @@ impl Window {
         peer: u32,
         at: usize,
     ) -> PyResult<u64> {
-        raised(py.detach(|| self.inner.change(Change::Swap(from, to), Place { peer, at })))
+        raised(py.detach(|| self.inner.change(Change::Swap(from, to), WindowPlace { peer, at })))
     }
 
     /// Does what `fetch_add` does in a stream; what the word was comes to `before`, on the GPU.
@@ -150,7 +156,7 @@ impl Window {
         before: Address,
         stream: u64,
     ) -> PyResult<()> {
-        self.change(py, Change::Add(value), Place { peer, at }, before, stream)
+        self.change(py, Change::Add(value), WindowPlace { peer, at }, before, stream)
     }
 
     /// Does what `compare_swap` does in a stream, as `fetch_add_into`.
@@ -165,7 +171,7 @@ impl Window {
         before: Address,
         stream: u64,
     ) -> PyResult<()> {
-        self.change(py, Change::Swap(from, to), Place { peer, at }, before, stream)
+        self.change(py, Change::Swap(from, to), WindowPlace { peer, at }, before, stream)
     }
 
     #[pyo3(signature = (peer, stream=None))]

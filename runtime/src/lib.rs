@@ -84,8 +84,9 @@ pub mod build {
 /// The choice of the algorithm where a collective was called by its name.
 pub mod choose {
     pub use roundelay_engine::choose::{
-        Choice, DecidedBy, Division, How, HowError, Lost, Machine, NVLINK, Part, Request, Resolver,
-        Setting, TableFault, Times, Tuned, TunedError, VARIABLE, Why, like_this_host, setting,
+        Choice, DecidedBy, Division, How, HowError, Lost, Machine, NVLINK, PathPart, Request,
+        Resolver, Setting, TableFault, Times, Tuned, TunedError, VARIABLE, Why, like_this_host,
+        setting,
     };
 }
 

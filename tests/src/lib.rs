@@ -58,7 +58,7 @@ impl Library for Shelf<'_> {
 }
 
 /// A text, resolved against the shelf.
-pub struct Source {
+pub struct ParsedSource {
     /// All texts that it needed.
     pub sources: SourceMap,
     /// Its algorithms, in order.
@@ -69,7 +69,7 @@ pub struct Source {
 ///
 /// # Errors
 /// Whatever is wrong with the text.
-pub fn read(name: &str, text: &str) -> Result<Source, (SourceMap, Diagnostics)> {
+pub fn read(name: &str, text: &str) -> Result<ParsedSource, (SourceMap, Diagnostics)> {
     read_with(name, text, &[])
 }
 
@@ -81,11 +81,11 @@ pub fn read_with(
     name: &str,
     text: &str,
     files: &[(String, String)],
-) -> Result<Source, (SourceMap, Diagnostics)> {
+) -> Result<ParsedSource, (SourceMap, Diagnostics)> {
     let mut sources = SourceMap::new();
     let id = sources.add(name, text);
     match resolve(&mut sources, id, &Shelf(files)) {
-        Ok(programs) => Ok(Source { sources, programs }),
+        Ok(programs) => Ok(ParsedSource { sources, programs }),
         Err(faults) => Err((sources, faults)),
     }
 }

@@ -26,7 +26,7 @@ use roundelay_dsl::span::{SourceMap, Span};
 use roundelay_tests::guilt::{Blame, drawn, table};
 use roundelay_tests::mistakes::KINDS;
 use roundelay_tests::mutate::{Mutant, mutants};
-use roundelay_tests::{Dice, Source, is_grid, paths, read};
+use roundelay_tests::{Dice, ParsedSource, is_grid, paths, read};
 
 /// Refuted mutants looked at of each algorithm.
 const TRIED: usize = 30;
@@ -205,7 +205,7 @@ fn decided(m: &Mutant) -> BTreeSet<u32> {
     found.lines
 }
 
-fn judge(m: &Mutant, source: &Source, program: &Program, found: &Diagnostic) -> Count {
+fn judge(m: &Mutant, source: &ParsedSource, program: &Program, found: &Diagnostic) -> Count {
     let mut count = Count { tried: 1, ..Count::default() };
     let Some(span) = found.span() else { return count };
     if source.sources.get(span.source).name != "mutant.algo" {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use expect_test::{Expect, expect};
 use roundelay_compiler::{Options, Program, Shape, check};
 use roundelay_dsl::diag::render;
-use roundelay_tests::{Source, read};
+use roundelay_tests::{ParsedSource, read};
 
 /// Returns the last algorithm of a text.
-fn last(text: &str) -> (Source, Arc<Program>) {
+fn last(text: &str) -> (ParsedSource, Arc<Program>) {
     let source = read("mine.algo", text).unwrap_or_else(|(sources, faults)| {
         panic!("{}", render::human(&sources, &faults[0], false));
     });

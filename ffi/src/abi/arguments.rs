@@ -9,11 +9,11 @@ use roundelay::{DType, Error, Hints, RedOp, Reduction};
 use super::pointers::{null, text_or_none};
 use super::values::{RL_CUDA, RL_HOST, rl_buffer, rl_dtype, rl_op, rl_options};
 use crate::buffer::Buffer;
-use crate::handle::Options;
+use crate::handle::RequestOptions;
 
 /// The arguments that calls have in common, as the library has them.
 pub(super) struct CommonArguments {
-    pub(super) options: Options,
+    pub(super) options: RequestOptions,
     pub(super) dtype: DType,
     pub(super) memory: MemoryKind,
     pub(super) factor: f64,
@@ -43,7 +43,7 @@ impl CommonArguments {
         let dtype = dtype(of)?;
         // SAFETY: what the caller promises.
         let Some(given) = (unsafe { options.as_ref() }) else {
-            let options = Options::default();
+            let options = RequestOptions::default();
             return Ok(CommonArguments { options, dtype, memory: MemoryKind::Host, factor: 1.0 });
         };
         // SAFETY: hints are a text, or NULL.
@@ -56,7 +56,7 @@ impl CommonArguments {
             RL_CUDA => MemoryKind::Device,
             other => return Err(unknown("kind of memory", other, 2)),
         };
-        let options = Options { timeout, hints, stream, overlaps: given.overlaps != 0 };
+        let options = RequestOptions { timeout, hints, stream, overlaps: given.overlaps != 0 };
         Ok(CommonArguments { options, dtype, memory, factor: given.factor })
     }
 

@@ -10,11 +10,11 @@ use super::arguments::{dtype, op};
 use super::error::guard;
 use super::pointers::{free, give, object, text, text_or_none, there, write_text};
 use super::values::{RL_ABI_VERSION, rl_dtype, rl_op};
-use crate::handle::Handle;
+use crate::handle::CommHandle;
 
 /// One rank's handle on the others. Any thread may use it.
 pub struct rl_comm {
-    pub(super) handle: Handle,
+    pub(super) handle: CommHandle,
 }
 
 /// A store in which the ranks of a job leave notes for each other, as torch's `Store` or a PMI server.
@@ -92,7 +92,7 @@ impl rl_store {
     }
 }
 
-fn comm(handle: Handle) -> *mut rl_comm {
+fn comm(handle: CommHandle) -> *mut rl_comm {
     Box::into_raw(Box::new(rl_comm { handle }))
 }
 
@@ -124,7 +124,7 @@ pub extern "C" fn rl_process_word() -> *const u32 {
 pub unsafe extern "C" fn rl_local(ranks: u32, comms: *mut *mut rl_comm) -> i32 {
     guard(|| {
         there(comms, "comms")?;
-        for (at, handle) in Handle::local(ranks)?.into_iter().enumerate() {
+        for (at, handle) in CommHandle::local(ranks)?.into_iter().enumerate() {
             // SAFETY: what the caller promises.
             unsafe { comms.add(at).write(comm(handle)) };
         }
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn rl_from_env(out: *mut *mut rl_comm) -> i32 {
     guard(|| {
         there(out, "out")?;
         // SAFETY: what the caller promises.
-        unsafe { give(out, comm(Handle::new(Communicator::from_env()?)?), "out") }
+        unsafe { give(out, comm(CommHandle::new(Communicator::from_env()?)?), "out") }
     })
 }
 
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn rl_join(
         let given = if timeout_ms == 0 { 30_000 } else { timeout_ms };
         let timeout = hints.timeout().unwrap_or(Duration::from_millis(given));
         let setup = Setup::from_env()?.timeout(timeout).hints(&hints);
-        let handle = Handle::join(rank, size, &setup, |note| store.share(note, timeout))?;
+        let handle = CommHandle::join(rank, size, &setup, |note| store.share(note, timeout))?;
         // SAFETY: as above.
         unsafe { give(out, comm(handle), "out") }
     })
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn rl_cuda(
 unsafe fn opened(
     hosts: *const rl_comm,
     out: *mut *mut rl_comm,
-    open: impl FnOnce(&Handle) -> Result<Handle, Error>,
+    open: impl FnOnce(&CommHandle) -> Result<CommHandle, Error>,
 ) -> i32 {
     guard(|| {
         there(out, "out")?;
@@ -377,7 +377,7 @@ pub unsafe extern "C" fn rl_alone(hints: *const c_char, out: *mut *mut rl_comm) 
         // SAFETY: what the caller promises.
         let hints = unsafe { text_or_none(hints, "the hints")? };
         let hints: Hints = hints.unwrap_or_default().parse()?;
-        let handle = Handle::alone(&Setup::from_env()?.hints(&hints))?;
+        let handle = CommHandle::alone(&Setup::from_env()?.hints(&hints))?;
         // SAFETY: as above.
         unsafe { give(out, comm(handle), "out") }
     })

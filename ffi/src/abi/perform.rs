@@ -4,7 +4,7 @@ use roundelay::Error;
 
 use super::comm::rl_comm;
 use super::work::rl_work;
-use crate::handle::Options;
+use crate::handle::RequestOptions;
 use crate::request::Request;
 
 /// Performs a request, or starts it if `work` is not NULL.
@@ -15,7 +15,7 @@ use crate::request::Request;
 pub(super) unsafe fn perform(
     comm: &rl_comm,
     request: Request,
-    options: Options,
+    options: RequestOptions,
     work: *mut *mut rl_work,
 ) -> Result<(), Error> {
     if work.is_null() {

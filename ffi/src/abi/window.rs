@@ -10,8 +10,8 @@ use super::error::guard;
 use super::pointers::{free, give, object, there};
 use super::values::{RL_U64, rl_dtype, rl_op, rl_options};
 use super::work::rl_work;
-use crate::handle::Options;
-use crate::window::{Change, Copied, Place, Window};
+use crate::handle::RequestOptions;
+use crate::window::{Change, Copied, WindowHandle, WindowPlace};
 use roundelay::operation::MemoryKind;
 
 /// A window. Any thread may use it.
@@ -20,7 +20,7 @@ use roundelay::operation::MemoryKind;
 /// the stream of their options and return at once, so `work` is NULL; their buffers are of the GPU too, and `RL_CUDA`
 /// says so. It has no `rl_accumulate`, `rl_take_signal` and `rl_window_withdraw`.
 pub struct rl_window {
-    window: Window,
+    window: WindowHandle,
 }
 
 /// The right to get.
@@ -49,7 +49,7 @@ pub(super) fn rights(bits: u32) -> Result<Rights, Error> {
 unsafe fn under(
     window: *const rl_window,
     options: *const rl_options,
-    call: impl FnOnce(&Window, Options) -> Result<(), Error>,
+    call: impl FnOnce(&WindowHandle, RequestOptions) -> Result<(), Error>,
 ) -> i32 {
     guard(|| {
         // SAFETY: what the caller promises.
@@ -59,8 +59,8 @@ unsafe fn under(
     })
 }
 
-fn place(peer: u32, at: u64) -> Place {
-    Place { peer, at: usize::try_from(at).unwrap_or(usize::MAX) }
+fn place(peer: u32, at: u64) -> WindowPlace {
+    WindowPlace { peer, at: usize::try_from(at).unwrap_or(usize::MAX) }
 }
 
 /// Makes a window of `count` elements of each rank; peers get these rights to this rank's. Collective. The memory
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn rl_accumulate(
 unsafe fn change(
     window: *const rl_window,
     what: Change,
-    place: Place,
+    place: WindowPlace,
     before: *mut u64,
     options: *const rl_options,
 ) -> Result<(), Error> {
@@ -351,7 +351,7 @@ pub unsafe extern "C" fn rl_window_flush(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    let flush = |window: &Window, options| {
+    let flush = |window: &WindowHandle, options| {
         if work.is_null() {
             return window.flush(peer, options);
         }

@@ -3,16 +3,16 @@
 use std::ffi::{c_int, c_void};
 
 use super::{Stream, address, exported};
-use crate::call::{self, Call, Kind};
+use crate::call::{self, CallKind, NcclCall};
 use crate::comm::{self, Handle};
 use crate::elements;
-use crate::failure::{Code, Outcome};
+use crate::failure::{Outcome, ResultCode};
 use crate::group;
 use crate::operator::Operator;
 
 /// The arguments that most functions have.
 struct Arguments {
-    kind: Kind,
+    kind: CallKind,
     send: *const c_void,
     recv: *mut c_void,
     count: usize,
@@ -23,7 +23,7 @@ struct Arguments {
 }
 
 /// Checks a call, and makes it, or leaves it to the end of the group.
-fn submit(arguments: Arguments, comm: Handle, stream: Stream) -> Outcome<Code> {
+fn submit(arguments: Arguments, comm: Handle, stream: Stream) -> Outcome<ResultCode> {
     let Arguments { kind, send, recv, count, dtype, op, other } = arguments;
     let comm = comm::find(comm)?;
     let place = comm.place()?;
@@ -34,7 +34,7 @@ fn submit(arguments: Arguments, comm: Handle, stream: Stream) -> Outcome<Code> {
     };
     let other = other.map_or(Ok(0), |(name, value)| call::rank(name, value, place.ranks))?;
     let (send, recv, stream) = (address(send), address(recv), address(stream));
-    let call = Call { kind, send, recv, count, dtype, operator, other, stream };
+    let call = NcclCall { kind, send, recv, count, dtype, operator, other, stream };
     call.check(place)?;
     group::submit(&comm, call)
 }
@@ -44,7 +44,7 @@ exported! {
     "ncclAllReduce", "pncclAllReduce": fn all_reduce(
         send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, op: c_int, comm: Handle, stream: Stream,
     ) {
-        let kind = Kind::AllReduce;
+        let kind = CallKind::AllReduce;
         submit(Arguments { kind, send, recv, count, dtype, op, other: None }, comm, stream)
     }
 
@@ -53,7 +53,7 @@ exported! {
         send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, op: c_int, root: c_int, comm: Handle,
         stream: Stream,
     ) {
-        let (kind, other) = (Kind::Reduce, Some(("root", root)));
+        let (kind, other) = (CallKind::Reduce, Some(("root", root)));
         submit(Arguments { kind, send, recv, count, dtype, op, other }, comm, stream)
     }
 
@@ -61,7 +61,7 @@ exported! {
     "ncclBroadcast", "pncclBroadcast": fn broadcast(
         send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream,
     ) {
-        let (kind, other) = (Kind::Broadcast, Some(("root", root)));
+        let (kind, other) = (CallKind::Broadcast, Some(("root", root)));
         submit(Arguments { kind, send, recv, count, dtype, op: 0, other }, comm, stream)
     }
 
@@ -69,7 +69,7 @@ exported! {
     "ncclBcast", "pncclBcast": fn bcast(
         buff: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream,
     ) {
-        let (kind, other) = (Kind::Broadcast, Some(("root", root)));
+        let (kind, other) = (CallKind::Broadcast, Some(("root", root)));
         submit(Arguments { kind, send: buff, recv: buff, count, dtype, op: 0, other }, comm, stream)
     }
 
@@ -77,7 +77,7 @@ exported! {
     "ncclAllGather", "pncclAllGather": fn all_gather(
         send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, comm: Handle, stream: Stream,
     ) {
-        let kind = Kind::AllGather;
+        let kind = CallKind::AllGather;
         submit(Arguments { kind, send, recv, count, dtype, op: 0, other: None }, comm, stream)
     }
 
@@ -85,7 +85,7 @@ exported! {
     "ncclReduceScatter", "pncclReduceScatter": fn reduce_scatter(
         send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, op: c_int, comm: Handle, stream: Stream,
     ) {
-        let kind = Kind::ReduceScatter;
+        let kind = CallKind::ReduceScatter;
         submit(Arguments { kind, send, recv, count, dtype, op, other: None }, comm, stream)
     }
 
@@ -93,7 +93,7 @@ exported! {
     "ncclAlltoAll", "pncclAlltoAll": fn all_to_all(
         send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, comm: Handle, stream: Stream,
     ) {
-        let kind = Kind::AlltoAll;
+        let kind = CallKind::AlltoAll;
         submit(Arguments { kind, send, recv, count, dtype, op: 0, other: None }, comm, stream)
     }
 
@@ -101,7 +101,7 @@ exported! {
     "ncclGather", "pncclGather": fn gather(
         send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream,
     ) {
-        let (kind, other) = (Kind::Gather, Some(("root", root)));
+        let (kind, other) = (CallKind::Gather, Some(("root", root)));
         submit(Arguments { kind, send, recv, count, dtype, op: 0, other }, comm, stream)
     }
 
@@ -109,7 +109,7 @@ exported! {
     "ncclScatter", "pncclScatter": fn scatter(
         send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream,
     ) {
-        let (kind, other) = (Kind::Scatter, Some(("root", root)));
+        let (kind, other) = (CallKind::Scatter, Some(("root", root)));
         submit(Arguments { kind, send, recv, count, dtype, op: 0, other }, comm, stream)
     }
 
@@ -118,7 +118,7 @@ exported! {
         send: *const c_void, count: usize, dtype: c_int, peer: c_int, comm: Handle, stream: Stream,
     ) {
         let (recv, other) = (std::ptr::null_mut(), Some(("peer", peer)));
-        submit(Arguments { kind: Kind::Send, send, recv, count, dtype, op: 0, other }, comm, stream)
+        submit(Arguments { kind: CallKind::Send, send, recv, count, dtype, op: 0, other }, comm, stream)
     }
 
     /// Receives from one rank.
@@ -126,7 +126,7 @@ exported! {
         recv: *mut c_void, count: usize, dtype: c_int, peer: c_int, comm: Handle, stream: Stream,
     ) {
         let (send, other) = (std::ptr::null(), Some(("peer", peer)));
-        submit(Arguments { kind: Kind::Recv, send, recv, count, dtype, op: 0, other }, comm, stream)
+        submit(Arguments { kind: CallKind::Recv, send, recv, count, dtype, op: 0, other }, comm, stream)
     }
 
     /// Makes an operator that multiplies by a factor before it sums.
@@ -139,12 +139,12 @@ exported! {
         let made = unsafe { comm.operators.make(scalar, dtype, residence, crate::open::is_host()) };
         // SAFETY: it is a place for a number, as the caller promises.
         unsafe { super::give(op, "op", made?) }?;
-        Ok(Code::Success)
+        Ok(ResultCode::Success)
     }
 
     /// Forgets an operator.
     "ncclRedOpDestroy", "pncclRedOpDestroy": fn destroy_op(op: c_int, comm: Handle) {
         comm::find(comm)?.operators.destroy(op)?;
-        Ok(Code::Success)
+        Ok(ResultCode::Success)
     }
 }

@@ -11,7 +11,7 @@ use crate::comm::{self, Comm, Handle};
 use crate::config::{Config, RawConfig};
 use crate::cuda;
 use crate::debug;
-use crate::failure::{Code, Failure, Outcome};
+use crate::failure::{Failure, Outcome, ResultCode};
 use crate::group::{self, Job};
 use crate::id::Id;
 use crate::open::{self, Seat, is_host};
@@ -25,7 +25,7 @@ const SHRINK_ABORT: c_int = 1;
 /// # Safety
 ///
 /// `out` is a place for a handle until the group has ended.
-unsafe fn join(out: *mut Handle, id: Id, seat: Seat, config: Config) -> Outcome<Code> {
+unsafe fn join(out: *mut Handle, id: Id, seat: Seat, config: Config) -> Outcome<ResultCode> {
     let known = Some((seat.rank, seat.ranks));
     let comm = comm::make(known, seat.gpu, config.clone());
     // SAFETY: what the caller promises.
@@ -59,12 +59,12 @@ unsafe fn inherited(config: *const RawConfig, parent: &Comm) -> Outcome<Config> 
 }
 
 /// Ends a communicator.
-fn end(handle: Handle, why: Option<&str>) -> Outcome<Code> {
+fn end(handle: Handle, why: Option<&str>) -> Outcome<ResultCode> {
     // NULL is what a failed ncclCommInitRank leaves.
     if !handle.is_null() {
         comm::find(handle)?.close(why);
     }
-    Ok(Code::Success)
+    Ok(ResultCode::Success)
 }
 
 exported! {
@@ -80,7 +80,7 @@ exported! {
         let made = board::announce()?;
         // SAFETY: it is a place for an id, as the caller promises.
         unsafe { give(id, "uniqueId", UniqueId(made.bytes())) }?;
-        Ok(Code::Success)
+        Ok(ResultCode::Success)
     }
 
     /// Joins the other ranks of an id.
@@ -209,7 +209,7 @@ exported! {
     /// Waits for all calls; there will be no more.
     "ncclCommFinalize", "pncclCommFinalize": fn finalize(comm: Handle) {
         comm::find(comm)?.finalize()?;
-        Ok(Code::Success)
+        Ok(ResultCode::Success)
     }
 
     /// Frees a communicator, after its calls.
@@ -228,7 +228,7 @@ exported! {
             return Err(Failure::argument(format!("revokeFlags is {flags}, and must be 0")));
         }
         comm::find(comm)?.revoke("ncclCommRevoke")?;
-        Ok(Code::Success)
+        Ok(ResultCode::Success)
     }
 
     /// Says how a communicator is.
@@ -237,7 +237,7 @@ exported! {
         let health = comm::find(comm)?.health();
         // SAFETY: it is a place for a number, as the caller promises.
         unsafe { give(error, "asyncError", health as c_int) }?;
-        Ok(Code::Success)
+        Ok(ResultCode::Success)
     }
 
     /// Says how many ranks there are.
@@ -245,7 +245,7 @@ exported! {
         let place = comm::find(comm)?.place()?;
         // SAFETY: it is a place for a number, as the caller promises.
         unsafe { give(count, "count", int(place.ranks)) }?;
-        Ok(Code::Success)
+        Ok(ResultCode::Success)
     }
 
     /// Says which device the rank is on.
@@ -253,7 +253,7 @@ exported! {
         let gpu = comm::find(comm)?.gpu;
         // SAFETY: it is a place for a number, as the caller promises.
         unsafe { give(device, "device", int(gpu)) }?;
-        Ok(Code::Success)
+        Ok(ResultCode::Success)
     }
 
     /// Says which rank this is.
@@ -261,7 +261,7 @@ exported! {
         let place = comm::find(comm)?.place()?;
         // SAFETY: it is a place for a number, as the caller promises.
         unsafe { give(rank, "rank", int(place.rank)) }?;
-        Ok(Code::Success)
+        Ok(ResultCode::Success)
     }
 
     /// Makes a communicator for kernels of callers, which are not served.

@@ -6,7 +6,7 @@ use super::{address, exported, give, there};
 use crate::comm::{self, Handle};
 use crate::config::{self, RawSimulation};
 use crate::debug;
-use crate::failure::{self, Code, Failure, Outcome};
+use crate::failure::{self, Failure, Outcome, ResultCode};
 use crate::group;
 use crate::id::VERSION;
 use crate::last_error;
@@ -25,7 +25,7 @@ unsafe fn register(
     buff: *mut c_void,
     size: usize,
     (out, name): (*mut *mut c_void, &str),
-) -> Outcome<Code> {
+) -> Outcome<ResultCode> {
     there(out, name)?;
     let handle = comm::find(comm)?.registered.add(address(buff), size)?;
     debug::info(|| {
@@ -35,7 +35,7 @@ unsafe fn register(
     });
     // SAFETY: what the caller promises.
     unsafe { give(out, name, std::ptr::without_provenance_mut(handle)) }?;
-    Ok(Code::Success)
+    Ok(ResultCode::Success)
 }
 
 exported! {
@@ -43,7 +43,7 @@ exported! {
     "ncclGetVersion", "pncclGetVersion": fn version(version: *mut c_int) {
         // SAFETY: it is a place for a number, as the caller promises.
         unsafe { give(version, "version", VERSION) }?;
-        Ok(Code::Success)
+        Ok(ResultCode::Success)
     }
 
     /// Allocates memory of the current device.
@@ -52,13 +52,13 @@ exported! {
         let memory = std::ptr::with_exposed_provenance_mut(memory::alloc(size)? as usize);
         // SAFETY: it is a place for a pointer, as the caller promises.
         unsafe { give(ptr, "ptr", memory) }?;
-        Ok(Code::Success)
+        Ok(ResultCode::Success)
     }
 
     /// Frees memory of `ncclMemAlloc`.
     "ncclMemFree", "pncclMemFree": fn mem_free(ptr: *mut c_void) {
         memory::free(address(ptr))?;
-        Ok(Code::Success)
+        Ok(ResultCode::Success)
     }
 
     /// Registers memory of this rank.
@@ -72,7 +72,7 @@ exported! {
     /// Forgets memory of this rank.
     "ncclCommDeregister", "pncclCommDeregister": fn comm_deregister(comm: Handle, handle: *mut c_void) {
         comm::find(comm)?.registered.remove(handle.addr())?;
-        Ok(Code::Success)
+        Ok(ResultCode::Success)
     }
 
     /// Registers memory of all ranks.
@@ -91,13 +91,13 @@ exported! {
         comm: Handle, window: *mut c_void,
     ) {
         comm::find(comm)?.registered.remove(window.addr())?;
-        Ok(Code::Success)
+        Ok(ResultCode::Success)
     }
 
     /// Begins a group.
     "ncclGroupStart", "pncclGroupStart": fn group_start() {
         group::start();
-        Ok(Code::Success)
+        Ok(ResultCode::Success)
     }
 
     /// Ends a group.
@@ -110,7 +110,7 @@ exported! {
         group::forget()?;
         // SAFETY: it begins with its size, as the caller promises.
         unsafe { config::simulated(simulation) }?;
-        Ok(Code::Success)
+        Ok(ResultCode::Success)
     }
 }
 

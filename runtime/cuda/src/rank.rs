@@ -10,7 +10,7 @@ use super::proxy::ProxyThreads;
 use super::report::report_error;
 use crate::backend::{CudaStream, DriverFault, RelaxedCapture};
 use roundelay_engine::Core;
-use roundelay_engine::executor::wait::{Look, Wait};
+use roundelay_engine::executor::wait::{Look, WaitLoop};
 use roundelay_net::error::Error;
 
 /// The time that the kernels of a rank that is gone may still take to be seen.
@@ -44,8 +44,10 @@ impl GpuRank {
         done: impl Fn() -> Result<bool, DriverFault>,
     ) -> Result<(), Error> {
         core.usable()?;
-        let mut wait =
-            Wait::new(core.timeout().saturating_mul(STALLED_TIMEOUTS), core.group.layout().crowded);
+        let mut wait = WaitLoop::new(
+            core.timeout().saturating_mul(STALLED_TIMEOUTS),
+            core.group.layout().crowded,
+        );
         let mut gone = None;
         let device = &self.device;
         let ended = wait.until(

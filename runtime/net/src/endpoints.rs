@@ -17,13 +17,13 @@ use crate::group::Group;
 use crate::net::{ConnectionId, Deadline};
 use crate::transport::fault::Fault;
 use crate::transport::mapped::{MappedReceiver, MappedSender};
-use crate::transport::message::{IoVec, Kind, Message};
+use crate::transport::message::{ArrivedMessage, ContentKind, IoVec};
 use crate::transport::posted::{PostedReceiver, PostedSender};
 use crate::transport::shm;
 use crate::transport::stream::{self, Connection};
 
 /// The sending end of a connection.
-pub enum Sender<M = shm::Sender, P = stream::Sender> {
+pub enum Sender<M = shm::SlotSender, P = stream::Sender> {
     /// Load and store in memory that the peer maps too.
     Mapped(M),
     /// Messages that are posted.
@@ -31,7 +31,7 @@ pub enum Sender<M = shm::Sender, P = stream::Sender> {
 }
 
 /// The receiving end of a connection.
-pub enum Receiver<M = shm::Receiver, P = stream::Receiver> {
+pub enum Receiver<M = shm::SlotReceiver, P = stream::Receiver> {
     /// See [`Sender`].
     Mapped(M),
     /// See [`Sender`].
@@ -68,10 +68,12 @@ impl<M: MappedSender, P: PostedSender> Sender<M, P> {
 
     /// Returns true if a message may go, under a plan with `slots` slots.
     #[inline]
-    pub fn has_room(&mut self, kind: Kind, slots: u64) -> bool {
+    pub fn has_room(&mut self, kind: ContentKind, slots: u64) -> bool {
         match (self, kind) {
-            (Sender::Mapped(s), Kind::Slot) => s.has_slot(slots),
-            (Sender::Mapped(s), Kind::Inline | Kind::ZeroCopy | Kind::Cma) => s.has_header(),
+            (Sender::Mapped(s), ContentKind::Slot) => s.has_slot(slots),
+            (Sender::Mapped(s), ContentKind::Inline | ContentKind::ZeroCopy | ContentKind::Cma) => {
+                s.has_header()
+            }
             (Sender::Posted(s), _) => s.has_room(slots),
         }
     }
@@ -79,9 +81,9 @@ impl<M: MappedSender, P: PostedSender> Sender<M, P> {
     /// Returns the address to which the content of the next message is to be written, after
     /// [`Self::has_room`].
     #[inline]
-    pub fn place(&mut self, kind: Kind, slots: u64, len: usize) -> Result<*mut u8, Error> {
+    pub fn place(&mut self, kind: ContentKind, slots: u64, len: usize) -> Result<*mut u8, Error> {
         match self {
-            Sender::Mapped(s) if kind == Kind::Inline => Ok(s.inline()),
+            Sender::Mapped(s) if kind == ContentKind::Inline => Ok(s.inline()),
             Sender::Mapped(s) => s.slot(slots, len as u64),
             Sender::Posted(s) => Ok(s.stage(slots, len)),
         }
@@ -111,13 +113,13 @@ impl<M: MappedSender, P: PostedSender> Sender<M, P> {
     #[inline]
     pub fn rendezvous(
         &mut self,
-        kind: Kind,
+        kind: ContentKind,
         (meta, len): (u64, usize),
         base: u64,
         pieces: impl Iterator<Item = IoVec>,
     ) {
         match self {
-            Sender::Mapped(s) if kind == Kind::ZeroCopy => s.post_pull(meta, base),
+            Sender::Mapped(s) if kind == ContentKind::ZeroCopy => s.post_pull(meta, base),
             // SAFETY: the pieces are places of a plan, which `bind` checked against buffers that
             // the call holds. It does not end, nor does the plan write there, before the message
             // is consumed; a call that fails closes the connection's use for good.
@@ -204,7 +206,7 @@ impl<M: MappedReceiver, P: PostedReceiver> Receiver<M, P> {
 
     /// Returns the message that follows the next `ahead` ones, after [`Self::is_ready`] returned true.
     #[inline]
-    pub fn message(&self, slots: u64, ahead: u64) -> Message {
+    pub fn message(&self, slots: u64, ahead: u64) -> ArrivedMessage {
         match self {
             Receiver::Mapped(r) => r.message(slots, ahead),
             Receiver::Posted(r) => r.message(ahead),
@@ -368,7 +370,7 @@ impl Endpoints {
         let sender = match (group.local(to.peer), group.local(group.rank())) {
             (Some(peer), Some(own)) => {
                 let channel = to.channel.into();
-                let s = shm::Sender::open(group.control(), own.control, peer.control, channel)?;
+                let s = shm::SlotSender::open(group.control(), own.control, peer.control, channel)?;
                 Sender::Mapped(s)
             }
             _ => Sender::Posted(stream::Sender::new(self.connection(to)?)),
@@ -387,7 +389,8 @@ impl Endpoints {
         let receiver = match (group.local(from.peer), group.local(group.rank())) {
             (Some(peer), Some(own)) => {
                 let channel = from.channel.into();
-                let r = shm::Receiver::open(group.control(), peer.control, own.control, channel)?;
+                let r =
+                    shm::SlotReceiver::open(group.control(), peer.control, own.control, channel)?;
                 Receiver::Mapped(r)
             }
             _ => Receiver::Posted(stream::Receiver::new(self.connection(from)?)),

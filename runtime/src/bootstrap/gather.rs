@@ -148,15 +148,17 @@ fn query((ip, at): (IpAddr, ReporterAt), secret: &[u8], timeout: Duration) -> Ra
     match report {
         Ok(Some(report)) => match serde_json::from_slice(&report) {
             Ok(seen) => RankReport::Seen(seen),
-            Err(error) => RankReport::Silent(format!("its report from {place} makes no sense: {error}")),
+            Err(error) => {
+                RankReport::Silent(format!("its report from {place} makes no sense: {error}"))
+            }
         },
         Ok(None) => RankReport::Silent(format!("it does not answer at {place} within {timeout:?}")),
         Err(Stranger::NotListening) => {
             RankReport::Gone(format!("its process has ended: nothing listens at {place} any more"))
         }
-        Err(Stranger::Silent(error)) => {
-            RankReport::Silent(format!("it does not answer at {place} within {timeout:?} ({error})"))
-        }
+        Err(Stranger::Silent(error)) => RankReport::Silent(format!(
+            "it does not answer at {place} within {timeout:?} ({error})"
+        )),
         Err(Stranger::Other(why) | Stranger::Refused(why)) => {
             RankReport::Silent(format!("it does not answer at {place}: {why}"))
         }

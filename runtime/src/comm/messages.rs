@@ -50,20 +50,20 @@ pub struct PendingMessage<M> {
     messenger: Messenger,
     operation: Arc<Operation>,
     /// None once it was given back.
-    buffer: Option<Arc<Kept<M>>>,
+    buffer: Option<Arc<MessageMemory<M>>>,
 }
 
 /// A buffer that stays where it is.
-struct Kept<M>(NonNull<M>);
+struct MessageMemory<M>(NonNull<M>);
 
 // SAFETY: it owns the buffer, which is used by one thread at a time.
-unsafe impl<M: Send> Send for Kept<M> {}
+unsafe impl<M: Send> Send for MessageMemory<M> {}
 // SAFETY: a shared one gives no access to the buffer.
-unsafe impl<M: Send> Sync for Kept<M> {}
+unsafe impl<M: Send> Sync for MessageMemory<M> {}
 
-impl<M> Kept<M> {
+impl<M> MessageMemory<M> {
     fn new(buffer: M) -> Self {
-        Kept(NonNull::from(Box::leak(Box::new(buffer))))
+        MessageMemory(NonNull::from(Box::leak(Box::new(buffer))))
     }
 
     fn into_inner(self) -> M {
@@ -73,7 +73,7 @@ impl<M> Kept<M> {
     }
 }
 
-impl<M> Drop for Kept<M> {
+impl<M> Drop for MessageMemory<M> {
     fn drop(&mut self) {
         // SAFETY: it was a box.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
@@ -143,7 +143,7 @@ impl Messages {
     where
         M: Memory<Engine = Host> + Send + 'static,
     {
-        let buffer = Arc::new(Kept::new(data));
+        let buffer = Arc::new(MessageMemory::new(data));
         // SAFETY: only this function has it.
         let lent = unsafe { buffer.0.as_ref() };
         let place = place(lent.lend(), lent.dtype());
@@ -167,7 +167,7 @@ impl Messages {
     where
         M: MemoryMut<Engine = Host> + Send + 'static,
     {
-        let buffer = Arc::new(Kept::new(data));
+        let buffer = Arc::new(MessageMemory::new(data));
         // SAFETY: only this function has it.
         let lent = unsafe { &mut *buffer.0.as_ptr() };
         let dtype = lent.dtype();
@@ -181,7 +181,11 @@ impl Messages {
         Ok(self.pending(operation, buffer))
     }
 
-    fn pending<M>(&self, operation: Arc<Operation>, buffer: Arc<Kept<M>>) -> PendingMessage<M> {
+    fn pending<M>(
+        &self,
+        operation: Arc<Operation>,
+        buffer: Arc<MessageMemory<M>>,
+    ) -> PendingMessage<M> {
         self.messenger.leave_running();
         PendingMessage { messenger: self.messenger.clone(), operation, buffer: Some(buffer) }
     }

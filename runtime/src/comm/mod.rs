@@ -63,7 +63,7 @@ pub use resources::Resources;
 pub use settings::CallOptions;
 pub use typed::{AnyElement, Typed};
 pub use window::{AnyMapped, AnyWindow, Mapped, Window};
-pub(crate) use window::{Kept, ended, gather, pieces, typed};
+pub(crate) use window::{KeptOwner, ended, gather, pieces, typed};
 pub use with::With;
 pub(crate) use work::promised;
 pub use work::{Status, Work};

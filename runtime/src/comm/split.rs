@@ -4,7 +4,7 @@ use super::communicator::Communicator;
 use roundelay_engine::trace::now;
 use roundelay_net::digest::mix;
 use roundelay_net::error::Error;
-use roundelay_net::group::Part;
+use roundelay_net::group::GroupPart;
 use roundelay_net::net::Deadline;
 use roundelay_net::route::Route;
 
@@ -65,7 +65,7 @@ impl Communicator {
             _ => Ok(None),
         };
         let number = match (&begun, odd) {
-            (Ok(part), None) => part.as_ref().map_or(0, Part::number),
+            (Ok(part), None) => part.as_ref().map_or(0, GroupPart::number),
             _ => REFUSED,
         };
         let numbers = self.all_gather_u64(number)?;
@@ -111,7 +111,7 @@ impl Communicator {
 
     /// Connects the ranks of a part that share no memory. It is too late to go back: a rank that fails here
     /// fails the whole.
-    fn link_part(&mut self, part: &Part) -> Result<Communicator, Error> {
+    fn link_part(&mut self, part: &GroupPart) -> Result<Communicator, Error> {
         let (arena, timeout) = (self.arena.clone(), self.settings.timeout);
         let (core, members, since) = (self.core()?, part.members(), now());
         let mut net = core.group.part_net(part)?;

@@ -39,14 +39,14 @@ impl Status {
 /// result.
 #[must_use = "errors of the work are found only by waiting for it"]
 pub struct Work<R> {
-    shared: Arc<Shared<R>>,
+    shared: Arc<SharedWork<R>>,
     /// The progress thread, if there is one.
     thread: Option<Arc<dyn CallbackThread>>,
 }
 
 /// The side that does the work. Dropped without a result, it says so.
 pub(crate) struct Promise<R> {
-    shared: Arc<Shared<R>>,
+    shared: Arc<SharedWork<R>>,
 }
 
 /// The progress thread, as pending work reaches it.
@@ -79,24 +79,24 @@ pub(super) struct Callback {
     call: Option<Box<dyn FnOnce() + Send>>,
 }
 
-struct Shared<R> {
+struct SharedWork<R> {
     /// The process whose work it is. In its children the lock may be held for ever, and nothing ends.
     process: OwnerProcess,
-    state: Mutex<State<R>>,
+    state: Mutex<WorkState<R>>,
     done: Condvar,
     /// The thread that does the work.
     thread: Option<ThreadId>,
 }
 
-struct State<R> {
+struct WorkState<R> {
     status: Status,
     result: Option<Result<R, Error>>,
     then: Vec<Box<dyn FnOnce(Status) + Send>>,
     waker: Option<Waker>,
 }
 
-impl<R> Shared<R> {
-    fn lock(&self) -> MutexGuard<'_, State<R>> {
+impl<R> SharedWork<R> {
+    fn lock(&self) -> MutexGuard<'_, WorkState<R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -111,9 +111,10 @@ pub(super) fn pair<R>(
     worker: Option<Arc<dyn CallbackThread>>,
     thread: Option<ThreadId>,
 ) -> (Promise<R>, Work<R>) {
-    let state = State { status: Status::NotStarted, result: None, then: Vec::new(), waker: None };
+    let state =
+        WorkState { status: Status::NotStarted, result: None, then: Vec::new(), waker: None };
     let (process, state) = (OwnerProcess::here(), Mutex::new(state));
-    let shared = Arc::new(Shared { process, state, done: Condvar::new(), thread });
+    let shared = Arc::new(SharedWork { process, state, done: Condvar::new(), thread });
     (Promise { shared: shared.clone() }, Work { shared, thread: worker })
 }
 

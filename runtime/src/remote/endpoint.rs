@@ -13,7 +13,7 @@ use super::link_state::LinkState;
 use super::region::Region;
 use super::served_region::ServedRegion;
 use crate::bootstrap::{PeerAddress, PeerListener, Setup};
-use crate::comm::{Host, Kept, MemoryMut, Work, ended, promised};
+use crate::comm::{Host, KeptOwner, MemoryMut, Work, ended, promised};
 use roundelay_engine::window::{Rights, Span};
 use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
 use roundelay_net::fork::OwnerProcess;
@@ -146,7 +146,7 @@ impl Endpoint {
     where
         B: MemoryMut<Engine = Host> + Send + 'static,
     {
-        let kept = Arc::new(Kept::new(buffer));
+        let kept = Arc::new(KeptOwner::new(buffer));
         // SAFETY: nothing else has it yet.
         let lent = unsafe { &mut *kept.as_ptr() }.lend_mut();
         let span = Span::new(lent.as_mut_ptr(), lent.len() as u64);
@@ -170,14 +170,18 @@ impl Endpoint {
         rights: Rights,
         owner: Box<dyn Any + Send>,
     ) -> Result<Region<Box<dyn Any + Send>>, Error> {
-        self.register_span(Span::new(address, bytes as u64), rights, Arc::new(Kept::new(owner)))
+        self.register_span(
+            Span::new(address, bytes as u64),
+            rights,
+            Arc::new(KeptOwner::new(owner)),
+        )
     }
 
     fn register_span<B: Send + 'static>(
         &self,
         span: Span,
         rights: Rights,
-        buffer: Arc<Kept<B>>,
+        buffer: Arc<KeptOwner<B>>,
     ) -> Result<Region<B>, Error> {
         self.check_process()?;
         let part = Arc::new(ServedRegion::new(

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::comm::{AbortHandle, Communicator, Kept, typed};
+use crate::comm::{AbortHandle, Communicator, KeptOwner, typed};
 use roundelay_engine::executor::watchdog::{Trouble, examine};
 use roundelay_engine::messages::{Messenger, Operation, Peer, Place, Shape, What};
 use roundelay_engine::window::{Block, Exposed, Remote};
@@ -44,7 +44,7 @@ pub(super) struct LinkState {
 /// A receive of a notification.
 struct PendingNotification {
     operation: Arc<Operation>,
-    value: Arc<Kept<u64>>,
+    value: Arc<KeptOwner<u64>>,
 }
 
 impl LinkState {
@@ -243,7 +243,7 @@ impl LinkState {
     }
 
     fn post_notification(&self) -> Result<PendingNotification, Error> {
-        let value = Arc::new(Kept::new(0u64));
+        let value = Arc::new(KeptOwner::new(0u64));
         let place = Place { address: value.as_ptr().cast(), shape: NOTIFICATION_SHAPE };
         let limits = (NOTIFICATION_TAG, Duration::MAX);
         let kept = Some(Box::new(value.clone()) as Box<_>);

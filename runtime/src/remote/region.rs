@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::endpoint_state::EndpointState;
 use super::served_region::ServedRegion;
-use crate::comm::Kept;
+use crate::comm::KeptOwner;
 use roundelay_engine::window::Rights;
 use roundelay_net::error::{Error, Refusal};
 use roundelay_net::fork::OwnerProcess;
@@ -16,7 +16,7 @@ use roundelay_net::fork::OwnerProcess;
 pub struct Region<B> {
     endpoint: Arc<EndpointState>,
     part: Arc<ServedRegion>,
-    buffer: Option<Arc<Kept<B>>>,
+    buffer: Option<Arc<KeptOwner<B>>>,
     process: OwnerProcess,
 }
 
@@ -24,7 +24,7 @@ impl<B> Region<B> {
     pub(super) fn new(
         endpoint: Arc<EndpointState>,
         part: Arc<ServedRegion>,
-        buffer: Arc<Kept<B>>,
+        buffer: Arc<KeptOwner<B>>,
     ) -> Self {
         Region { endpoint, part, buffer: Some(buffer), process: OwnerProcess::here() }
     }

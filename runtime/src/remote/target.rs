@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::key::RegionKey;
 use super::link_state::LinkState;
-use crate::comm::{Host, Kept, Memory, MemoryMut, Work, ended, gather, pieces, promised};
+use crate::comm::{Host, KeptOwner, Memory, MemoryMut, Work, ended, gather, pieces, promised};
 use roundelay_engine::messages::{Operation, What};
 use roundelay_engine::window::{Remote, Rights};
 use roundelay_net::error::{Bytes, Error};
@@ -130,7 +130,7 @@ impl OpenRegion {
     fn work<B: Send + 'static>(
         &self,
         begun: Vec<Result<Arc<Operation>, Error>>,
-        kept: Kept<B>,
+        kept: KeptOwner<B>,
     ) -> Work<B> {
         let work = gather(begun, (self.link.closed(), self.link.side()), kept);
         self.link.messenger().leave_running();
@@ -251,7 +251,7 @@ impl RemoteRegion {
     where
         M: Memory<Engine = Host> + Send + 'static,
     {
-        let kept = Kept::new((data, value));
+        let kept = KeptOwner::new((data, value));
         // SAFETY: nothing else has it yet.
         let lent = unsafe { &*kept.as_ptr() }.0.lend();
         let place = (at, lent.as_ptr().cast_mut(), lent.len());
@@ -274,7 +274,7 @@ impl RemoteRegion {
     ) -> Work<()> {
         let place = (at, address.cast_mut(), bytes);
         // SAFETY: the caller's promise.
-        unsafe { self.start(place, Kept::new((owner, value))) }.map(drop)
+        unsafe { self.start(place, KeptOwner::new((owner, value))) }.map(drop)
     }
 
     /// Starts a write, with a notification if there is a value.
@@ -285,7 +285,7 @@ impl RemoteRegion {
     unsafe fn start<O: Send + 'static>(
         &self,
         place: CallerBytes,
-        kept: Kept<(O, Option<u64>)>,
+        kept: KeptOwner<(O, Option<u64>)>,
     ) -> Work<O> {
         let target = &self.target;
         if let Err(error) = target.check("write", place, Rights::WRITE) {
@@ -316,7 +316,7 @@ impl RemoteRegion {
         owner: Box<dyn Any + Send>,
     ) -> Work<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.start_read((at, address, bytes), Kept::new(owner)) }.map(drop)
+        unsafe { self.start_read((at, address, bytes), KeptOwner::new(owner)) }.map(drop)
     }
 
     /// Starts a read.
@@ -324,7 +324,11 @@ impl RemoteRegion {
     /// # Safety
     ///
     /// The bytes can be written as long as the owner is kept, and are accessed by nothing else.
-    unsafe fn start_read<O: Send + 'static>(&self, place: CallerBytes, kept: Kept<O>) -> Work<O> {
+    unsafe fn start_read<O: Send + 'static>(
+        &self,
+        place: CallerBytes,
+        kept: KeptOwner<O>,
+    ) -> Work<O> {
         match self.target.check("read", place, Rights::READ) {
             Err(error) => ended(Err(error)),
             Ok(()) if place.2 == 0 => ended(Ok(kept.into_inner())),
@@ -338,7 +342,7 @@ impl RemoteRegion {
     where
         M: MemoryMut<Engine = Host> + Send + 'static,
     {
-        let kept = Kept::new(data);
+        let kept = KeptOwner::new(data);
         // SAFETY: nothing else has it yet.
         let lent = unsafe { &mut *kept.as_ptr() }.lend_mut();
         let place = (at, lent.as_mut_ptr(), lent.len());

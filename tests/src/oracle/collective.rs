@@ -6,7 +6,7 @@ use super::declared::Declared;
 
 /// One of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum OracleKind {
     AllReduce,
     Reduce,
     Broadcast,
@@ -21,32 +21,39 @@ pub(super) enum Kind {
     Declared,
 }
 
-impl Kind {
-    pub(super) fn of(name: &str) -> Kind {
+impl OracleKind {
+    pub(super) fn of(name: &str) -> OracleKind {
         match name {
-            "all_reduce" => Kind::AllReduce,
-            "reduce" => Kind::Reduce,
-            "broadcast" => Kind::Broadcast,
-            "sendrecv" => Kind::SendRecv,
-            "all_gather" => Kind::AllGather,
-            "gather" => Kind::Gather,
-            "reduce_scatter" => Kind::ReduceScatter,
-            "scatter" => Kind::Scatter,
-            "all_to_all" => Kind::AllToAll,
-            "barrier" => Kind::Barrier,
-            _ => Kind::Declared,
+            "all_reduce" => OracleKind::AllReduce,
+            "reduce" => OracleKind::Reduce,
+            "broadcast" => OracleKind::Broadcast,
+            "sendrecv" => OracleKind::SendRecv,
+            "all_gather" => OracleKind::AllGather,
+            "gather" => OracleKind::Gather,
+            "reduce_scatter" => OracleKind::ReduceScatter,
+            "scatter" => OracleKind::Scatter,
+            "all_to_all" => OracleKind::AllToAll,
+            "barrier" => OracleKind::Barrier,
+            _ => OracleKind::Declared,
         }
     }
 
     pub(super) fn blocked(self) -> bool {
         matches!(
             self,
-            Kind::AllGather | Kind::Gather | Kind::ReduceScatter | Kind::Scatter | Kind::AllToAll
+            OracleKind::AllGather
+                | OracleKind::Gather
+                | OracleKind::ReduceScatter
+                | OracleKind::Scatter
+                | OracleKind::AllToAll
         )
     }
 
     pub(super) fn rooted(self) -> bool {
-        matches!(self, Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter)
+        matches!(
+            self,
+            OracleKind::Broadcast | OracleKind::Reduce | OracleKind::Gather | OracleKind::Scatter
+        )
     }
 
     /// Returns the number of blocks of the whole vector; of a declared collective, chunks of the declaration.
@@ -64,7 +71,7 @@ pub(super) type Leaf = (usize, usize);
 
 /// A collective on a number of ranks, of a number of pieces.
 pub(super) struct Task {
-    pub(super) kind: Kind,
+    pub(super) kind: OracleKind,
     pub(super) n: usize,
     pub(super) root: usize,
     pub(super) pieces: usize,
@@ -86,7 +93,10 @@ impl Task {
     pub(super) fn sums(&self) -> bool {
         match &self.declared {
             Some(declared) => declared.sums,
-            None => matches!(self.kind, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter),
+            None => matches!(
+                self.kind,
+                OracleKind::AllReduce | OracleKind::Reduce | OracleKind::ReduceScatter
+            ),
         }
     }
 
@@ -96,7 +106,7 @@ impl Task {
             return declared.input * self.block();
         }
         match self.kind {
-            Kind::AllGather | Kind::Gather if !self.data => self.block(),
+            OracleKind::AllGather | OracleKind::Gather if !self.data => self.block(),
             _ => self.pieces,
         }
     }
@@ -107,7 +117,7 @@ impl Task {
         }
         match self.kind {
             _ if self.data => 0,
-            Kind::ReduceScatter | Kind::Scatter => self.block(),
+            OracleKind::ReduceScatter | OracleKind::Scatter => self.block(),
             _ => self.pieces,
         }
     }
@@ -132,12 +142,14 @@ impl Task {
             return None;
         }
         match self.kind {
-            Kind::Broadcast | Kind::Scatter => (rank == self.root).then_some((rank, place)),
-            Kind::SendRecv => (rank == 0).then_some((rank, place)),
-            Kind::AllGather | Kind::Gather if self.data => {
+            OracleKind::Broadcast | OracleKind::Scatter => {
+                (rank == self.root).then_some((rank, place))
+            }
+            OracleKind::SendRecv => (rank == 0).then_some((rank, place)),
+            OracleKind::AllGather | OracleKind::Gather if self.data => {
                 (place / self.block() == rank).then_some((rank, place))
             }
-            Kind::AllGather | Kind::Gather => Some((rank, rank * self.block() + place)),
+            OracleKind::AllGather | OracleKind::Gather => Some((rank, rank * self.block() + place)),
             _ => Some((rank, place)),
         }
     }
@@ -157,18 +169,18 @@ impl Task {
             false => Some(rank * self.block() + at),
         };
         match self.kind {
-            Kind::AllReduce => Some(all(at)),
-            Kind::Reduce => (rank == self.root).then(|| all(at)),
-            Kind::Broadcast => Some(vec![(self.root, at)]),
-            Kind::SendRecv => (rank == 1).then(|| vec![(0, at)]),
-            Kind::AllGather => Some(vec![(at / self.block(), at)]),
-            Kind::Gather => (rank == self.root).then(|| vec![(at / self.block(), at)]),
-            Kind::ReduceScatter => own.map(all),
-            Kind::Scatter => own.map(|piece| vec![(self.root, piece)]),
-            Kind::AllToAll => {
+            OracleKind::AllReduce => Some(all(at)),
+            OracleKind::Reduce => (rank == self.root).then(|| all(at)),
+            OracleKind::Broadcast => Some(vec![(self.root, at)]),
+            OracleKind::SendRecv => (rank == 1).then(|| vec![(0, at)]),
+            OracleKind::AllGather => Some(vec![(at / self.block(), at)]),
+            OracleKind::Gather => (rank == self.root).then(|| vec![(at / self.block(), at)]),
+            OracleKind::ReduceScatter => own.map(all),
+            OracleKind::Scatter => own.map(|piece| vec![(self.root, piece)]),
+            OracleKind::AllToAll => {
                 Some(vec![(at / self.block(), rank * self.block() + at % self.block())])
             }
-            Kind::Barrier | Kind::Declared => None,
+            OracleKind::Barrier | OracleKind::Declared => None,
         }
     }
 }

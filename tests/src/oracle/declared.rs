@@ -2,7 +2,7 @@
 
 use roundelay_dsl::ast::{Collective, Ensure, File, Stmt};
 
-use super::collective::Kind;
+use super::collective::OracleKind;
 use super::files::World;
 use super::number::{Datum, Env};
 use super::play::size;
@@ -39,7 +39,8 @@ impl Declared {
     ) -> Result<Declared, Stop> {
         let n = shape.iter().product();
         let axes = axes_of(&of.axes, shape)?;
-        let mut frame = Frame::new(world, &of.name.text, Kind::Declared, Env::new(file), axes);
+        let mut frame =
+            Frame::new(world, &of.name.text, OracleKind::Declared, Env::new(file), axes);
         frame.ranks = (0..n).collect();
         frame.unit = 1;
         frame.name_size();

@@ -20,10 +20,10 @@ use roundelay_dsl::ast::{Algorithm, Axes, Item};
 pub use declared::{Asked, Declared};
 pub use files::{Shelves, Text};
 
-use collective::{Kind, Task};
+use collective::{OracleKind, Task};
 use files::World;
 use number::Env;
-use round::Memory;
+use round::OracleMemory;
 
 /// The reason why evaluation ended early.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct OracleFacts {
 
 /// The shape, the root and the paths with which a program is evaluated.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct OraclePlace<'a> {
     /// Ranks along each axis.
     pub shape: &'a [usize],
     /// The root of a rooted collective.
@@ -75,7 +75,7 @@ struct Frame<'a> {
     world: &'a World<'a>,
     /// The collective that it implements.
     collective: &'a str,
-    kind: Kind,
+    kind: OracleKind,
     /// Names and lengths of the axes.
     axes: Vec<(String, i64)>,
     /// Its ranks, as ranks of the whole.
@@ -96,7 +96,7 @@ impl<'a> Frame<'a> {
     fn new(
         world: &'a World<'a>,
         collective: &'a str,
-        kind: Kind,
+        kind: OracleKind,
         env: Env<'a>,
         axes: Vec<(String, i64)>,
     ) -> Frame<'a> {
@@ -146,7 +146,7 @@ pub fn evaluate(
     shelves: &Shelves,
     text: &Text,
     name: &str,
-    at: Place<'_>,
+    at: OraclePlace<'_>,
 ) -> Result<OracleFacts, Stop> {
     let algorithm = named(text, name)?;
     let mut pieces = 1;
@@ -164,7 +164,12 @@ pub fn evaluate(
 ///
 /// # Errors
 /// The postconditions have no meaning, or the collective is not a declared one.
-pub fn asked(shelves: &Shelves, text: &Text, name: &str, at: Place<'_>) -> Result<Declared, Stop> {
+pub fn asked(
+    shelves: &Shelves,
+    text: &Text,
+    name: &str,
+    at: OraclePlace<'_>,
+) -> Result<Declared, Stop> {
     let world = World { shelves, text, paths: at.paths, left: Cell::new(EFFORT) };
     let declared = world.collective(&text.file, &named(text, name)?.collective.text)?;
     Declared::at(&world, declared, at.shape)
@@ -178,7 +183,7 @@ fn once(
     shelves: &Shelves,
     text: &Text,
     algorithm: &Algorithm,
-    Place { shape, root, paths }: Place<'_>,
+    OraclePlace { shape, root, paths }: OraclePlace<'_>,
     block: usize,
 ) -> Result<OracleFacts, Stop> {
     let n: usize = shape.iter().product();
@@ -186,7 +191,7 @@ fn once(
     let mut frame = Frame::of(&world, &text.file, algorithm, shape, (0..n).collect())?;
     frame.enter(algorithm, root)?;
     let declared = match frame.kind {
-        Kind::Declared => {
+        OracleKind::Declared => {
             let found = world.collective(&text.file, &algorithm.collective.text)?;
             Some(Declared::at(&world, found, shape)?)
         }
@@ -199,7 +204,7 @@ fn once(
         return Err(Stop::Unsupported("very fine cuts"));
     }
     let task = Task { kind: frame.kind, n, root, pieces, blocks, data, declared };
-    let mut memory = Memory::new(&task);
+    let mut memory = OracleMemory::new(&task);
     for rank in 0..n {
         for place in 0..task.size() {
             if let Some((from, piece)) = task.begins(rank, place) {

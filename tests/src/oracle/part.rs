@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use roundelay_dsl::ast::{Algorithm, Axes, File, Region, Split, Use};
 
-use super::collective::Kind;
+use super::collective::OracleKind;
 use super::number::Datum;
 use super::play::{cut, size};
-use super::round::Memory;
+use super::round::OracleMemory;
 use super::{Frame, Stop, wrong};
 
 /// A group of ranks that runs an algorithm: its shape, its ranks, and the coordinates that are fixed.
-struct Group {
+struct RankGroup {
     shape: Vec<usize>,
     ranks: Vec<usize>,
     fixed: Vec<(String, i64)>,
@@ -21,11 +21,11 @@ impl<'a> Frame<'a> {
     /// Runs a part for each value; in it each buffer is a part of every block, and scratch is the part's own.
     pub(super) fn split(
         &mut self,
-        memory: &mut Memory,
+        memory: &mut OracleMemory,
         algorithm: &'a Algorithm,
         split: &'a Split,
     ) -> Result<(), Stop> {
-        if self.kind == Kind::Barrier {
+        if self.kind == OracleKind::Barrier {
             return Err(Stop::Unsupported("parts of a barrier"));
         }
         let (from, to) = match &split.range {
@@ -59,13 +59,13 @@ impl<'a> Frame<'a> {
     }
 
     /// Runs another algorithm, in every group one after the other: groups share nothing.
-    pub(super) fn part(&mut self, memory: &mut Memory, part: &'a Use) -> Result<(), Stop> {
+    pub(super) fn part(&mut self, memory: &mut OracleMemory, part: &'a Use) -> Result<(), Stop> {
         if self.depth > 8 {
             return Err(Stop::Unsupported("deep uses"));
         }
         let of = part.collective.as_ref().map_or(self.collective, |c| c.text.as_str());
         let (file, algorithm) = self.world.algorithm(self.env.file, of, &part.name.text)?;
-        if Kind::of(&algorithm.collective.text) == Kind::Declared {
+        if OracleKind::of(&algorithm.collective.text) == OracleKind::Declared {
             return Err(wrong("RL0208 a part that is of a declared collective"));
         }
         let known = self.env.len();
@@ -125,14 +125,14 @@ impl<'a> Frame<'a> {
     }
 
     /// Returns the groups along an axis, or all ranks.
-    fn groups(&self, part: &Use, used: &Algorithm) -> Result<Vec<Group>, Stop> {
+    fn groups(&self, part: &Use, used: &Algorithm) -> Result<Vec<RankGroup>, Stop> {
         let Some(over) = &part.over else {
             let lengths = self.axes.iter().map(|a| usize::try_from(a.1).unwrap_or(0));
             let shape = match used.axes {
                 Axes::Flat(_) => vec![self.ranks.len()],
                 Axes::Grid(..) => lengths.collect(),
             };
-            return Ok(vec![Group { shape, ranks: self.ranks.clone(), fixed: Vec::new() }]);
+            return Ok(vec![RankGroup { shape, ranks: self.ranks.clone(), fixed: Vec::new() }]);
         };
         let axis = self.axes.iter().position(|(n, _)| *n == over.text);
         let axis = axis.ok_or(Stop::Unsupported("groups along no axis"))?;
@@ -144,7 +144,7 @@ impl<'a> Frame<'a> {
         }
         let others = self.axes.iter().map(|a| a.0.clone()).filter(|n| *n != over.text);
         let others: Vec<String> = others.collect();
-        let group = |(fixed, ranks): (Vec<i64>, Vec<usize>)| Group {
+        let group = |(fixed, ranks): (Vec<i64>, Vec<usize>)| RankGroup {
             shape: vec![ranks.len()],
             ranks,
             fixed: others.iter().cloned().zip(fixed).collect(),
@@ -154,14 +154,18 @@ impl<'a> Frame<'a> {
 }
 
 /// Returns the number of pieces of the whole vector, of `blocks` blocks, whose buffers these are.
-fn whole(views: &BTreeMap<String, Vec<usize>>, kind: Kind, blocks: usize) -> Result<usize, Stop> {
+fn whole(
+    views: &BTreeMap<String, Vec<usize>>,
+    kind: OracleKind,
+    blocks: usize,
+) -> Result<usize, Stop> {
     let len = |name: &str| views.get(name).map_or(0, Vec::len);
     if views.contains_key("data") {
         return Ok(len("data"));
     }
     let (input, output) = match kind {
-        Kind::AllGather | Kind::Gather => (1, blocks),
-        Kind::ReduceScatter | Kind::Scatter => (blocks, 1),
+        OracleKind::AllGather | OracleKind::Gather => (1, blocks),
+        OracleKind::ReduceScatter | OracleKind::Scatter => (blocks, 1),
         _ => (blocks, blocks),
     };
     let block = cut(len("input"), input)?;

@@ -2,10 +2,10 @@
 
 use roundelay_dsl::ast::{Algorithm, Each, Expr, File, Index, Rank, Region, Stmt, Transfer};
 
-use super::collective::Kind;
+use super::collective::OracleKind;
 use super::files::World;
 use super::number::{Datum, Env};
-use super::round::{Memory, Move};
+use super::round::{Move, OracleMemory};
 use super::{Frame, Stop, axes_of, wrong};
 
 impl<'a> World<'a> {
@@ -57,7 +57,9 @@ impl<'a> World<'a> {
         let apart = found.iter().any(|b| *b == "input" || *b == "output");
         match (found.contains(&"data"), apart) {
             (true, true) => Err(wrong("RL0211 both kinds of buffers")),
-            (_, apart) => Ok(!apart && Kind::of(&algorithm.collective.text) != Kind::Declared),
+            (_, apart) => {
+                Ok(!apart && OracleKind::of(&algorithm.collective.text) != OracleKind::Declared)
+            }
         }
     }
 }
@@ -90,7 +92,7 @@ impl<'a> Frame<'a> {
     ) -> Result<Frame<'a>, Stop> {
         let collective = algorithm.collective.text.as_str();
         let axes = axes_of(&algorithm.axes, shape)?;
-        let frame = Frame::new(world, collective, Kind::of(collective), Env::new(file), axes);
+        let frame = Frame::new(world, collective, OracleKind::of(collective), Env::new(file), axes);
         Ok(Frame { ranks, ..frame })
     }
 
@@ -114,7 +116,7 @@ impl<'a> Frame<'a> {
             }
         }
         // A sendrecv is between two ranks.
-        if self.kind == Kind::SendRecv && self.ranks.len() != 2 {
+        if self.kind == OracleKind::SendRecv && self.ranks.len() != 2 {
             return Err(Stop::Unfit);
         }
         Ok(())
@@ -123,7 +125,7 @@ impl<'a> Frame<'a> {
     /// Runs an algorithm on a vector of a number of pieces and blocks.
     pub(super) fn play(
         &mut self,
-        memory: &mut Memory,
+        memory: &mut OracleMemory,
         algorithm: &'a Algorithm,
         pieces: usize,
         blocks: usize,
@@ -136,7 +138,7 @@ impl<'a> Frame<'a> {
             }
         }
         let chunks = match &algorithm.chunks {
-            Some(_) if self.kind == Kind::Declared => {
+            Some(_) if self.kind == OracleKind::Declared => {
                 return Err(Stop::Unsupported("chunks of a declared collective"));
             }
             Some(e) => size(self.int(e)?, "RL0604 chunks")?,
@@ -154,7 +156,7 @@ impl<'a> Frame<'a> {
     /// Makes scratch that holds nothing yet.
     pub(super) fn scratch(
         &mut self,
-        memory: &mut Memory,
+        memory: &mut OracleMemory,
         algorithm: &Algorithm,
     ) -> Result<(), Stop> {
         for s in &algorithm.scratch {
@@ -169,7 +171,7 @@ impl<'a> Frame<'a> {
     /// Statements outside of rounds.
     pub(super) fn block(
         &mut self,
-        memory: &mut Memory,
+        memory: &mut OracleMemory,
         algorithm: &'a Algorithm,
         body: &'a [Stmt],
     ) -> Result<(), Stop> {

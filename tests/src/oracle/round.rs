@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use roundelay_dsl::ast::Op;
 
-use super::collective::{Kind, Leaf, Task};
+use super::collective::{Leaf, OracleKind, Task};
 use super::{Stop, wrong};
 
 /// A tree, by its number; trees that differ by swapped operands have one number.
@@ -32,7 +32,7 @@ pub(super) struct Move {
 const MOST_TERMS: usize = 20_000_000;
 
 /// The contents of the memory of all ranks.
-pub(super) struct Memory {
+pub(super) struct OracleMemory {
     places: Vec<Vec<Option<Tree>>>,
     numbers: BTreeMap<Node, Tree>,
     /// The contributions of each tree, ascending, as often as they are counted.
@@ -52,10 +52,10 @@ pub(super) struct Memory {
     pub(super) channels: u64,
 }
 
-impl Memory {
-    pub(super) fn new(task: &Task) -> Memory {
+impl OracleMemory {
+    pub(super) fn new(task: &Task) -> OracleMemory {
         let n = task.n;
-        Memory {
+        OracleMemory {
             seen: task.size(),
             block: task.block(),
             places: vec![vec![None; task.size()]; n],
@@ -193,7 +193,7 @@ impl Memory {
     /// tree, and whether that one adds the ranks one after the other; `None` for a barrier, or if nothing is
     /// summed.
     pub(super) fn judge(&mut self, task: &Task) -> Result<Option<(bool, bool)>, Stop> {
-        if task.kind == Kind::Barrier {
+        if task.kind == OracleKind::Barrier {
             let all = self.known.iter().flatten().all(|h| *h);
             return if all {
                 Ok(None)

@@ -24,7 +24,7 @@ use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::program::Kind;
 use roundelay_compiler::{Placement, Program, Shape};
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::oracle::{self, Place, Shelves, Stop, Text};
+use roundelay_tests::oracle::{self, OraclePlace, Shelves, Stop, Text};
 use roundelay_tests::{
     Dice, declared, is_full, is_grid, of_library, read, say as explain, suite, test_arguments,
 };
@@ -208,7 +208,7 @@ fn own(text: &str, asked: &str, shape: &Shape) -> Result<Option<Plans>, Stop> {
     let program = source.programs.iter().find(|p| p.name == "main").expect("an algorithm");
     let asked = Text::parsed(asked, &[]).expect("a program");
     let lengths: Vec<usize> = shape.axes.iter().map(|a| *a as usize).collect();
-    let at = Place { shape: &lengths, root: 0, paths: 1 };
+    let at = OraclePlace { shape: &lengths, root: 0, paths: 1 };
     let declared = oracle::asked(&Shelves::default(), &asked, "main", at)?;
     Ok(Plans::declared(text, declared, program, &source.sources, shape).ok().flatten())
 }

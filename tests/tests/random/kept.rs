@@ -1,16 +1,16 @@
 //! Keeps programs on which something went wrong once.
 
 use roundelay_compiler::{Options, Placement, Shape, check, compile};
-use roundelay_tests::{Dice, Source, read, say};
+use roundelay_tests::{Dice, ParsedSource, read, say};
 
 use crate::random::judge::{At, Verdict};
 use crate::random::{noise, play};
 
-fn source(text: &str) -> Source {
+fn source(text: &str) -> ParsedSource {
     read("kept.algo", text).unwrap_or_else(|(s, d)| panic!("{}", say(&s, &d)))
 }
 
-fn at(source: &Source, n: u32) -> At<'_> {
+fn at(source: &ParsedSource, n: u32) -> At<'_> {
     At { program: &source.programs[0], sources: &source.sources, shape: Shape::flat(n), root: 0 }
 }
 

@@ -6,7 +6,7 @@ use roundelay_algorithms::CATALOGUE;
 use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::mutate::mutants;
-use roundelay_tests::{Dice, Source, declared, read_with};
+use roundelay_tests::{Dice, ParsedSource, declared, read_with};
 
 /// A program as text; the algorithm is called `main`.
 pub(crate) struct Made {
@@ -23,7 +23,7 @@ impl Made {
     }
 
     /// Resolves it.
-    pub(crate) fn read(&self) -> Result<Source, (SourceMap, Diagnostics)> {
+    pub(crate) fn read(&self) -> Result<ParsedSource, (SourceMap, Diagnostics)> {
         read_with("random.algo", &self.text, &self.files)
     }
 }

@@ -11,8 +11,8 @@ use roundelay_compiler::{Options, Placement, Program, Shape, compile};
 use roundelay_dsl::diag::Diagnostic;
 use roundelay_dsl::diag::codes::{self, Code};
 use roundelay_tests::mutate::mutants;
-use roundelay_tests::oracle::{OracleFacts, Place, Shelves, Stop, Text, evaluate};
-use roundelay_tests::{Source, is_grid, roots, say};
+use roundelay_tests::oracle::{OracleFacts, OraclePlace, Shelves, Stop, Text, evaluate};
+use roundelay_tests::{ParsedSource, is_grid, roots, say};
 
 use crate::random::make::{self, Made};
 use crate::random::{Count, changed, dice, guarded, number};
@@ -36,7 +36,7 @@ fn fits(why: &str, code: &str) -> bool {
 struct Both<'a> {
     shelves: &'a Shelves,
     text: Text,
-    source: Source,
+    source: ParsedSource,
 }
 
 /// Returns the first property in which the oracle differs from the proof of the compiler.
@@ -77,7 +77,7 @@ impl<'a> Both<'a> {
         let sources = &self.source.sources;
         let size = |v: u32| usize::try_from(v).unwrap_or(0);
         let lengths: Vec<usize> = axes.iter().map(|a| size(*a)).collect();
-        let at = Place { shape: &lengths, root: size(root), paths: size(paths) };
+        let at = OraclePlace { shape: &lengths, root: size(root), paths: size(paths) };
         let oracle = evaluate(self.shelves, &self.text, &program.name, at);
         if let Err(Stop::Unsupported(what)) = oracle {
             return Ok(what);

@@ -127,14 +127,14 @@ impl HostCopy {
 }
 
 /// The memory of a call on a rank, and what the host has copied of it.
-pub(crate) struct DeviceMemory<'a> {
+pub(crate) struct GpuMemory<'a> {
     pub(crate) gpu: &'a mut Communicator,
     pub(crate) view: CallAreas,
     pub(crate) input: &'a mut HostCopy,
     pub(crate) output: &'a mut HostCopy,
 }
 
-impl CallMemory for DeviceMemory<'_> {
+impl CallMemory for GpuMemory<'_> {
     fn comm(&mut self) -> &mut Communicator {
         self.gpu
     }

@@ -6,7 +6,7 @@ use roundelay::{Algorithm, Call, Communicator, DType, Error, RedOp};
 use super::super::ready::ReadyAlgorithm;
 use super::super::rule::{ElementRule, FACTOR};
 use super::super::trial::CallTrial;
-use super::buffers::{AreaAddresses, CallAreas, DeviceMemory, HostCopy};
+use super::buffers::{AreaAddresses, CallAreas, GpuMemory, HostCopy};
 use crate::args::VerifyScope;
 
 /// The properties that the calls of a size have in common.
@@ -75,9 +75,9 @@ impl<'a> GpuExecutor<'a> {
     }
 
     /// Returns the memory of a call.
-    pub(crate) fn at(&mut self, view: CallAreas) -> DeviceMemory<'_> {
+    pub(crate) fn at(&mut self, view: CallAreas) -> GpuMemory<'_> {
         let GpuExecutor { gpu, input, output, .. } = self;
-        DeviceMemory { gpu, view, input, output }
+        GpuMemory { gpu, view, input, output }
     }
 
     /// Runs a call once on what the buffers hold, and returns the protocol and the blocks with which it is run.

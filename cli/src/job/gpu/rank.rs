@@ -9,7 +9,7 @@ use super::super::event::{EventSink, JobEvent, KernelChoice, RankEvent};
 use super::super::measure;
 use super::super::order::{GpuSettings, JobCase, JobOrder};
 use super::super::ready::ReadyAlgorithm;
-use super::buffers::{AreaAddresses, CallAreas, DeviceMemory, room};
+use super::buffers::{AreaAddresses, CallAreas, GpuMemory, room};
 use super::executor::{CallSettings, GpuExecutor};
 use super::library::InsideLibraries;
 use super::load::load;
@@ -261,13 +261,13 @@ struct DeviceCalls<'a, 'g, 'p> {
 
 impl measure::CaseCalls for DeviceCalls<'_, '_, '_> {
     type CaseMemory<'m>
-        = DeviceMemory<'m>
+        = GpuMemory<'m>
     where
         Self: 'm;
 
     const WHOLE: bool = true;
 
-    fn memory(&mut self) -> DeviceMemory<'_> {
+    fn memory(&mut self) -> GpuMemory<'_> {
         self.executor.at(self.view)
     }
 

@@ -73,7 +73,7 @@ pub(super) enum MemoryPlace {
 }
 
 /// The memory of all ranks.
-pub(super) struct DeviceMemory {
+pub(super) struct SymbolicMemory {
     places: PlaceNumbers,
     /// By rank: the buffers in each pass.
     buffers: Vec<Vec<PlaceHistory>>,
@@ -81,7 +81,7 @@ pub(super) struct DeviceMemory {
     far: BTreeMap<(u32, u32), PlaceHistory>,
 }
 
-impl DeviceMemory {
+impl SymbolicMemory {
     pub(super) fn new(
         instance: &Instance,
         programs: &[DeviceProgram],
@@ -110,7 +110,7 @@ impl DeviceMemory {
             }
             buffers.push(vec![cells; index(passes)].concat());
         }
-        DeviceMemory { places, buffers, staging: BTreeMap::new(), far: BTreeMap::new() }
+        SymbolicMemory { places, buffers, staging: BTreeMap::new(), far: BTreeMap::new() }
     }
 
     fn cell(&mut self, at: MemoryPlace) -> &mut PlaceHistory {

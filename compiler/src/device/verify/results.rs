@@ -6,7 +6,7 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 
 use super::expression::PlanExpressions;
 use super::fault::ProgramFault;
-use super::memory::{DeviceMemory, MemoryPlace};
+use super::memory::{MemoryPlace, SymbolicMemory};
 use super::shape::chunks;
 use crate::instance::Instance;
 use crate::num::{count, index};
@@ -18,7 +18,7 @@ use crate::verify::value::{PlaceValue, SpoiltSum, SumClash};
 pub(super) fn check_results(
     instance: &Instance,
     header: &Header,
-    memory: &mut DeviceMemory,
+    memory: &mut SymbolicMemory,
     asked: &PlanExpressions,
     passes: u32,
 ) -> Result<(), ProgramFault> {

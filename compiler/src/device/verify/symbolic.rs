@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::expression::{ExpressionTable, PlanExpressions};
 use super::fault::ProgramFault;
 use super::links::LinkNumbers;
-use super::memory::{AccessAuthor, DeviceMemory, KnownSections, MemoryPlace, PROXY, PlaceContent};
+use super::memory::{
+    AccessAuthor, KnownSections, MemoryPlace, PROXY, PlaceContent, SymbolicMemory,
+};
 use super::results::{add, check_results};
 use super::shape::lengths;
 use crate::device::program::{
@@ -56,7 +58,7 @@ struct SymbolicRun<'a> {
     proxies: Vec<LinkProxy>,
     /// By link, whether it is the word `consumed`, and whether a proxy writes it.
     words: BTreeMap<(u32, bool, bool), Vec<PublishedWord>>,
-    memory: DeviceMemory,
+    memory: SymbolicMemory,
     table: &'a mut ExpressionTable,
     /// By rank and link: true if all signals of the link's word release.
     releases: Vec<Vec<bool>>,
@@ -100,7 +102,7 @@ pub(super) fn run(
             .map(|_| LinkProxy { carried: 0, known: Arc::new(vec![0; all]) })
             .collect(),
         words: BTreeMap::new(),
-        memory: DeviceMemory::new(instance, programs, passes, &mut asked.table),
+        memory: SymbolicMemory::new(instance, programs, passes, &mut asked.table),
         table: &mut asked.table,
         releases: programs.iter().map(releases).collect(),
     };

@@ -41,8 +41,11 @@ const CARRIED_LEAST: u64 = 16 << 10;
 
 /// Bytes of the parameters: the common ones, an address a rank of four kinds, blocks and lanes of an end, ends and
 /// messages.
-pub const PARAMS: usize =
-    size_of::<Params>() + 4 * 8 + 8 + ENDS * size_of::<End>() + MESSAGES * size_of::<Message>();
+pub const PARAMS: usize = size_of::<Params>()
+    + 4 * 8
+    + 8
+    + ENDS * size_of::<End>()
+    + MESSAGES * size_of::<BatchMessage>();
 
 const _: () = assert!(PARAMS <= 4096);
 
@@ -129,7 +132,7 @@ pub const FAR: u32 = 2;
 /// A message, in the order of the kernel's structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct Message {
+pub struct BatchMessage {
     /// Address of this rank's memory.
     pub at: u64,
     /// Length in bytes.

@@ -20,7 +20,7 @@ use crate::device::abi::Params;
 /// An operation of the kernel, in the order of its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
-pub enum Operation {
+pub enum WindowOperation {
     /// Signals the peer at `word`; `own` counts.
     Signal,
     /// Waits for the peer's signal at `word`; `own` counts.
@@ -38,7 +38,7 @@ pub enum Operation {
 #[repr(C)]
 pub struct Fixed {
     /// The operation.
-    pub operation: Operation,
+    pub operation: WindowOperation,
     /// The peer, for reports.
     pub peer: u64,
     /// Address of the word that another rank reads or writes too.

@@ -59,7 +59,7 @@ pub(super) type RotationList = SmallVec<[RangeRotation; 2]>;
 
 /// A group that acts on ranks such that no element but the neutral one leaves a rank where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Group {
+pub(super) enum SymmetryGroup {
     /// The group that these rotations generate, which do not get in each other's way.
     Turns(RotationList),
     /// r becomes r xor g, for n a power of two.
@@ -69,12 +69,12 @@ pub(super) enum Group {
 /// The number of times that each rotation is done, or the number that is xored.
 pub(super) type GroupElement = SmallVec<[u32; 4]>;
 
-impl Group {
+impl SymmetryGroup {
     /// Returns the rank that stands for this one, and the element that takes it there.
     pub(super) fn split(&self, rank: u32) -> (u32, GroupElement) {
         match self {
-            Group::Xor => (0, smallvec![rank]),
-            Group::Turns(list) => {
+            SymmetryGroup::Xor => (0, smallvec![rank]),
+            SymmetryGroup::Turns(list) => {
                 let mut at = rank;
                 let times = list.iter().map(|r| {
                     let (least, times) = r.split(at);
@@ -94,8 +94,8 @@ impl Group {
 
     pub(super) fn apply(&self, rank: u32, g: &GroupElement) -> u32 {
         match self {
-            Group::Xor => rank ^ g[0],
-            Group::Turns(list) => {
+            SymmetryGroup::Xor => rank ^ g[0],
+            SymmetryGroup::Turns(list) => {
                 list.iter().zip(g).fold(rank, |at, (r, &times)| r.times(times).apply(at))
             }
         }
@@ -103,8 +103,8 @@ impl Group {
 
     pub(super) fn inverse(&self, g: &GroupElement) -> GroupElement {
         match self {
-            Group::Xor => g.clone(),
-            Group::Turns(list) => {
+            SymmetryGroup::Xor => g.clone(),
+            SymmetryGroup::Turns(list) => {
                 list.iter().zip(g).map(|(r, &times)| (r.order() - times) % r.order()).collect()
             }
         }
@@ -113,19 +113,21 @@ impl Group {
     /// Returns the image of a set of ranks among n.
     pub(super) fn ranks(&self, set: &RankSet, g: &GroupElement, n: u32) -> RankSet {
         match self {
-            Group::Xor => set.xored(g[0], n),
-            Group::Turns(list) => list.iter().zip(g).fold(set.clone(), |set, (r, &times)| {
-                let r = r.times(times);
-                if r.modulus == n { set.shifted(r.by, n) } else { set.rotated(r.modulus, r.by) }
-            }),
+            SymmetryGroup::Xor => set.xored(g[0], n),
+            SymmetryGroup::Turns(list) => {
+                list.iter().zip(g).fold(set.clone(), |set, (r, &times)| {
+                    let r = r.times(times);
+                    if r.modulus == n { set.shifted(r.by, n) } else { set.rotated(r.modulus, r.by) }
+                })
+            }
         }
     }
 
     /// Returns the elements that generate the group: one a rotation, or one a bit of xor.
     pub(super) fn generators(&self, n: u32) -> Vec<GroupElement> {
         match self {
-            Group::Xor => (0..n.max(1).ilog2()).map(|bit| smallvec![1 << bit]).collect(),
-            Group::Turns(list) => (0..list.len())
+            SymmetryGroup::Xor => (0..n.max(1).ilog2()).map(|bit| smallvec![1 << bit]).collect(),
+            SymmetryGroup::Turns(list) => (0..list.len())
                 .map(|i| (0..list.len()).map(|j| u32::from(i == j)).collect())
                 .collect(),
         }
@@ -134,16 +136,16 @@ impl Group {
     /// Returns the number of elements.
     pub(super) fn order(&self, n: u32) -> u32 {
         match self {
-            Group::Xor => n,
-            Group::Turns(list) => list.iter().map(|r| r.order()).product(),
+            SymmetryGroup::Xor => n,
+            SymmetryGroup::Turns(list) => list.iter().map(|r| r.order()).product(),
         }
     }
 
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Group::Xor => "xor",
-            Group::Turns(list) if list.len() > 1 => "shifts",
-            Group::Turns(_) => "shift",
+            SymmetryGroup::Xor => "xor",
+            SymmetryGroup::Turns(list) if list.len() > 1 => "shifts",
+            SymmetryGroup::Turns(_) => "shift",
         }
     }
 }
@@ -151,7 +153,7 @@ impl Group {
 /// The movement of ranks and of the chunks of every buffer.
 #[derive(Debug, Clone)]
 pub(super) struct GroupAction {
-    pub(super) group: Group,
+    pub(super) group: SymmetryGroup,
     pub(super) n: u32,
     /// The movement of each buffer with each rotation, or, with xor, the chunks a rank in `by`: 0 if they
     /// stay. The vector is the first, then input, output and scratch.
@@ -191,8 +193,8 @@ impl GroupAction {
             return owners.chunk(self.group.apply(owners.rank(chunk), g));
         }
         match self.group {
-            Group::Xor => chunk ^ (g[0] * self.moves(buf, 0).by),
-            Group::Turns(_) => {
+            SymmetryGroup::Xor => chunk ^ (g[0] * self.moves(buf, 0).by),
+            SymmetryGroup::Turns(_) => {
                 let list = self.of(buf).iter().zip(g);
                 list.fold(chunk, |at, (r, &times)| r.times(times).apply(at))
             }
@@ -207,11 +209,11 @@ impl GroupAction {
             return Some((owners.chunk(least), g));
         }
         match &self.group {
-            Group::Xor => {
+            SymmetryGroup::Xor => {
                 let per = self.moves(Buf::Data, 0).by;
                 (per > 0).then(|| (chunk % per, smallvec![chunk / per]))
             }
-            Group::Turns(list) => {
+            SymmetryGroup::Turns(list) => {
                 let own = self.of(Buf::Data);
                 let alike = own.iter().zip(list).all(|(a, b)| a.order() == b.order());
                 let nested = |a: &RangeRotation, b: &RangeRotation| b.by.is_multiple_of(a.modulus);

@@ -36,7 +36,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::instance::Instance;
 use crate::program::{Buffer, Kind, Style};
 use attempt::{AsymmetryReason, RankLowering};
-use group::{Group, GroupAction, RangeRotation, RotationList};
+use group::{GroupAction, RangeRotation, RotationList, SymmetryGroup};
 use owners::ChunkOwners;
 
 /// The most ranks that may stand for all.
@@ -91,17 +91,17 @@ pub(crate) fn prove(
 }
 
 /// Returns the groups that may map the program onto itself, those with few orbits first.
-fn groups(instance: &Instance) -> Vec<Group> {
+fn groups(instance: &Instance) -> Vec<SymmetryGroup> {
     let (n, axes) = (instance.spec.ranks, &instance.shape.axes);
     let mut all = Vec::new();
     if let [_] = axes.as_slice() {
-        all.push(Group::Turns(smallvec![RangeRotation { modulus: n, by: 1 }]));
+        all.push(SymmetryGroup::Turns(smallvec![RangeRotation { modulus: n, by: 1 }]));
         if n.is_power_of_two() && instance.spec.chunks.is_power_of_two() {
-            all.push(Group::Xor);
+            all.push(SymmetryGroup::Xor);
         }
         for by in [2, 4, 8] {
             if n.is_multiple_of(by) && n > by {
-                all.push(Group::Turns(smallvec![RangeRotation { modulus: n, by }]));
+                all.push(SymmetryGroup::Turns(smallvec![RangeRotation { modulus: n, by }]));
             }
         }
         return all;
@@ -111,7 +111,7 @@ fn groups(instance: &Instance) -> Vec<Group> {
         RangeRotation { modulus: by * axes[i], by }
     };
     let long: RotationList = (0..axes.len()).map(axis).filter(|r| r.order() > 1).collect();
-    products(&long).map(Group::Turns).filter(|g| n / g.order(n) <= MOST_ORBITS).collect()
+    products(&long).map(SymmetryGroup::Turns).filter(|g| n / g.order(n) <= MOST_ORBITS).collect()
 }
 
 /// Returns the products of rotations along different axes, those with most elements first: of all sets of axes, or
@@ -145,22 +145,22 @@ type GeneratorMoves = Vec<(RangeRotation, Result<Vec<RangeRotation>, AsymmetryRe
 /// Returns the movement of buffers that maps the program onto itself; the error says why there is none.
 fn find(
     instance: &Instance,
-    group: Group,
+    group: SymmetryGroup,
     alone: &mut GeneratorMoves,
 ) -> Result<GroupAction, AsymmetryReason> {
     let generators: RotationList = match &group {
-        Group::Xor => smallvec![RangeRotation { modulus: instance.spec.ranks, by: 1 }],
-        Group::Turns(list) => list.clone(),
+        SymmetryGroup::Xor => smallvec![RangeRotation { modulus: instance.spec.ranks, by: 1 }],
+        SymmetryGroup::Turns(list) => list.clone(),
     };
     // A rotation is found for each buffer and generator alone, the others still.
     let mut buffers: Vec<RotationList> = Vec::new();
     for &generator in &generators {
         let found = match &group {
-            Group::Xor => alone_moves(instance, &Group::Xor, generator)?,
-            Group::Turns(_) => match alone.iter().find(|(of, _)| *of == generator) {
+            SymmetryGroup::Xor => alone_moves(instance, &SymmetryGroup::Xor, generator)?,
+            SymmetryGroup::Turns(_) => match alone.iter().find(|(of, _)| *of == generator) {
                 Some((_, found)) => found.clone()?,
                 None => {
-                    let turns = Group::Turns(smallvec![generator]);
+                    let turns = SymmetryGroup::Turns(smallvec![generator]);
                     let found = alone_moves(instance, &turns, generator);
                     alone.push((generator, found.clone()));
                     found?
@@ -191,7 +191,7 @@ fn by_owners(instance: &Instance) -> Option<GroupAction> {
     }
     let owners = Some(ChunkOwners::find(instance)?);
     [1, 2].into_iter().filter(|by| n.is_multiple_of(*by) && n > *by).find_map(|by| {
-        let group = Group::Turns(smallvec![RangeRotation { modulus: n, by }]);
+        let group = SymmetryGroup::Turns(smallvec![RangeRotation { modulus: n, by }]);
         let buffers = vec![smallvec![RangeRotation::STILL]; 3];
         let owners = owners.clone();
         let action = GroupAction { group, n, buffers, owners, classes: true, rooted: false };
@@ -202,7 +202,7 @@ fn by_owners(instance: &Instance) -> Option<GroupAction> {
 /// Returns the movement of each buffer with one generator.
 fn alone_moves(
     instance: &Instance,
-    group: &Group,
+    group: &SymmetryGroup,
     generator: RangeRotation,
 ) -> Result<Vec<RangeRotation>, AsymmetryReason> {
     let (spec, classes) = (&instance.spec, instance.spec.blocks() == 1);
@@ -267,7 +267,7 @@ fn candidates(
     ranks: u32,
     generator: RangeRotation,
     free: bool,
-    group: &Group,
+    group: &SymmetryGroup,
 ) -> Vec<RangeRotation> {
     let mut list = Vec::new();
     let mut add = |r: RangeRotation| {
@@ -276,7 +276,7 @@ fn candidates(
         }
     };
     // To xor blocks of other lengths than powers of two would be no action of the group.
-    let fits = |wide: u32| !matches!(group, Group::Xor) || wide.is_power_of_two();
+    let fits = |wide: u32| !matches!(group, SymmetryGroup::Xor) || wide.is_power_of_two();
     if size > 0 && size.is_multiple_of(ranks) && fits(size / ranks) {
         let wide = size / ranks;
         add(RangeRotation { modulus: generator.modulus * wide, by: generator.by * wide });
@@ -285,7 +285,7 @@ fn candidates(
         return list;
     }
     let order = generator.order();
-    if !matches!(group, Group::Xor) {
+    if !matches!(group, SymmetryGroup::Xor) {
         for parts in [1, ranks / order, 2, 3, 4, 8, 16] {
             let cells = parts.checked_mul(order).filter(|&c| c > 0 && size > 0);
             if cells.is_some_and(|c| size.is_multiple_of(c)) {

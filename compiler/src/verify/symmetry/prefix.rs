@@ -13,7 +13,7 @@ use roundelay_dsl::span::SourceMap;
 use smallvec::smallvec;
 
 use super::attempt::{Attempt, RankLowering};
-use super::group::{Group, GroupAction, GroupElement, RangeRotation, RotationList};
+use super::group::{GroupAction, GroupElement, RangeRotation, RotationList, SymmetryGroup};
 use super::{clock, orbit, premise};
 use crate::cells::PlaceCells;
 use crate::instance::Instance;
@@ -63,7 +63,7 @@ pub(super) fn prove(
     let wide = spec.chunks / n;
     let vector: RotationList = smallvec![RangeRotation { modulus: n * wide, by: wide }];
     let action = GroupAction {
-        group: Group::Turns(smallvec![RangeRotation { modulus: n, by: 1 }]),
+        group: SymmetryGroup::Turns(smallvec![RangeRotation { modulus: n, by: 1 }]),
         n,
         buffers: vec![vector; 3],
         owners: None,
@@ -282,7 +282,7 @@ mod tests {
         const RANKS: u32 = 8;
         let vector: RotationList = smallvec![RangeRotation { modulus: 64, by: 8 }];
         let action = GroupAction {
-            group: Group::Turns(smallvec![RangeRotation { modulus: RANKS, by: 1 }]),
+            group: SymmetryGroup::Turns(smallvec![RangeRotation { modulus: RANKS, by: 1 }]),
             n: RANKS,
             buffers: vec![vector; 3],
             owners: None,

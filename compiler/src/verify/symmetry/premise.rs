@@ -8,7 +8,7 @@ use roundelay_dsl::diag::Diagnostic;
 use smallvec::SmallVec;
 
 use super::attempt::{AsymmetryReason, UnlikeReason};
-use super::group::{Group, GroupAction, GroupElement, RangeRotation};
+use super::group::{GroupAction, GroupElement, RangeRotation, SymmetryGroup};
 use super::owners::ChunkImages;
 use crate::instance::Instance;
 use crate::num::wide;
@@ -107,7 +107,7 @@ impl<'a> SymmetryPremise<'a> {
         let (action, all) = (self.action, &mut self.all);
         let mut open = SmallVec::<[usize; 4]>::new();
         match &action.group {
-            Group::Turns(list) => {
+            SymmetryGroup::Turns(list) => {
                 for (i, r) in list.iter().enumerate() {
                     let whole = r.modulus == action.n && action.owners.is_none();
                     if !(whole && by_form(round, action, i, r.by)) {
@@ -118,7 +118,7 @@ impl<'a> SymmetryPremise<'a> {
                     return Ok(());
                 }
             }
-            Group::Xor => open.push(0),
+            SymmetryGroup::Xor => open.push(0),
         }
         let unknown = |_| UnlikeReason::Unevaluated;
         let differs = || UnlikeReason::Differs(action.group.name());
@@ -146,8 +146,8 @@ impl<'a> SymmetryPremise<'a> {
         let generators = action.group.generators(action.n);
         for generator in open {
             let images = match &action.group {
-                Group::Turns(_) => images(&norms, action, &generators[generator]),
-                Group::Xor => orbit(&norms, action),
+                SymmetryGroup::Turns(_) => images(&norms, action, &generators[generator]),
+                SymmetryGroup::Xor => orbit(&norms, action),
             };
             if images.is_none_or(|images| images != norms) {
                 return Err(differs());
@@ -295,13 +295,13 @@ fn image(
             let (f, t) = (run.from.1 + at, run.to.1 + at);
             let room = match action.group {
                 // An aligned block keeps its place as a whole, and what is copied onto itself its pairs.
-                Group::Xor if run.from == run.to => aligned(f, run.len - at),
+                SymmetryGroup::Xor if run.from == run.to => aligned(f, run.len - at),
                 _ => room(action, run.from.0, f, g).min(room(action, run.to.0, t, g)),
             };
             let len = room.min(run.len - at);
             let low = |buf, x| {
                 let y = action.chunk(buf, x, g);
-                if matches!(action.group, Group::Xor) && run.from == run.to {
+                if matches!(action.group, SymmetryGroup::Xor) && run.from == run.to {
                     y & !(len - 1)
                 } else {
                     y
@@ -340,14 +340,14 @@ fn room(action: &GroupAction, buf: Buf, at: u32, g: &GroupElement) -> u32 {
         return 1;
     }
     match &action.group {
-        Group::Xor => match g[0] * action.moves(buf, 0).by {
+        SymmetryGroup::Xor => match g[0] * action.moves(buf, 0).by {
             0 => u32::MAX,
             mask => {
                 let block = 1 << mask.trailing_zeros();
                 block - at % block
             }
         },
-        Group::Turns(list) => {
+        SymmetryGroup::Turns(list) => {
             let (mut at, mut room) = (at, u32::MAX);
             for (i, &times) in g.iter().enumerate().take(list.len()) {
                 let r = action.moves(buf, i).times(times);

@@ -295,7 +295,7 @@ fn a_peer_that_does_not_receive_is_named_in_time() {
 /// A peer that does not keep to what it was given room for is refused, and nothing of it lands.
 #[test]
 fn pieces_without_a_slot_are_refused() {
-    use roundelay_net::transport::message::{IoVec, Kind as Carried, meta};
+    use roundelay_net::transport::message::{ContentKind as Carried, IoVec, meta};
     use roundelay_net::transport::posted::PostedSender;
     let piece = |count, bytes| ProxyPacket::of_pieces(PacketKind::Piece, 0, count, (77, bytes));
     let forged = [

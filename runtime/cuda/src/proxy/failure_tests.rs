@@ -141,7 +141,7 @@ fn a_peer_whose_kernel_does_not_come_is_named_in_time() {
 
 #[test]
 fn what_is_no_packet_is_refused() {
-    use roundelay_net::transport::message::{Kind, meta};
+    use roundelay_net::transport::message::{ContentKind, meta};
     use roundelay_net::transport::posted::PostedSender;
     let world = World::new(&[0, 1], 1);
     let jobs = long(&world.hosts);
@@ -151,7 +151,7 @@ fn what_is_no_packet_is_refused() {
             let mut sender =
                 roundelay_net::transport::stream::Sender::new(rank.lanes.connections[0].clone());
             sender.stage(1, 32);
-            sender.post(meta(7, 32, Kind::Slot), 32);
+            sender.post(meta(7, 32, ContentKind::Slot), 32);
             hears_the_end(rank.core);
             return None;
         }

@@ -8,7 +8,7 @@ use super::direct_writes::{DirectWrite, DirectWrites};
 use super::packet::{self, PacketKind, ProxyPacket};
 use crate::backend;
 use roundelay_net::transport::fault::Fault;
-use roundelay_net::transport::message::{IoVec, Kind as Carried, meta};
+use roundelay_net::transport::message::{ContentKind as Carried, IoVec, meta};
 use roundelay_net::transport::one_sided::Access;
 use roundelay_net::transport::posted::{PostedReceiver, PostedSender};
 use roundelay_net::transport::stream::{Connection, Receiver, Sender};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use roundelay_compiler::device::abi;
-use roundelay_compiler::emit::cuda::window::{Fixed, Operation, PARAMS};
+use roundelay_compiler::emit::cuda::window::{Fixed, PARAMS, WindowOperation};
 
 use crate::params::{WORDS, words};
 use crate::rank::GpuRank;
@@ -23,8 +23,8 @@ pub(super) fn window_params(rank: &GpuRank, timeout: Duration) -> abi::Params {
 /// Returns an atomic operation, as the kernel does it.
 pub(super) fn fetches(fetch: Fetch, word: u64, own: u64) -> Fixed {
     let (operation, operand, compared) = match fetch {
-        Fetch::Add(value) => (Operation::Add, value, 0),
-        Fetch::Swap(from, to) => (Operation::Swap, to, from),
+        Fetch::Add(value) => (WindowOperation::Add, value, 0),
+        Fetch::Swap(from, to) => (WindowOperation::Swap, to, from),
     };
     Fixed { operation, peer: 0, word, own, operand, compared }
 }

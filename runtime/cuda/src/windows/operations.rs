@@ -1,6 +1,6 @@
 //! Operations on the parts of a window: copies, signals, atomic operations.
 
-use roundelay_compiler::emit::cuda::window::{Fixed, Operation};
+use roundelay_compiler::emit::cuda::window::{Fixed, WindowOperation};
 
 use super::kernel::{THREADS, fetches, window_params, words_of};
 use super::part::{Copied, SignalWords, There, WindowPart, WindowRoute, route, word};
@@ -78,12 +78,12 @@ pub(crate) fn signal(
     let (own, theirs) = (part.words.1.base(me), part.words.1.base(peer));
     let (operation, word, own) = match awaits {
         true => (
-            Operation::Await,
+            WindowOperation::Await,
             own + word(ranks, SignalWords::Arrived, peer),
             own + word(ranks, SignalWords::Taken, peer),
         ),
         false => (
-            Operation::Signal,
+            WindowOperation::Signal,
             theirs + word(ranks, SignalWords::Arrived, me),
             own + word(ranks, SignalWords::Signalled, peer),
         ),

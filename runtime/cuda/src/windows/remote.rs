@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
-use roundelay_compiler::emit::cuda::window::{Fixed, Operation};
+use roundelay_compiler::emit::cuda::window::{Fixed, WindowOperation};
 
 use super::kernel::{THREADS, words_of};
 use crate::backend::{CudaStream, DriverFault, Kernel};
@@ -85,7 +85,7 @@ impl StreamSteps for CudaSteps<'_> {
     }
 
     fn wait_until(&mut self, number: u64, peer: u32) -> Result<(), DriverFault> {
-        let (operation, word) = (Operation::Reach, self.words.1);
+        let (operation, word) = (WindowOperation::Reach, self.words.1);
         let fixed =
             Fixed { operation, peer: peer.into(), word, own: 0, operand: number, compared: 0 };
         let params = words_of(&self.params, &fixed);

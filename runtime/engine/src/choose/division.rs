@@ -16,12 +16,12 @@ pub struct Division {
     pub alone_us: f64,
     /// The paths, in the communicator's order.
     #[serde(rename = "paths")]
-    pub parts: Vec<Part>,
+    pub parts: Vec<PathPart>,
 }
 
 /// A path and what it is given.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Part {
+pub struct PathPart {
     /// Its name.
     pub path: String,
     /// Its share, from 0 to 1.
@@ -41,7 +41,7 @@ impl Division {
         let profile = &chosen.fit.as_ref().ok()?.profile;
         let (shares, flows) = (profile.shares(request.bytes)?, profile.flows());
         let paths = request.topology.paths.iter().zip(shares.list()).zip(&flows);
-        let parts = paths.map(|((path, &share), flow)| Part {
+        let parts = paths.map(|((path, &share), flow)| PathPart {
             path: path.name.clone(),
             share: f64::from(share) / 65536.0,
             latency_us: path.link.latency_us,

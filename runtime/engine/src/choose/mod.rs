@@ -30,7 +30,7 @@ use roundelay_dsl::diag::codes;
 use crate::hints::{Hints, Level, Merged, Objective};
 use candidate::{AlgorithmCandidate, KnownCandidates};
 pub use choice::{Choice, DecidedBy};
-pub use division::{Division, Part};
+pub use division::{Division, PathPart};
 use how::fastest;
 pub use how::{How, HowError, Times};
 use lost::ALIKE;

@@ -8,7 +8,7 @@
 use super::core::Core;
 use crate::bind::Stats;
 use crate::bind::{self, Bound, bind_batch};
-use crate::executor::wait::Wait;
+use crate::executor::wait::WaitLoop;
 use crate::executor::{Base, Player};
 use crate::operation::{Message, check_peers};
 use roundelay_net::error::Error;
@@ -53,7 +53,7 @@ impl Core {
             call: self.calls,
             digest: 0,
             entered,
-            wait: Wait::new(self.timeout, bound.posted || self.group.layout().crowded)
+            wait: WaitLoop::new(self.timeout, bound.posted || self.group.layout().crowded)
                 .for_sockets(bound.posted),
             group: &mut self.group,
             stats: Stats::default(),

@@ -6,8 +6,8 @@ use roundelay_compiler::plan::{Placement, Plan};
 use super::core::{Core, PART};
 use crate::bind::Stats;
 use crate::bind::{Bound, Key, Sizing, bind};
-use crate::executor::wait::Wait;
-use crate::executor::{Base, Player, Work, run_ahead};
+use crate::executor::wait::WaitLoop;
+use crate::executor::{Base, ExecutionBuffers, Player, run_ahead};
 use crate::operation::Args;
 use roundelay_net::backend::{Dst, Kernel, Src, kernel};
 use roundelay_net::dtype::{DType, RedOp};
@@ -162,7 +162,7 @@ impl Core {
         let yields = bound.posted || self.group.layout().crowded;
         let mut done = 0;
         if let (Some(stats), None) = (&bound.short, &self.recorder.tracer) {
-            let polls = Wait::polls(yields);
+            let polls = WaitLoop::polls(yields);
             done = run_ahead(bound, &mut self.work, &mut self.endpoints, call_digest, polls);
             if done as usize == bound.steps.len() {
                 return Ok(*stats);
@@ -177,7 +177,7 @@ impl Core {
             call: self.calls,
             digest: call_digest,
             entered: Some(call_digest),
-            wait: Wait::new(self.timeout, yields).for_sockets(bound.posted),
+            wait: WaitLoop::new(self.timeout, yields).for_sockets(bound.posted),
             group: &mut self.group,
             stats: Stats::default(),
             reads_peer: false,
@@ -216,7 +216,13 @@ fn parts(data: *mut u8, count: usize, size: usize) -> impl Iterator<Item = (*mut
 }
 
 /// Multiplies this rank's elements before a call: in place, or in a copy that replaces the input.
-fn scale(bound: &Bound, work: &mut Work, factor: f64, in_place: bool, stopped: &dyn Fn() -> bool) {
+fn scale(
+    bound: &Bound,
+    work: &mut ExecutionBuffers,
+    factor: f64,
+    in_place: bool,
+    stopped: &dyn Fn() -> bool,
+) {
     let kernel = &bound.kernel;
     let data = work.bases[usize::from(!in_place)];
     let count = bound.shape.lens[usize::from(!in_place)] as usize;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use roundelay_dsl::diag::codes;
 
 use super::core::{Core, SET_UP};
-use crate::executor::wait::{Look, Wait};
+use crate::executor::wait::{Look, WaitLoop};
 use crate::executor::watchdog::{self, Trouble};
 use crate::trace::{Waiting, What};
 use roundelay_net::abort::AbortRecord;
@@ -119,7 +119,7 @@ impl Core {
     ) -> Result<(), Error> {
         self.group.post_word(word, call_digest);
         let crowded = self.group.is_networked() || self.group.layout().crowded;
-        let mut wait = Wait::new(self.timeout, crowded).for_words();
+        let mut wait = WaitLoop::new(self.timeout, crowded).for_words();
         for peer in 0..self.size() {
             let word = wait.until(
                 self,

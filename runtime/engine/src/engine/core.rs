@@ -15,7 +15,7 @@ use super::stop::Stop;
 use crate::bind::Stats;
 use crate::bind::{Bound, Key, Sizing};
 use crate::choose::Machine;
-use crate::executor::Work;
+use crate::executor::ExecutionBuffers;
 use crate::messages::{Ending, Messenger};
 use crate::operation::{Args, BARRIER, Call, check_factor};
 use crate::trace::{Recorder, Standing};
@@ -60,7 +60,7 @@ pub struct Core {
     pub(crate) scratch: Option<Cut>,
     /// The connections that are open.
     pub endpoints: Endpoints,
-    pub(crate) work: Work,
+    pub(crate) work: ExecutionBuffers,
     /// Bound plans.
     pub(crate) bounds: Recent<Bound, 256>,
     /// Batches that were executed before: one of the same shape is executed again at once.
@@ -107,7 +107,7 @@ impl Core {
             arena,
             scratch: None,
             endpoints: Endpoints::default(),
-            work: Work::default(),
+            work: ExecutionBuffers::default(),
             bounds: Recent::default(),
             batches: Recent::default(),
             current: None,

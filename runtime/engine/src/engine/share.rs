@@ -8,7 +8,7 @@ use roundelay_compiler::plan::{Plan, Shares, Weighted};
 use super::core::Core;
 use crate::bind::Key;
 use roundelay_net::error::Error;
-use roundelay_net::paths::{Balance, Code};
+use roundelay_net::paths::{Balance, PathCode};
 
 impl Core {
     /// Returns the shares for a plan that is split by bandwidth: those that were set, or else those of the
@@ -50,8 +50,8 @@ impl Core {
         for word in balance.own.words(balance.paths(), lost) {
             self.control_all_gather(word, |rank, word| reports[rank as usize].push(word))?;
         }
-        let ranks: Vec<Vec<Code>> =
-            reports.iter().map(|words| Code::all(words, balance.paths())).collect();
+        let ranks: Vec<Vec<PathCode>> =
+            reports.iter().map(|words| PathCode::all(words, balance.paths())).collect();
         balance.agree(&ranks, self.calls + 1, split, bytes);
         self.balance = Some(balance);
         Ok(())

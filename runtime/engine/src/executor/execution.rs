@@ -1,6 +1,6 @@
 //! The execution of a bound plan: the addresses of its buffers, the positions of its lanes, and all that it uses.
 
-use super::wait::Wait;
+use super::wait::WaitLoop;
 use crate::bind::{Bound, Stats};
 use crate::trace::Recorder;
 use roundelay_net::backend::{CacheLine, Dst, Kernel, Src};
@@ -18,7 +18,7 @@ pub(crate) struct Base {
 
 /// Memory that executions reuse.
 #[derive(Default)]
-pub struct Work {
+pub struct ExecutionBuffers {
     pub(super) cursors: Vec<LaneCursor>,
     pub(super) sources: Vec<OperandSource>,
     pub(super) targets: Vec<Dst>,
@@ -34,7 +34,7 @@ pub struct Work {
 }
 
 // SAFETY: the addresses inside are used only within a call, which fills them in anew.
-unsafe impl Send for Work {}
+unsafe impl Send for ExecutionBuffers {}
 
 /// The position of a lane.
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +77,7 @@ pub(super) enum OperandSource {
 /// The execution of a bound plan in one call.
 pub struct Player<'a> {
     pub(crate) bound: &'a Bound,
-    pub(crate) work: &'a mut Work,
+    pub(crate) work: &'a mut ExecutionBuffers,
     pub(crate) endpoints: &'a mut Endpoints,
     pub(crate) group: &'a mut Group,
     pub(crate) kernel: Kernel,
@@ -86,7 +86,7 @@ pub struct Player<'a> {
     pub(crate) digest: u32,
     /// The digest that peers compare with their calls; `None` for messages between some ranks.
     pub(crate) entered: Option<u32>,
-    pub(crate) wait: Wait,
+    pub(crate) wait: WaitLoop,
     pub(crate) stats: Stats,
     /// True if memory of other ranks was read.
     pub(crate) reads_peer: bool,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::execution::{Base, OperandSource, Player, Work};
+use super::execution::{Base, ExecutionBuffers, OperandSource, Player};
 use super::watchdog;
 use crate::bind::{Bound, BoundStep, BufferPlace, NOWHERE, StepOperand};
 use roundelay_net::backend::{CacheLine, Dst, Src};
@@ -153,7 +153,8 @@ impl Player<'_> {
         let size = bound.shape.size;
         let SegmentSpan { places, skip, done, count } = span;
         let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];
-        let Work { sources, targets, inputs: srcs, outputs: dsts, bases, .. } = &mut *self.work;
+        let ExecutionBuffers { sources, targets, inputs: srcs, outputs: dsts, bases, .. } =
+            &mut *self.work;
         let local = |at: BufferPlace| {
             bases[at.buffer as usize].address.wrapping_add((at.offset + skip) as usize)
         };

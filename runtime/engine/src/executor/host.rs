@@ -12,7 +12,7 @@ use crate::bind::{BoundStep, LaneCondition, NOWHERE, OutEnd, Stats};
 use roundelay_net::backend::Dst;
 use roundelay_net::error::Error;
 use roundelay_net::interrupt;
-use roundelay_net::transport::message::{IoVec, Kind, meta};
+use roundelay_net::transport::message::{ContentKind, IoVec, meta};
 use roundelay_net::transport::shm::INLINE;
 
 impl Player<'_> {
@@ -163,7 +163,7 @@ impl Player<'_> {
             let operand = &bound.operands[(step.inputs.start + satisfied - after) as usize];
             if operand.receiver != NOWHERE {
                 let len = elements as usize * operand.size as usize;
-                let wanted = meta(self.digest ^ step.tag, len, Kind::Inline);
+                let wanted = meta(self.digest ^ step.tag, len, ContentKind::Inline);
                 let receiver = &self.endpoints.receivers[operand.receiver as usize];
                 let lands = match step.lands && elements > 0 {
                     true => receiver.lands(wanted, step.inputs.len() == 1),
@@ -224,19 +224,19 @@ impl Player<'_> {
 
     /// Returns the kind of a message: in a header or a slot, or read where it lies.
     #[inline]
-    fn kind(&self, out: &OutEnd, elements: u64) -> Kind {
+    fn kind(&self, out: &OutEnd, elements: u64) -> ContentKind {
         let len = elements as usize * out.size as usize;
         if len >= out.direct.min(out.cma) {
             // A socket takes it from anywhere; of what peers map they need no kernel to read it.
             let mapped = out.posted || self.work.bases[out.buffer as usize].mapped.is_some();
             if mapped && len >= out.direct {
-                return Kind::ZeroCopy;
+                return ContentKind::ZeroCopy;
             }
             if !mapped && len >= out.cma && self.endpoints.senders[out.sender as usize].reads() {
-                return Kind::Cma;
+                return ContentKind::Cma;
             }
         }
-        if len <= INLINE { Kind::Inline } else { Kind::Slot }
+        if len <= INLINE { ContentKind::Inline } else { ContentKind::Slot }
     }
 
     /// Executes the current step of a lane, which is not blocked.
@@ -284,7 +284,7 @@ impl Player<'_> {
         for out in &bound.outs[step.outs.start as usize..step.outs.end as usize] {
             let kind = self.kind(out, elements);
             let sender = &mut self.endpoints.senders[out.sender as usize];
-            if matches!(kind, Kind::ZeroCopy | Kind::Cma) {
+            if matches!(kind, ContentKind::ZeroCopy | ContentKind::Cma) {
                 zero_copy = true;
                 continue;
             }
@@ -314,8 +314,8 @@ impl Player<'_> {
             let message = receiver.message(slots, operand.ahead.into());
             let source = match message.kind() {
                 _ if operand.posted => OperandSource::Dense(message.content),
-                Kind::Inline | Kind::Slot => OperandSource::Dense(message.content),
-                Kind::ZeroCopy if operand.place != NOWHERE => {
+                ContentKind::Inline | ContentKind::Slot => OperandSource::Dense(message.content),
+                ContentKind::ZeroCopy if operand.place != NOWHERE => {
                     let base = message.pulled_from();
                     // Whatever base the peer gives, what is read must lie in its arena.
                     if !self.lies_in_arena(operand.receiver, base, operand.span) {
@@ -327,7 +327,7 @@ impl Player<'_> {
                     let lowest = self.group.heap().mapped(base.wrapping_add(low), len)?;
                     OperandSource::ZeroCopy(lowest.wrapping_sub(low as usize))
                 }
-                Kind::Cma if operand.place != NOWHERE => match receiver.reach() {
+                ContentKind::Cma if operand.place != NOWHERE => match receiver.reach() {
                     Some(pid) => {
                         (cma, self.reads_peer) = (true, true);
                         let (base, copy) = (message.pulled_from(), std::ptr::null_mut());
@@ -360,12 +360,12 @@ impl Player<'_> {
         self.stats.bytes += len as u64;
         let sender = &mut self.endpoints.senders[out.sender as usize];
         match kind {
-            Kind::Inline | Kind::Slot => sender.post(meta, len),
-            Kind::ZeroCopy | Kind::Cma => {
+            ContentKind::Inline | ContentKind::Slot => sender.post(meta, len),
+            ContentKind::ZeroCopy | ContentKind::Cma => {
                 let bases = &self.work.bases;
                 let Base { address, mapped } = bases[out.buffer as usize];
                 let base = match kind {
-                    Kind::ZeroCopy => mapped.unwrap_or(0),
+                    ContentKind::ZeroCopy => mapped.unwrap_or(0),
                     _ => address as u64,
                 };
                 let pieces = pieces(self.bound, step, out.place, pass, bases)

@@ -7,7 +7,7 @@
 //! | `host.rs` | lanes: which step may go, where its messages are, how it ends |
 //! | `fold.rs` | moves the data of a step: inputs, folded, to the store and the messages |
 //! | `idle.rs` | what a rank does while none of its lanes can go |
-//! | `wait.rs` | [`wait::Wait`]: spins, yields or sleeps, and decides when to examine peers |
+//! | `wait.rs` | [`wait::WaitLoop`]: spins, yields or sleeps, and decides when to examine peers |
 //! | `watchdog.rs` | decides when a wait has failed, and reports who waited where for what |
 //!
 //! The order is that of a call: `short` runs ahead, `host` takes over, and calls `fold` for each step and
@@ -27,5 +27,5 @@ pub mod wait;
 pub mod watchdog;
 
 pub(crate) use execution::Base;
-pub use execution::{Player, Work};
+pub use execution::{ExecutionBuffers, Player};
 pub(crate) use short::run_ahead;

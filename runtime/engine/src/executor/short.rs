@@ -5,12 +5,12 @@
 //! other, while their messages are there or come soon. Where that ends `host` continues, with waits,
 //! timeouts, faults and spans.
 
-use super::execution::Work;
+use super::execution::ExecutionBuffers;
 use crate::bind::{Bound, BoundStep, NOWHERE};
 use roundelay_net::backend::{Dst, Src};
 use roundelay_net::endpoints::{Endpoints, Receiver, Sender};
 use roundelay_net::transport::mapped::{MappedReceiver, MappedSender};
-use roundelay_net::transport::message::{Kind, meta};
+use roundelay_net::transport::message::{ContentKind, meta};
 use roundelay_net::transport::shm::RING;
 
 /// Executes a short call as far as it goes without long waits: until a message or room has been missing for `polls`
@@ -18,7 +18,7 @@ use roundelay_net::transport::shm::RING;
 #[inline]
 pub(crate) fn run_ahead(
     bound: &Bound,
-    work: &mut Work,
+    work: &mut ExecutionBuffers,
     endpoints: &mut Endpoints,
     digest: u32,
     mut polls: u32,
@@ -32,7 +32,7 @@ pub(crate) fn run_ahead(
         for out in outs {
             if let Sender::Mapped(sender) = &mut endpoints.senders[out.sender as usize] {
                 let len = step.elements as usize * out.size as usize;
-                sender.post(meta(digest, len, Kind::Inline));
+                sender.post(meta(digest, len, ContentKind::Inline));
             }
         }
         for input in inputs.iter().filter(|input| input.receiver != NOWHERE) {
@@ -64,23 +64,24 @@ fn is_ready(
             *polls -= 1;
         }
         let len = step.elements as usize * input.size as usize;
-        if receiver.message(1, ahead).meta != meta(digest, len, Kind::Inline) {
+        if receiver.message(1, ahead).meta != meta(digest, len, ContentKind::Inline) {
             return false;
         }
     }
-    outs.iter().all(|out| endpoints.senders[out.sender as usize].has_room(Kind::Inline, RING))
+    outs.iter()
+        .all(|out| endpoints.senders[out.sender as usize].has_room(ContentKind::Inline, RING))
 }
 
 /// Folds a step like any other, with one segment at the most and all content in headers.
 #[inline(always)]
-fn fold(bound: &Bound, step: &BoundStep, work: &mut Work, endpoints: &Endpoints) {
+fn fold(bound: &Bound, step: &BoundStep, work: &mut ExecutionBuffers, endpoints: &Endpoints) {
     let stores = step.store != NOWHERE && !step.dead;
     let (inputs, outs) = bound.operands_of(step);
     if step.elements == 0 || !stores && outs.is_empty() {
         return;
     }
     let places = &bound.places[bound.segments[step.segments.start as usize].places as usize..];
-    let Work { inputs: srcs, outputs: dsts, bases, .. } = work;
+    let ExecutionBuffers { inputs: srcs, outputs: dsts, bases, .. } = work;
     let local = |place: u32| {
         let at = places[place as usize];
         bases[at.buffer as usize].address.wrapping_add(at.offset as usize)

@@ -58,7 +58,7 @@ pub enum Look {
 }
 
 /// One wait, from the last progress on.
-pub struct Wait {
+pub struct WaitLoop {
     timeout: Duration,
     spins: u32,
     polls: u32,
@@ -85,14 +85,14 @@ pub struct Wait {
     is_interruptible: bool,
 }
 
-impl Wait {
+impl WaitLoop {
     /// Begins a wait that may last `timeout` without progress; `crowded` if ranks outnumber cores.
     pub fn new(timeout: Duration, crowded: bool) -> Self {
         let spins = if crowded { SPINS_CROWDED } else { SPINS };
         let (began, examined) = (None, None);
         let (sockets, announced, owing, long) = (false, false, false, false);
         let (serving, served, busy) = (None, (0, None), 0);
-        Wait {
+        WaitLoop {
             timeout,
             spins,
             polls: 0,
@@ -113,17 +113,17 @@ impl Wait {
 
     /// Leaves interrupts to the caller, which holds a lock while it waits.
     pub fn without_interrupts(self) -> Self {
-        Wait { is_interruptible: false, ..self }
+        WaitLoop { is_interruptible: false, ..self }
     }
 
     /// Makes the wait one for sockets, too: `pause` returns when to sleep for them.
     pub(crate) fn for_sockets(self, sockets: bool) -> Self {
-        Wait { sockets, ..self }
+        WaitLoop { sockets, ..self }
     }
 
     /// Makes it a wait for a word of each rank, with longer sleeps: each word would wake all that wait for the others.
     pub(crate) fn for_words(self) -> Self {
-        Wait { grows: true, ..self }
+        WaitLoop { grows: true, ..self }
     }
 
     /// Returns the number of polls without a pause.
@@ -386,7 +386,7 @@ mod tests {
         let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
         let segment = Segment::create(layout).expect("a small segment");
         let mut rank = Waiter(Group::whole(segment, 0));
-        let mut wait = Wait::new(Duration::from_millis(5), true);
+        let mut wait = WaitLoop::new(Duration::from_millis(5), true);
         let mut polls = 0;
         let third = |_: &mut Waiter| {
             polls += 1;
@@ -413,7 +413,7 @@ mod tests {
         let segment = Segment::create(layout).expect("a small segment");
         let mut group = Group::whole(segment, 0);
         for crowded in [false, true] {
-            let mut wait = Wait::new(Duration::from_millis(5), crowded);
+            let mut wait = WaitLoop::new(Duration::from_millis(5), crowded);
             let began = Instant::now();
             let mut examined = 0;
             loop {
@@ -427,14 +427,14 @@ mod tests {
             assert!(examined <= 5);
         }
         contend(&mut group);
-        let mut wait = Wait::new(Duration::from_millis(5), true);
+        let mut wait = WaitLoop::new(Duration::from_millis(5), true);
         let (began, mut polls) = (Instant::now(), 0);
         while wait.pause(&mut group) != Look::Expired {
             polls += 1;
         }
         assert!(began.elapsed() >= Duration::from_millis(5));
         assert!(polls < 1000, "it polled {polls} times in place of sleeping");
-        let mut wait = Wait::new(Duration::from_millis(5), true).for_sockets(true);
+        let mut wait = WaitLoop::new(Duration::from_millis(5), true).for_sockets(true);
         let mut dozes = 0;
         loop {
             match wait.pause(&mut group) {
@@ -445,7 +445,7 @@ mod tests {
         }
         assert!(dozes > 0, "the wait never slept for sockets");
         group.abort(&AbortRecord { code: codes::TIMEOUT, rank: 1, text: String::new() });
-        let mut wait = Wait::new(Duration::from_secs(60), false);
+        let mut wait = WaitLoop::new(Duration::from_secs(60), false);
         while wait.pause(&mut group) != Look::Aborted {}
     }
 }

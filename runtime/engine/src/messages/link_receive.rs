@@ -11,7 +11,7 @@ use crate::window;
 use roundelay_net::endpoints::Receiver;
 use roundelay_net::error::Error;
 use roundelay_net::transport::mapped::MappedReceiver;
-use roundelay_net::transport::message::{IoVecMut, Kind, meta};
+use roundelay_net::transport::message::{ContentKind, IoVecMut, meta};
 use roundelay_net::transport::posted::PostedReceiver;
 use roundelay_net::transport::shm;
 
@@ -150,7 +150,7 @@ impl PeerLink {
     }
 
     fn check_header(&self, came: u64, len: usize) -> Result<(), Error> {
-        match came >> 2 == meta(DIGEST, len, Kind::Inline) >> 2 {
+        match came >> 2 == meta(DIGEST, len, ContentKind::Inline) >> 2 {
             true => Ok(()),
             false => Err(self.protocol_error()),
         }
@@ -198,7 +198,7 @@ impl PeerLink {
                 receiver.message(0).meta
             }
             Receiver::Mapped(receiver) => {
-                match receiver.lands(meta(DIGEST, len, Kind::Inline)) {
+                match receiver.lands(meta(DIGEST, len, ContentKind::Inline)) {
                     None => return Ok((moved, false)),
                     Some(true) => {
                         let mut quantum = READ_QUANTUM_BYTES as usize;
@@ -213,7 +213,7 @@ impl PeerLink {
                         if !receiver.has_landed() {
                             return Ok((moved, false));
                         }
-                        meta(DIGEST, len, Kind::Inline)
+                        meta(DIGEST, len, ContentKind::Inline)
                     }
                     Some(false) => {
                         if !receiver.is_ready(0, len) {
@@ -222,8 +222,9 @@ impl PeerLink {
                         let message = receiver.message(SLOTS, 0);
                         match (message.kind(), receiver.reach()) {
                             // A wrong header is refused below.
-                            _ if message.meta >> 2 != meta(DIGEST, len, Kind::Inline) >> 2 => {}
-                            (Kind::Cma, Some(process)) => {
+                            _ if message.meta >> 2
+                                != meta(DIGEST, len, ContentKind::Inline) >> 2 => {}
+                            (ContentKind::Cma, Some(process)) => {
                                 // SAFETY: memory of a transfer that has not ended.
                                 let read =
                                     unsafe { shm::read(process, message.pulled_from(), to, len) };

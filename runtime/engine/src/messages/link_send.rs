@@ -10,7 +10,7 @@ use super::transfer::{MessageTransfer, PartialTransfer, What};
 use crate::window;
 use roundelay_net::endpoints::Sender;
 use roundelay_net::error::Error;
-use roundelay_net::transport::message::{IoVec, Kind, meta};
+use roundelay_net::transport::message::{ContentKind, IoVec, meta};
 
 /// The longest payload segment that is sent by rendezvous, from where it lies: the longest that a message can describe.
 const RENDEZVOUS_SEGMENT_BYTES: u64 = 256 << 20;
@@ -62,7 +62,7 @@ impl PeerLink {
                         }
                         OutgoingRoute::Packet | OutgoingRoute::Waits => true,
                     };
-                if !sender.has_room(Kind::Inline, SLOTS) {
+                if !sender.has_room(ContentKind::Inline, SLOTS) {
                     return Ok(());
                 }
                 sender.learn();
@@ -78,16 +78,16 @@ impl PeerLink {
                 let Some(packet) = self.next_packet(piece, stays, is_mapped, id) else {
                     return Ok(());
                 };
-                let place = sender.place(Kind::Inline, SLOTS, PACKET_BYTES)?;
+                let place = sender.place(ContentKind::Inline, SLOTS, PACKET_BYTES)?;
                 // SAFETY: room for a packet.
                 unsafe {
                     std::ptr::copy_nonoverlapping(packet.encode().as_ptr(), place, PACKET_BYTES)
                 };
-                sender.post_later(meta(DIGEST, PACKET_BYTES, Kind::Inline), PACKET_BYTES);
+                sender.post_later(meta(DIGEST, PACKET_BYTES, ContentKind::Inline), PACKET_BYTES);
                 self.moved = true;
             }
             if let Some(PacketPayload { address, len, stays }) = self.payload {
-                let kind = if stays { Kind::Cma } else { Kind::Slot };
+                let kind = if stays { ContentKind::Cma } else { ContentKind::Slot };
                 if !sender.has_room(kind, SLOTS) {
                     return Ok(());
                 }

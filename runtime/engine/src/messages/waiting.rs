@@ -9,7 +9,7 @@ use parking_lot::FairMutexGuard;
 use super::engine::{CHECK_INTERVAL, MessageEngine};
 use super::messenger::{Messenger, MessengerState, lock};
 use super::operation::{Operation, OperationCompletion};
-use crate::executor::wait::{Look, Wait};
+use crate::executor::wait::{Look, WaitLoop};
 use roundelay_net::endpoints::SHORT;
 use roundelay_net::interrupt::{self, Deferred};
 
@@ -167,7 +167,7 @@ impl Messenger {
     /// Drives progress until `ends` returns true, or interrupts have to be checked. The thread holds the turn.
     pub(super) fn drive_until(&self, ends: &mut dyn FnMut(&mut MessageEngine) -> bool) {
         let MessengerState { engine, crowded, .. } = &*self.shared;
-        let mut wait = Wait::new(Duration::MAX, *crowded).without_interrupts();
+        let mut wait = WaitLoop::new(Duration::MAX, *crowded).without_interrupts();
         // A callback may have forked, and this may be the child.
         while self.is_here() {
             let mut guard = engine.lock();

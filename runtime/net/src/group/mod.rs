@@ -46,6 +46,6 @@ pub use links::Connecting;
 pub use note::{Note, ReporterAt, reporters};
 pub use rank_group::{Group, LocalRank};
 pub use server::{Server, Serving};
-pub use split::Part;
+pub use split::GroupPart;
 pub use terms::Terms;
 pub use words::Shown;

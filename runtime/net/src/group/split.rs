@@ -14,7 +14,7 @@ use crate::net::Net;
 use crate::transport::shm::{Layout, PAGE, Segment};
 
 /// A part being split off: what its ranks exchange through the whole group.
-pub struct Part {
+pub struct GroupPart {
     /// Ranks of the whole, in the order of the part.
     members: Vec<u32>,
     /// The members that share memory with this one, in the order of the part.
@@ -25,7 +25,7 @@ pub struct Part {
 
 impl Group {
     /// Begins to split off a part that this rank is in. The first of each machine makes its control segment.
-    pub fn begin_part(&self, members: &[u32], id: u64) -> Result<Part, Error> {
+    pub fn begin_part(&self, members: &[u32], id: u64) -> Result<GroupPart, Error> {
         let near: Vec<u32> = members.iter().copied().filter(|&r| self.local(r).is_some()).collect();
         let whole = self.layout();
         let processes: Vec<_> = near.iter().map(|&r| self.state(r).1).collect();
@@ -38,11 +38,11 @@ impl Group {
         };
         let is_first = near.first() == Some(&self.rank);
         let control = is_first.then(|| Segment::create(layout)).transpose()?;
-        Ok(Part { members: members.to_vec(), near, id, control })
+        Ok(GroupPart { members: members.to_vec(), near, id, control })
     }
 
     /// Opens the control segment of a part whose first rank shows the number of its descriptor.
-    pub fn open_part(&self, part: &mut Part, numbers: &[u64]) -> Result<(), Error> {
+    pub fn open_part(&self, part: &mut GroupPart, numbers: &[u64]) -> Result<(), Error> {
         if part.control.is_none() {
             let first = part.near.first().copied().unwrap_or(self.rank);
             let pid = self.state(first).1.unwrap_or(0);
@@ -53,19 +53,19 @@ impl Group {
     }
 
     /// Links this rank with those of the part that it does not share memory with.
-    pub fn part_net(&self, part: &Part) -> Result<Option<Net>, Error> {
+    pub fn part_net(&self, part: &GroupPart) -> Result<Option<Net>, Error> {
         let apart = part.near.len() < part.members.len();
         let net = self.net().filter(|_| apart);
         net.map(|net| net.part(part.id, &part.members, part.at(self.rank))).transpose()
     }
 
     /// Returns the part as a group, once all of its ranks have opened its control segment and are linked.
-    pub fn end_part(&self, part: &Part, net: Option<Net>) -> Result<Group, Error> {
+    pub fn end_part(&self, part: &GroupPart, net: Option<Net>) -> Result<Group, Error> {
         let Some(control) = part.control.clone() else {
             return Err(Error::Start("a part without a control segment".into()));
         };
         let at = |r: u32| part.at(r);
-        let Part { members, near, id, .. } = part;
+        let GroupPart { members, near, id, .. } = part;
         let mut locals = vec![None; members.len()];
         for (local, &r) in (0u32..).zip(near) {
             let heap = self.local(r).map_or(0, |local| local.heap);
@@ -100,7 +100,7 @@ impl Group {
     }
 }
 
-impl Part {
+impl GroupPart {
     /// Returns its ranks, by their numbers in the whole.
     pub fn members(&self) -> &[u32] {
         &self.members

@@ -4,7 +4,7 @@ use roundelay_compiler::cost::{LinkCost, balance};
 use roundelay_compiler::plan::{Shares, WHOLE, Weighted};
 
 use super::trial::DivisionTrials;
-use super::{Code, PathMeasurement};
+use super::{PathCode, PathMeasurement};
 use crate::backend::host::environment::DefaultEnvironment;
 
 /// Shares change only if a call is to take less than this part of its time.
@@ -83,13 +83,19 @@ impl Balance {
     }
 
     /// Takes in the measurements of all ranks before a call of `bytes` bytes. Returns true if shares change.
-    pub fn agree(&mut self, ranks: &[Vec<Code>], call: u64, split: &Weighted, bytes: u64) -> bool {
+    pub fn agree(
+        &mut self,
+        ranks: &[Vec<PathCode>],
+        call: u64,
+        split: &Weighted,
+        bytes: u64,
+    ) -> bool {
         let worst = |path: usize| {
             ranks.iter().filter_map(|codes| codes.get(path)).max().copied().unwrap_or_default()
         };
         for (path, known) in self.known.iter_mut().enumerate() {
             let code = worst(path);
-            known.lost = code == Code::LOST;
+            known.lost = code == PathCode::LOST;
             if let Some(seconds) = code.seconds() {
                 self.measured = true;
                 known.learn(1e-9 / seconds);
@@ -204,10 +210,10 @@ mod tests {
     }
 
     /// Returns the words of a rank; each part has the bytes moved over a path, and the milliseconds.
-    fn measured_words(parts: &[(u64, u64)], lost: u64) -> Vec<Code> {
+    fn measured_words(parts: &[(u64, u64)], lost: u64) -> Vec<PathCode> {
         let mut own = PathMeasurement::default();
         own.add(parts.iter().map(|&(bytes, ms)| (bytes, Duration::from_millis(ms))));
-        Code::all(&own.words(parts.len(), lost), parts.len())
+        PathCode::all(&own.words(parts.len(), lost), parts.len())
     }
 
     fn percent(shares: &Shares) -> Vec<u32> {

@@ -62,11 +62,11 @@ impl PathMeasurement {
     /// Takes the measurement as words, for `paths` paths; `lost` has a bit for each path.
     pub fn words(&mut self, paths: usize, lost: u64) -> Vec<u64> {
         let code = |path: usize| match lost >> path & 1 {
-            1 => Code::LOST,
-            _ => Code::of(self.paths.get(path).map_or(0, PathSpeed::each)),
+            1 => PathCode::LOST,
+            _ => PathCode::of(self.paths.get(path).map_or(0, PathSpeed::each)),
         };
-        let codes: Vec<Code> = (0..paths).map(code).collect();
-        let word = |codes: &[Code]| {
+        let codes: Vec<PathCode> = (0..paths).map(code).collect();
+        let word = |codes: &[PathCode]| {
             codes.iter().rev().fold(0, |word, code| word << 16 | u64::from(code.0))
         };
         self.paths.clear();
@@ -77,27 +77,27 @@ impl PathMeasurement {
 /// The time of a byte with eleven bits after the first, or that there is none. Of two codes the greater
 /// one is the worse.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Code(u16);
+pub struct PathCode(u16);
 
-impl Code {
+impl PathCode {
     /// The code of a path that is lost.
-    pub(crate) const LOST: Code = Code(u16::MAX);
+    pub(crate) const LOST: PathCode = PathCode(u16::MAX);
 
-    fn of(femtoseconds: u64) -> Code {
+    fn of(femtoseconds: u64) -> PathCode {
         if femtoseconds == 0 {
-            return Code(0);
+            return PathCode(0);
         }
         let value = femtoseconds.max(1 << 11);
         let shift = 63 - value.leading_zeros() - 11;
         match shift < 31 {
-            true => Code((shift << 11 | (value >> shift) as u32 & 0x7ff) as u16 + 1),
-            false => Code(u16::MAX - 1),
+            true => PathCode((shift << 11 | (value >> shift) as u32 & 0x7ff) as u16 + 1),
+            false => PathCode(u16::MAX - 1),
         }
     }
 
     /// Returns the seconds for a byte, if it was measured.
     pub(crate) fn seconds(self) -> Option<f64> {
-        if self.0 == 0 || self == Code::LOST {
+        if self.0 == 0 || self == PathCode::LOST {
             return None;
         }
         let code = u64::from(self.0 - 1);
@@ -105,10 +105,10 @@ impl Code {
     }
 
     /// Returns the codes in the words of a rank.
-    pub fn all(words: &[u64], paths: usize) -> Vec<Code> {
+    pub fn all(words: &[u64], paths: usize) -> Vec<PathCode> {
         let code = |path: usize| {
             let word = words.get(path / IN_WORD).copied().unwrap_or(0);
-            Code((word >> (16 * (path % IN_WORD))) as u16)
+            PathCode((word >> (16 * (path % IN_WORD))) as u16)
         };
         (0..paths).map(code).collect()
     }
@@ -153,17 +153,17 @@ mod tests {
 
     #[test]
     fn a_code_keeps_the_time_of_a_byte_to_a_two_thousandth() {
-        let mut last = Code(0);
+        let mut last = PathCode(0);
         for femtoseconds in (11..42).flat_map(|bit| [5u64, 6, 7].map(|m| m << bit >> 2)) {
-            let code = Code::of(femtoseconds);
+            let code = PathCode::of(femtoseconds);
             let seconds = code.seconds().expect("measured");
             let wanted = femtoseconds.max(2048) as f64 * 1e-15;
             assert!((seconds / wanted - 1.0).abs() < 1.0 / 2000.0, "{femtoseconds}: {seconds}");
-            assert!(code >= last && code < Code::LOST);
+            assert!(code >= last && code < PathCode::LOST);
             last = code;
         }
-        assert_eq!((Code::of(0).seconds(), Code::LOST.seconds()), (None, None));
-        assert!(Code::of(u64::MAX) < Code::LOST);
+        assert_eq!((PathCode::of(0).seconds(), PathCode::LOST.seconds()), (None, None));
+        assert!(PathCode::of(u64::MAX) < PathCode::LOST);
     }
 
     #[test]
@@ -174,13 +174,13 @@ mod tests {
         measured.add([(1 << 20, ms(1)), (1 << 20, ms(3)), (10, ms(9))].into_iter());
         let words = measured.words(6, 1 << 5);
         assert_eq!(words.len(), 2);
-        let codes = Code::all(&words, 6);
-        let near = |code: Code, ms: f64| {
+        let codes = PathCode::all(&words, 6);
+        let near = |code: PathCode, ms: f64| {
             let seconds = code.seconds().expect("measured");
             (seconds * f64::from(1 << 20) / (ms * 1e-3) - 1.0).abs() < 1e-3
         };
         assert!(near(codes[0], 1.5) && near(codes[1], 1.0), "one call of three times was held up");
-        assert_eq!(codes[2..], [Code(0), Code(0), Code(0), Code::LOST]);
+        assert_eq!(codes[2..], [PathCode(0), PathCode(0), PathCode(0), PathCode::LOST]);
         assert_eq!(measured.words(6, 0), [0, 0], "what was taken is not taken again");
     }
 }

@@ -24,5 +24,5 @@ mod trial;
 pub use balance::Balance;
 pub(crate) use list::carried;
 pub use list::{costs, host_name, settle};
-pub use measure::{Clock, Code, PathMeasurement};
+pub use measure::{Clock, PathCode, PathMeasurement};
 pub use options::{Medium, Options};

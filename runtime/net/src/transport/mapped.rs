@@ -3,7 +3,7 @@
 //! A message is a flag with content beside it. The receiver may also pull: it reads the sender's memory where it
 //! lies, or what the sender pushes bit by bit.
 
-use super::message::{IoVec, Message};
+use super::message::{ArrivedMessage, IoVec};
 use crate::error::Error;
 
 /// The sending end of a connection in memory that the peer maps.
@@ -100,7 +100,7 @@ pub trait MappedReceiver {
     fn has_landed(&self) -> bool;
 
     /// Returns the message that follows the next `ahead` ones, after [`Self::is_ready`] said yes.
-    fn message(&self, slots: u64, ahead: u64) -> Message;
+    fn message(&self, slots: u64, ahead: u64) -> ArrivedMessage;
 
     /// Releases the next message's content, which is no longer needed.
     fn consume(&mut self);

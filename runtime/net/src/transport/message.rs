@@ -2,7 +2,7 @@
 
 /// The way in which a message carries its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ContentKind {
     /// The content is in the header.
     Inline = 0,
     /// The content is in a slot.
@@ -15,28 +15,28 @@ pub enum Kind {
 
 /// Encodes the word that goes with every message: digest of the call, length in bytes, kind.
 #[inline]
-pub fn meta(digest: u32, len: usize, kind: Kind) -> u64 {
+pub fn meta(digest: u32, len: usize, kind: ContentKind) -> u64 {
     (u64::from(digest) << 32) | ((len as u64) << 2) | kind as u64
 }
 
 /// A message that has arrived.
 #[derive(Debug, Clone, Copy)]
-pub struct Message {
+pub struct ArrivedMessage {
     /// See [`meta`].
     pub meta: u64,
     /// The content, or the header's payload if it is to be pulled.
     pub content: *const u8,
 }
 
-impl Message {
+impl ArrivedMessage {
     /// Returns the way in which the content travels.
     #[inline]
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> ContentKind {
         match self.meta & 3 {
-            0 => Kind::Inline,
-            1 => Kind::Slot,
-            2 => Kind::ZeroCopy,
-            _ => Kind::Cma,
+            0 => ContentKind::Inline,
+            1 => ContentKind::Slot,
+            2 => ContentKind::ZeroCopy,
+            _ => ContentKind::Cma,
         }
     }
 

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::fault::Fault;
-use super::message::{IoVec, IoVecMut, Message};
+use super::message::{ArrivedMessage, IoVec, IoVecMut};
 
 /// The sending end of a connection that messages are posted to.
 pub trait PostedSender {
@@ -67,7 +67,7 @@ pub trait PostedReceiver {
 
     /// Returns a message that is here: after [`Self::is_ready`] said yes of it. Its content is aligned to 64
     /// bytes; it has none if it has landed, or if its `meta` announces another length than was asked for.
-    fn message(&self, ahead: u64) -> Message;
+    fn message(&self, ahead: u64) -> ArrivedMessage;
 
     /// Reads the next message, of `len` bytes, straight to where it is to be; returns true if all of it
     /// is there. Until then this is called again and again with the same pieces. What was already

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::time::Duration;
 
-use super::nonblocking::Kept;
+use super::nonblocking::KeptOwner;
 use super::operations::Copy;
 use super::parts::Parts;
 use crate::comm::communicator::Communicator;
@@ -177,7 +177,7 @@ impl AnyWindow {
         let (offset, len) = self.place(at, bytes.len());
         let place = (offset, bytes.as_ptr().cast_mut(), len);
         // SAFETY: what the caller promises.
-        Ok(forget(unsafe { self.parts.start(copy, place, peer, Kept::new(Owned(kept))) }))
+        Ok(forget(unsafe { self.parts.start(copy, place, peer, KeptOwner::new(Owned(kept))) }))
     }
 
     /// Starts [`AnyWindow::get`], as [`AnyWindow::start_put`].
@@ -197,7 +197,7 @@ impl AnyWindow {
         let (offset, len) = self.place(at, bytes.len());
         let place = (offset, bytes.as_mut_ptr(), len);
         // SAFETY: what the caller promises.
-        Ok(forget(unsafe { self.parts.start(Copy::Get, place, peer, Kept::new(Owned(kept))) }))
+        Ok(forget(unsafe { self.parts.start(Copy::Get, place, peer, KeptOwner::new(Owned(kept))) }))
     }
 
     /// See [`Window::fetch_add`](super::Window::fetch_add).

@@ -25,5 +25,5 @@ mod served;
 pub use any::AnyWindow;
 pub use element_window::Window;
 pub use mapped::{AnyMapped, Mapped};
-pub(crate) use nonblocking::{Kept, ended, gather};
+pub(crate) use nonblocking::{KeptOwner, ended, gather};
 pub(crate) use served::{pieces, typed};

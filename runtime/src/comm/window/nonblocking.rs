@@ -17,16 +17,16 @@ use roundelay_net::dtype::{Element, RedOp};
 use roundelay_net::error::Error;
 
 /// The owner of memory that stays where it is.
-pub(crate) struct Kept<B>(NonNull<B>);
+pub(crate) struct KeptOwner<B>(NonNull<B>);
 
 // SAFETY: it owns the value, of which one thread at a time has an address.
-unsafe impl<B: Send> Send for Kept<B> {}
+unsafe impl<B: Send> Send for KeptOwner<B> {}
 // SAFETY: a shared one gives an address, and no access.
-unsafe impl<B: Send> Sync for Kept<B> {}
+unsafe impl<B: Send> Sync for KeptOwner<B> {}
 
-impl<B> Kept<B> {
+impl<B> KeptOwner<B> {
     pub(crate) fn new(owner: B) -> Self {
-        Kept(NonNull::from(Box::leak(Box::new(owner))))
+        KeptOwner(NonNull::from(Box::leak(Box::new(owner))))
     }
 
     pub(crate) fn as_ptr(&self) -> *mut B {
@@ -40,7 +40,7 @@ impl<B> Kept<B> {
     }
 }
 
-impl<B> Drop for Kept<B> {
+impl<B> Drop for KeptOwner<B> {
     fn drop(&mut self) {
         // SAFETY: it was a box.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
@@ -51,7 +51,7 @@ impl<B> Drop for Kept<B> {
 struct Begun<B> {
     left: usize,
     error: Option<Error>,
-    kept: Option<Kept<B>>,
+    kept: Option<KeptOwner<B>>,
     promise: Promise<B>,
 }
 
@@ -87,7 +87,7 @@ impl Parts {
         copy: Copy,
         (offset, address, bytes): (u64, *mut u8, usize),
         peer: u32,
-        kept: Kept<B>,
+        kept: KeptOwner<B>,
     ) -> Work<B> {
         let place = (offset, bytes);
         let what = || self.describe(copy, place, peer);
@@ -124,7 +124,7 @@ impl Parts {
         // SAFETY: it has no bytes.
         let operation = unsafe { self.begin(&remote, What::Flush(remote.key()), nothing) };
         let (rank, size) = (self.rank, self.dtype.size() as u64);
-        let flushed = gather(vec![operation], (&self.over, rank), Kept::new(()));
+        let flushed = gather(vec![operation], (&self.over, rank), KeptOwner::new(()));
         self.leave_running();
         let (promise, work) = promised();
         flushed.on_end(move |result| {
@@ -138,7 +138,7 @@ impl Parts {
 pub(crate) fn gather<B: Send + 'static>(
     operations: Vec<Result<Arc<Operation>, Error>>,
     (over, rank): (&Arc<AtomicBool>, u32),
-    kept: Kept<B>,
+    kept: KeptOwner<B>,
 ) -> Work<B> {
     let (promise, work) = promised();
     let begun = Begun { left: operations.len(), error: None, kept: Some(kept), promise };
@@ -202,7 +202,7 @@ impl<T: Element> Window<T> {
     where
         B: Deref<Target = [T]> + Send + 'static,
     {
-        let kept = Kept::new(data);
+        let kept = KeptOwner::new(data);
         // SAFETY: only this function has it.
         let lent: &[T] = unsafe { &*kept.as_ptr() };
         let (offset, bytes) = Self::place(at, lent.len());
@@ -216,7 +216,7 @@ impl<T: Element> Window<T> {
     where
         B: DerefMut<Target = [T]> + Send + 'static,
     {
-        let kept = Kept::new(data);
+        let kept = KeptOwner::new(data);
         // SAFETY: only this function has it.
         let lent: &mut [T] = unsafe { &mut *kept.as_ptr() };
         let (offset, bytes) = Self::place(at, lent.len());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use roundelay_engine::executor::wait::{Look, Wait};
+use roundelay_engine::executor::wait::{Look, WaitLoop};
 use roundelay_engine::executor::watchdog::{Gone, Trouble, examine};
 use roundelay_engine::messages::Messenger;
 use roundelay_engine::window::{Access, Attributes, Direct, Exposed, Remote, Rights, Span};
@@ -213,7 +213,7 @@ impl Parts {
         let reach = self.reach(peer, what)?;
         let (block, taken) = (self.own.place().block(), &self.taken[peer as usize]);
         let is_there = || block.take_signal(peer, taken);
-        for _ in 0..Wait::polls(self.crowded) {
+        for _ in 0..WaitLoop::polls(self.crowded) {
             if is_there() {
                 return Ok(());
             }
@@ -238,7 +238,7 @@ impl Parts {
         awaited: &Awaited<'_>,
         is_so: impl Fn() -> bool,
     ) -> Result<(), Error> {
-        let mut wait = Wait::new(self.timeout(), self.crowded).without_interrupts();
+        let mut wait = WaitLoop::new(self.timeout(), self.crowded).without_interrupts();
         loop {
             if is_so() {
                 return Ok(());

@@ -24,7 +24,7 @@ use roundelay_dsl::ast::Op;
 
 use super::Core;
 use crate::executor::watchdog;
-use post::{Call, Post};
+use post::{Post, TolerantCall};
 use roundelay_net::backend::{Dst, Kernel, Src, kernel};
 use roundelay_net::digest::mix;
 use roundelay_net::dtype::{DType, RedOp};
@@ -52,7 +52,7 @@ struct Operand {
 }
 
 /// The memory of a rank during a call.
-struct Memory<'t> {
+struct TolerantMemory<'t> {
     header: &'t Header,
     kernel: Kernel,
     size: usize,
@@ -92,7 +92,7 @@ impl Core {
         self.current = None;
         let digest = self.enter(word, None);
         let own = 1 << (self.rank() & 63);
-        let memory = Memory::new(header, kernel, dtype.size(), (own, data));
+        let memory = TolerantMemory::new(header, kernel, dtype.size(), (own, data));
         match self.play_rounds(header, part, memory, digest) {
             Err(error) => Err(self.fail(error)),
             Ok(Played { memory, counted, lost }) => {
@@ -111,7 +111,7 @@ impl Core {
         &mut self,
         header: &'t Header,
         part: &Part,
-        mut memory: Memory<'t>,
+        mut memory: TolerantMemory<'t>,
         digest: u32,
     ) -> Result<Played<'t>, Error> {
         let name = format!("all_reduce.{}", header.algorithm);
@@ -135,7 +135,8 @@ impl Core {
             .map(|round| round.takes.iter().map(|take| at(round.number, take.site)).collect())
             .collect();
         let most = memory.longest(part);
-        let call = Call { name: &name, number: self.calls, digest, timeout: self.timeout, most };
+        let call =
+            TolerantCall { name: &name, number: self.calls, digest, timeout: self.timeout, most };
         let peers = (&mut self.group, &mut self.endpoints);
         let mut post = Post::open(peers, &mut self.recorder, call)?;
         for (round, places) in part.rounds.iter().zip(&places) {
@@ -163,15 +164,15 @@ impl Core {
 
 /// The result of a rank.
 struct Played<'t> {
-    memory: Memory<'t>,
+    memory: TolerantMemory<'t>,
     counted: u64,
     /// The reason for which the communicator cannot be used any more, if it cannot.
     lost: Option<Error>,
 }
 
-impl<'t> Memory<'t> {
+impl<'t> TolerantMemory<'t> {
     fn new(header: &'t Header, kernel: Kernel, size: usize, (own, data): (u64, &[u8])) -> Self {
-        let mut memory = Memory { header, kernel, size, places: BTreeMap::new() };
+        let mut memory = TolerantMemory { header, kernel, size, places: BTreeMap::new() };
         for chunk in 0..header.chunks {
             let bytes = Rc::new(data[memory.range(chunk, data.len())].to_vec());
             memory.places.insert((header.input, chunk), Held { ranks: own, bytes });

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use roundelay_dsl::diag::codes;
 
-use crate::executor::wait::{Look, Wait};
+use crate::executor::wait::{Look, WaitLoop};
 use crate::executor::watchdog::{self, Gone, Trouble};
 use crate::trace::{Recorder, Waiting, What};
 use roundelay_net::abort::AbortRecord;
@@ -17,7 +17,7 @@ use roundelay_net::endpoints::{Endpoints, Receiver, RecvEnd, SendEnd, Sender};
 use roundelay_net::error::{Error, Location};
 use roundelay_net::group::Group;
 use roundelay_net::net::{ConnectionId, Deadline};
-use roundelay_net::transport::message::{Kind, meta};
+use roundelay_net::transport::message::{ContentKind, meta};
 
 /// Messages in flight on a connection.
 const SLOTS: u64 = 4;
@@ -30,7 +30,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const NAP: Duration = Duration::from_micros(200);
 
 /// The facts of a call, for messages of errors.
-pub(super) struct Call<'c> {
+pub(super) struct TolerantCall<'c> {
     pub(super) name: &'c str,
     pub(super) number: u64,
     pub(super) digest: u32,
@@ -44,7 +44,7 @@ struct Mail {
     sender: u32,
     receiver: u32,
     /// Pieces that are not handed over yet, each with whether it fits a header.
-    out: VecDeque<(Vec<u8>, Kind)>,
+    out: VecDeque<(Vec<u8>, ContentKind)>,
     /// The content that is coming, and its length; `None` between messages.
     coming: Option<(Vec<u8>, usize)>,
     /// Messages without a receive so far.
@@ -62,12 +62,12 @@ pub(super) struct Post<'c> {
     pub(super) group: &'c mut Group,
     endpoints: &'c mut Endpoints,
     recorder: &'c mut Recorder,
-    call: Call<'c>,
+    call: TolerantCall<'c>,
     /// By rank; none for this one.
     mails: Vec<Option<Mail>>,
     ends: (Vec<SendEnd>, Vec<RecvEnd>),
     slot: usize,
-    wait: Wait,
+    wait: WaitLoop,
     /// The time since which nothing has come although the alarm is raised for a lost rank.
     since: Option<Instant>,
 }
@@ -77,7 +77,7 @@ impl<'c> Post<'c> {
     pub(super) fn open(
         (group, endpoints): (&'c mut Group, &'c mut Endpoints),
         recorder: &'c mut Recorder,
-        call: Call<'c>,
+        call: TolerantCall<'c>,
     ) -> Result<Self, Error> {
         let own = group.rank();
         let id = |peer| ConnectionId { peer, channel: 0, path: 0 };
@@ -108,7 +108,7 @@ impl<'c> Post<'c> {
         }
         let slot = usize::try_from(group.layout().slot_bytes).unwrap_or(usize::MAX).max(HEAD);
         let crowded = sockets || group.layout().crowded;
-        let wait = Wait::new(call.timeout, crowded).for_sockets(sockets);
+        let wait = WaitLoop::new(call.timeout, crowded).for_sockets(sockets);
         Ok(Post { group, endpoints, recorder, call, mails, ends, slot, wait, since: None })
     }
 
@@ -117,8 +117,9 @@ impl<'c> Post<'c> {
         let Some(mail) = self.mails[peer as usize].as_mut() else { return Ok(()) };
         if mail.gone.is_none() {
             let head = (content.len() as u64).to_ne_bytes().to_vec();
-            mail.out.push_back((head, Kind::Inline));
-            mail.out.extend(content.chunks(self.slot).map(|piece| (piece.to_vec(), Kind::Slot)));
+            mail.out.push_back((head, ContentKind::Inline));
+            mail.out
+                .extend(content.chunks(self.slot).map(|piece| (piece.to_vec(), ContentKind::Slot)));
         }
         self.poll().map(drop)
     }
@@ -240,8 +241,8 @@ impl<'c> Post<'c> {
         let mut moved = false;
         while !mail.is_over {
             let (len, kind) = match &mail.coming {
-                None => (HEAD, Kind::Inline),
-                Some((got, whole)) => ((whole - got.len()).min(self.slot), Kind::Slot),
+                None => (HEAD, ContentKind::Inline),
+                Some((got, whole)) => ((whole - got.len()).min(self.slot), ContentKind::Slot),
             };
             if !receiver.is_ready(0, len) {
                 return Ok(moved);

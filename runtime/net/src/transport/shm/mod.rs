@@ -43,7 +43,7 @@ pub(crate) use layout::PAGE;
 pub use layout::{INLINE, Layout, RING, cores};
 pub use segment::{NAME, Segment};
 pub use sleep::Sleeper;
-pub use slots::{Receiver, Sender};
+pub use slots::{SlotReceiver, SlotSender};
 pub(crate) use views::populate;
 
 use super::unavailable::Unavailable;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::connection::Connection;
 use super::header::{HEADER, IOV_MAX, announced, header};
 use super::ring::MessageRing;
-use crate::transport::message::{IoVecMut, Message};
+use crate::transport::message::{ArrivedMessage, IoVecMut};
 use crate::transport::posted::PostedReceiver;
 
 /// The destination of the next message: staged or landed.
@@ -189,10 +189,10 @@ impl PostedReceiver for Receiver {
     }
 
     #[inline]
-    fn message(&self, ahead: u64) -> Message {
+    fn message(&self, ahead: u64) -> ArrivedMessage {
         let ahead = ahead as usize;
         debug_assert!(ahead < self.ring.used());
-        Message { meta: self.ring.meta(ahead), content: self.ring.content(ahead).as_ptr() }
+        ArrivedMessage { meta: self.ring.meta(ahead), content: self.ring.content(ahead).as_ptr() }
     }
 
     #[inline]

@@ -11,7 +11,7 @@ use rustix::net::sockopt;
 use super::header::{IOV_MAX, LONG, LONGEST, announced, header};
 use super::*;
 use crate::transport::fault::Fault;
-use crate::transport::message::{self, IoVec, IoVecMut, Kind, Message};
+use crate::transport::message::{self, ArrivedMessage, ContentKind, IoVec, IoVecMut};
 use crate::transport::posted::{PostedReceiver, PostedSender};
 use crate::transport::tcp::Socket;
 
@@ -34,7 +34,7 @@ impl Deadline {
 }
 
 fn meta(len: usize) -> u64 {
-    message::meta(0xfeed_beef, len, Kind::Slot)
+    message::meta(0xfeed_beef, len, ContentKind::Slot)
 }
 
 /// Returns what goes over the wire before a content.
@@ -102,7 +102,7 @@ fn stage(sender: &mut Sender, content: &[u8]) {
     sender.post(meta(content.len()), content.len());
 }
 
-fn content(message: Message) -> &'static [u8] {
+fn content(message: ArrivedMessage) -> &'static [u8] {
     assert!(message.content.addr().is_multiple_of(64));
     // SAFETY: as many bytes as were asked for; tests look before they consume.
     unsafe { std::slice::from_raw_parts(message.content, announced(message.meta)) }
@@ -520,7 +520,7 @@ fn pieces_without_room_are_a_fault() {
 #[test]
 fn the_header_is_the_one_of_shared_memory() {
     for len in [0, 1, 63, 64, LONGEST] {
-        for kind in [Kind::Inline, Kind::Slot, Kind::ZeroCopy] {
+        for kind in [ContentKind::Inline, ContentKind::Slot, ContentKind::ZeroCopy] {
             assert_eq!(announced(message::meta(u32::MAX, len, kind)), len);
         }
     }

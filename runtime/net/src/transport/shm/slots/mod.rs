@@ -18,5 +18,5 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
-pub use receiver::Receiver;
-pub use sender::Sender;
+pub use receiver::SlotReceiver;
+pub use sender::SlotSender;

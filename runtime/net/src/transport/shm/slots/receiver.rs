@@ -8,7 +8,7 @@ use super::end::{POSTED, PREFERENCES, PUSHED, SlotEnd, now, path_of};
 use crate::backend::CacheLine;
 use crate::error::Error;
 use crate::transport::mapped::MappedReceiver;
-use crate::transport::message::{Kind, Message};
+use crate::transport::message::{ArrivedMessage, ContentKind};
 use crate::transport::shm::cma;
 use crate::transport::shm::copy_path::{CopyPath, CopyPaths};
 use crate::transport::shm::layout::{HEADER_PAYLOAD, Layout};
@@ -16,7 +16,7 @@ use crate::transport::shm::pipe::PipeReceiver;
 use crate::transport::shm::segment::Segment;
 
 /// The receiving end of a connection.
-pub struct Receiver {
+pub struct SlotReceiver {
     pub(super) end: SlotEnd,
     /// Messages consumed since the job began.
     received: u64,
@@ -46,7 +46,7 @@ struct StagedMessage {
     whole: bool,
 }
 
-impl Receiver {
+impl SlotReceiver {
     pub(crate) fn open(
         segment: &Arc<Segment>,
         from: u32,
@@ -54,7 +54,7 @@ impl Receiver {
         channel: u32,
     ) -> Result<Self, Error> {
         let end = SlotEnd::open(segment, (from, to), channel, from)?;
-        Ok(Receiver {
+        Ok(SlotReceiver {
             end,
             received: 0,
             reach: None,
@@ -87,7 +87,7 @@ impl Receiver {
         self.taker.as_ref()?;
         let at = Layout::header(self.received + ahead);
         let meta = self.end.word(at + 8).load(Ordering::Relaxed);
-        if meta & 3 != Kind::Cma as u64 {
+        if meta & 3 != ContentKind::Cma as u64 {
             return None;
         }
         let (path, start) = path_of(self.end.word(at + PUSHED).load(Ordering::Relaxed));
@@ -144,7 +144,7 @@ impl Receiver {
     fn note(&mut self) {
         let at = Layout::header(self.received);
         let meta = self.end.word(at + 8).load(Ordering::Relaxed);
-        if meta & 3 != Kind::Cma as u64 {
+        if meta & 3 != ContentKind::Cma as u64 {
             return;
         }
         let (path, start) = path_of(self.end.word(at + PUSHED).load(Ordering::Relaxed));
@@ -161,7 +161,7 @@ impl Receiver {
     }
 }
 
-impl MappedReceiver for Receiver {
+impl MappedReceiver for SlotReceiver {
     fn try_reach(&mut self) {
         if self.reach.is_some() || self.taker.is_some() {
             return;
@@ -238,19 +238,19 @@ impl MappedReceiver for Receiver {
     }
 
     #[inline]
-    fn message(&self, slots: u64, ahead: u64) -> Message {
+    fn message(&self, slots: u64, ahead: u64) -> ArrivedMessage {
         let message = self.received + ahead;
         let at = Layout::header(message);
         let meta = self.end.word(at + 8).load(Ordering::Relaxed);
-        let content = if meta & 3 == Kind::Slot as u64 {
+        let content = if meta & 3 == ContentKind::Slot as u64 {
             self.end.slot(message % slots).cast_const()
         } else if let Some(content) = self.staged(ahead).or_else(|| self.in_place(ahead)) {
             // Here it is like one that came in a slot.
-            return Message { meta: meta & !3 | Kind::Slot as u64, content };
+            return ArrivedMessage { meta: meta & !3 | ContentKind::Slot as u64, content };
         } else {
             self.end.base.wrapping_add((at + HEADER_PAYLOAD) as usize).cast_const()
         };
-        Message { meta, content }
+        ArrivedMessage { meta, content }
     }
 
     #[inline]

@@ -18,7 +18,7 @@ use crate::transport::shm::segment::Segment;
 const LATELY: u32 = 32;
 
 /// The sending end of a connection.
-pub struct Sender {
+pub struct SlotSender {
     end: SlotEnd,
     /// Messages sent since the job began.
     sent: u64,
@@ -44,7 +44,7 @@ pub struct Sender {
     readable: Cell<Option<bool>>,
 }
 
-impl Sender {
+impl SlotSender {
     pub(crate) fn open(
         segment: &Arc<Segment>,
         from: u32,
@@ -52,7 +52,7 @@ impl Sender {
         channel: u32,
     ) -> Result<Self, Error> {
         let end = SlotEnd::open(segment, (from, to), channel, to)?;
-        Ok(Sender {
+        Ok(SlotSender {
             end,
             sent: 0,
             seen: 0,
@@ -124,7 +124,7 @@ impl Sender {
     }
 }
 
-impl MappedSender for Sender {
+impl MappedSender for SlotSender {
     #[inline]
     fn sent(&self) -> u64 {
         self.sent

@@ -3,19 +3,19 @@
 use std::sync::atomic::Ordering;
 
 use super::end::{PREFERENCES, PUSHED, SlotEnd, path_of};
-use super::{Receiver, Sender};
+use super::{SlotReceiver, SlotSender};
 use crate::transport::mapped::{MappedReceiver, MappedSender};
-use crate::transport::message::{IoVec, Kind, meta};
+use crate::transport::message::{ContentKind, IoVec, meta};
 use crate::transport::shm::copy_path::CopyPath;
 use crate::transport::shm::layout::{Layout, RING};
 use crate::transport::shm::pipe::PipeReceiver;
 use crate::transport::shm::segment::Segment;
 
-fn pair() -> (Sender, Receiver) {
+fn pair() -> (SlotSender, SlotReceiver) {
     let layout = Layout { arena_bytes: 4096, slot_bytes: 128, ..Layout::new(2) };
     let segment = Segment::create(layout).expect("a small segment");
-    let sender = Sender::open(&segment, 0, 1, 3).expect("the sender");
-    (sender, Receiver::open(&segment, 0, 1, 3).expect("the receiver"))
+    let sender = SlotSender::open(&segment, 0, 1, 3).expect("the sender");
+    (sender, SlotReceiver::open(&segment, 0, 1, 3).expect("the receiver"))
 }
 
 #[test]
@@ -27,13 +27,13 @@ fn messages_arrive_in_order_and_rooms_are_counted() {
             assert!(sender.has_header());
             // SAFETY: there is room, and 48 bytes of it.
             unsafe { sender.inline().cast::<u64>().write(round * RING + m) };
-            sender.post(meta(7, 8, Kind::Inline));
+            sender.post(meta(7, 8, ContentKind::Inline));
         }
         assert!(!sender.has_header());
         for m in 0..RING {
             assert!(receiver.has_begun(0));
             let message = receiver.message(2, 0);
-            assert_eq!(message.kind(), Kind::Inline);
+            assert_eq!(message.kind(), ContentKind::Inline);
             assert_eq!(message.pulled_from(), round * RING + m);
             assert!(!sender.is_consumed(round * RING + m));
             receiver.consume();
@@ -47,20 +47,20 @@ fn another_number_of_slots_waits_for_the_connection_to_run_dry() {
     let (mut sender, mut receiver) = pair();
     assert!(sender.has_slot(2));
     sender.slot(2, 100).expect("memory");
-    sender.post(meta(0, 100, Kind::Slot));
+    sender.post(meta(0, 100, ContentKind::Slot));
     assert!(sender.has_slot(2));
     assert!(!sender.has_slot(3));
-    assert_eq!(receiver.message(2, 0).kind(), Kind::Slot);
+    assert_eq!(receiver.message(2, 0).kind(), ContentKind::Slot);
     receiver.consume();
     assert!(sender.has_slot(3));
 }
 
 /// Opens a pair whose private messages go through the pipe.
-fn pushing() -> (Sender, Receiver) {
+fn pushing() -> (SlotSender, SlotReceiver) {
     let layout = Layout { arena_bytes: 4096, slot_bytes: 1 << 16, ..Layout::new(2) };
     let segment = Segment::create(layout).expect("a small segment");
-    let mut sender = Sender::open(&segment, 0, 1, 3).expect("the sender");
-    let mut receiver = Receiver::open(&segment, 0, 1, 3).expect("the receiver");
+    let mut sender = SlotSender::open(&segment, 0, 1, 3).expect("the sender");
+    let mut receiver = SlotReceiver::open(&segment, 0, 1, 3).expect("the receiver");
     receiver.taker = PipeReceiver::new(&segment, receiver.end.pipe).ok();
     receiver.publish_preferences();
     sender.learn();
@@ -68,9 +68,9 @@ fn pushing() -> (Sender, Receiver) {
     (sender, receiver)
 }
 
-fn rendezvous(sender: &mut Sender, content: &[u8]) {
+fn rendezvous(sender: &mut SlotSender, content: &[u8]) {
     let piece = IoVec { ptr: content.as_ptr(), len: content.len() };
-    let meta = meta(5, content.len(), Kind::Cma);
+    let meta = meta(5, content.len(), ContentKind::Cma);
     // SAFETY: the content outlives the pair.
     unsafe { sender.post_private(meta, 0, content.len(), std::iter::once(piece)) };
 }
@@ -84,7 +84,7 @@ fn private_messages_are_put_together_or_land() {
         rendezvous(&mut sender, &content[round..]);
         // SAFETY: a slot of 100 bytes.
         unsafe { sender.slot(4, 100).expect("memory").write_bytes(7, 100) };
-        sender.post(meta(5, 100, Kind::Slot));
+        sender.post(meta(5, 100, ContentKind::Slot));
         rendezvous(&mut sender, &content[..9000]);
         let lens = [content.len() - round, 100, 9000];
         for (ahead, len) in lens.into_iter().enumerate() {
@@ -94,7 +94,7 @@ fn private_messages_are_put_together_or_land() {
         }
         for (ahead, right) in [(0, &content[round..]), (2, &content[..9000])] {
             let message = receiver.message(4, ahead);
-            assert_eq!(message.kind(), Kind::Slot);
+            assert_eq!(message.kind(), ContentKind::Slot);
             // SAFETY: as many bytes as were put together.
             let got = unsafe { std::slice::from_raw_parts(message.content, right.len()) };
             assert!(got == right);
@@ -105,11 +105,11 @@ fn private_messages_are_put_together_or_land() {
         let last = sender.sent() - 1;
         assert!(sender.is_consumed(last));
 
-        let wanted = meta(5, 9000, Kind::Inline);
+        let wanted = meta(5, 9000, ContentKind::Inline);
         assert_eq!(receiver.lands(wanted), None, "nothing has come");
         rendezvous(&mut sender, &content[..9000]);
         assert_eq!(receiver.lands(wanted), Some(true));
-        let other = meta(6, 9000, Kind::Inline);
+        let other = meta(6, 9000, ContentKind::Inline);
         assert_eq!(receiver.lands(other), Some(false), "another call's is used nowhere");
         let mut got = Vec::new();
         loop {
@@ -134,7 +134,7 @@ fn a_private_message_of_another_length_is_there_at_once() {
     let (mut sender, mut receiver) = pushing();
     rendezvous(&mut sender, &[3; 9000]);
     assert!(receiver.is_ready(0, 8000));
-    assert_eq!(receiver.lands(meta(5, 8000, Kind::Inline)), Some(false));
+    assert_eq!(receiver.lands(meta(5, 8000, ContentKind::Inline)), Some(false));
     assert_eq!(receiver.message(2, 0).meta >> 2 & 0x3fff_ffff, 9000, "and is refused by that");
 }
 
@@ -142,14 +142,14 @@ fn a_private_message_of_another_length_is_there_at_once() {
 fn the_lower_rank_wishes_for_both_while_messages_go_both_ways() {
     let (mut there, receiver) = pushing();
     let segment = &receiver.end.segment;
-    let mut back = Sender::open(segment, 1, 0, 3).expect("the sender");
-    let own = Receiver::open(segment, 1, 0, 3).expect("the receiver");
+    let mut back = SlotSender::open(segment, 1, 0, 3).expect("the sender");
+    let own = SlotReceiver::open(segment, 1, 0, 3).expect("the receiver");
     let all =
         |path: CopyPath| (0..9).fold(0, |bits, class| bits | (path as u64) << (2 * class + 1)) | 1;
     let (theirs, wished) = (receiver.end.word(PREFERENCES), own.end.word(PREFERENCES));
     theirs.store(all(CopyPath::Pipe), Ordering::Relaxed);
     wished.store(all(CopyPath::Past) | 1 << 32, Ordering::Relaxed);
-    let path = |sender: &mut Sender, end: &SlotEnd| {
+    let path = |sender: &mut SlotSender, end: &SlotEnd| {
         let at = Layout::header(sender.sent());
         sender.learn();
         rendezvous(sender, &[1; 9000]);
