@@ -1,9 +1,9 @@
 //! A thread of a rank that answers `roundelay doctor`, whatever the rank does.
 //!
-//! It serves the protocol of stores ([`roundelay_net::bootstrap::store`]) to guests alone, at a port of its own: a
-//! guest has proved possession of the secret of the job, or where there is none, of a number that only the ranks and
-//! their store have. It reads what ranks of this host publish in memory, so that no call, and no message, has anything
-//! to do with it.
+//! It serves the protocol of stores ([`store`](mod@roundelay_net::bootstrap::store)) to guests alone, at a port of its
+//! own: a guest has proved possession of the secret of the job, or where there is none, of a number that only the ranks
+//! and their store have. It reads what ranks of this host publish in memory, so that no call, and no message, has
+//! anything to do with it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

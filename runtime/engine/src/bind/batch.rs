@@ -9,7 +9,7 @@
 //! length alone, so that both ends cut alike. A message without content is one empty piece.
 //!
 //! **Tags.** The messages of a batch travel on a channel of their own, which no plan uses
-//! ([`channel`]). In place of a call's digest they carry a tag, made of element type and length: a
+//! (`Layout::batch_channel`). In place of a call's digest they carry a tag, made of element type and length: a
 //! receiver that expects another message detects that at the first piece.
 
 use std::time::Duration;

@@ -12,7 +12,7 @@ pub enum Level {
     Call,
     /// The communicator.
     Communicator,
-    /// [`VARIABLE`].
+    /// [`VARIABLE`](super::VARIABLE).
     Environment,
 }
 

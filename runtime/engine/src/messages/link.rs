@@ -205,7 +205,7 @@ impl PeerLink {
             self.answers.iter_mut().rev().take_while(|out| out.unsolicited().is_some());
         match queued.find(|out| out.unsolicited() == packet.unsolicited()) {
             Some(entry) if matches!(packet, MessagePacket::Grant { .. }) => {
-                *entry = OutgoingEntry::Packet(packet)
+                *entry = OutgoingEntry::Packet(packet);
             }
             Some(_) => {}
             None if is_full => return Err(self.protocol_error()),

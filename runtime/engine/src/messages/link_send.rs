@@ -81,8 +81,8 @@ impl PeerLink {
                 let place = sender.place(ContentKind::Inline, SLOTS, PACKET_BYTES)?;
                 // SAFETY: room for a packet.
                 unsafe {
-                    std::ptr::copy_nonoverlapping(packet.encode().as_ptr(), place, PACKET_BYTES)
-                };
+                    std::ptr::copy_nonoverlapping(packet.encode().as_ptr(), place, PACKET_BYTES);
+                }
                 sender.post_later(meta(DIGEST, PACKET_BYTES, ContentKind::Inline), PACKET_BYTES);
                 self.moved = true;
             }

@@ -4,7 +4,7 @@
 //!   store of a cache line; the clock is read every 16th time. It is dumped as a [`Flight`], see
 //!   `Communicator::flight`.
 //! * *Waits* ([`Wait`]): after a millisecond, a rank that waits publishes the awaited rank and its place in
-//!   the algorithm, in one cache line. The rank that gives up first reads the lines of all, and [`diagnose`]
+//!   the algorithm, in one cache line. The rank that gives up first reads the lines of all, and [`diagnose()`]
 //!   finds the cause: the rank that is stopped, dead, absent, late or in another call, or the cycle. Before a
 //!   rank is reported as slow, or waits as a cycle, the diagnosis is repeated.
 //! * *Spans*: with tracing on, every step and every wait of every lane with its times, bounded in number;
