@@ -43,13 +43,13 @@ impl Player<'_> {
             }
             match moved {
                 // A call that never waits must stop too.
-                true if self.group.is_stopped() => self.look(Look::Aborted)?,
+                true if self.group.is_stopped() => self.check_wait(Look::Aborted)?,
                 true => {
                     self.progress();
                     steps = steps.wrapping_add(1);
                     if steps.is_multiple_of(interrupt::STEPS) && interrupt::is_requested() {
                         self.group.abort(&interrupt::record(self.rank));
-                        self.look(Look::Aborted)?;
+                        self.check_wait(Look::Aborted)?;
                     }
                 }
                 false => self.pause()?,
@@ -397,7 +397,7 @@ impl Player<'_> {
         if self.reads_peer {
             std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
             if self.group.is_aborted() {
-                self.look(Look::Aborted)?;
+                self.check_wait(Look::Aborted)?;
             }
         }
         if let Some(tracer) = &mut self.recorder.tracer {

@@ -62,7 +62,7 @@ impl Player<'_> {
                 if self.bound.posted && self.attend() && look != Look::Aborted {
                     return Ok(());
                 }
-                self.look(look)
+                self.check_wait(look)
             }
         }
     }
@@ -85,9 +85,9 @@ impl Player<'_> {
     }
 
     #[cold]
-    pub(super) fn look(&mut self, look: Look) -> Result<(), Error> {
+    pub(super) fn check_wait(&mut self, look: Look) -> Result<(), Error> {
         let (lane, blocked) = self.obstacle()?;
-        watchdog::look(self, look, lane, blocked)
+        watchdog::decide_wait(self, look, lane, blocked)
     }
 
     /// Returns the first lane that waits for another rank, and its condition; lanes that wait for it follow.

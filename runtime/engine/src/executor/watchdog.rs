@@ -136,7 +136,7 @@ fn missing(pid: i32) -> Option<Gone> {
 pub fn remark(group: &Group, waiting: &Waiting, sites: &[Site]) -> String {
     let mut looks = RepeatedDiagnosis::default();
     loop {
-        match looks.add(seen(group, waiting, sites), group.rank()) {
+        match looks.add(observed_standings(group, waiting, sites), group.rank()) {
             Some(text) => return text,
             None => std::thread::sleep(PAUSE),
         }
@@ -145,25 +145,25 @@ pub fn remark(group: &Group, waiting: &Waiting, sites: &[Site]) -> String {
 
 /// Returns the text of [`remark`]; `None` if the wait ends while the other ranks are examined.
 fn remark_unless_it_comes(
-    player: &mut Player<'_>,
+    execution: &mut Player<'_>,
     waiting: &Waiting,
     mut comes: impl FnMut(&mut Player<'_>) -> Result<bool, Error>,
 ) -> Result<Option<String>, Error> {
     let mut looks = RepeatedDiagnosis::default();
     loop {
-        let seen = seen(player.group, waiting, &player.bound.sites);
-        if let Some(text) = looks.add(seen, player.rank) {
+        let seen = observed_standings(execution.group, waiting, &execution.bound.sites);
+        if let Some(text) = looks.add(seen, execution.rank) {
             return Ok(Some(text));
         }
         std::thread::sleep(PAUSE);
-        if comes(player)? {
+        if comes(execution)? {
             return Ok(None);
         }
     }
 }
 
 /// Returns the state of all ranks as one that waits can see it.
-fn seen(group: &Group, waiting: &Waiting, sites: &[Site]) -> Vec<Standing> {
+fn observed_standings(group: &Group, waiting: &Waiting, sites: &[Site]) -> Vec<Standing> {
     let mut standings = standings(group, sites);
     // This rank has its own wait at first hand.
     if let Some(own) = standings.get_mut(group.rank() as usize) {
@@ -218,31 +218,31 @@ pub(crate) fn resumed(group: &mut Group, recorder: &mut Recorder) {
 
 /// Describes the wait of the lanes of a blocked rank.
 fn waiting(
-    player: &mut Player<'_>,
+    execution: &mut Player<'_>,
     lane: Option<usize>,
     blocked: LaneCondition,
 ) -> Result<Waiting, Error> {
-    let since = began(player.recorder, player.wait.waited());
-    let (what, peer) = player.bound.awaited(blocked, player.rank);
-    let mut waiting = Waiting::new(what, peer, player.call, player.digest, since);
+    let since = began(execution.recorder, execution.wait.waited());
+    let (what, peer) = execution.bound.awaited(blocked, execution.rank);
+    let mut waiting = Waiting::new(what, peer, execution.call, execution.digest, since);
     waiting.channel = match blocked {
         LaneCondition::Message(receiver) => {
-            let from = player.bound.froms.iter().find(|f| f.receiver == receiver);
+            let from = execution.bound.froms.iter().find(|f| f.receiver == receiver);
             from.map_or(0, |f| f.channel)
         }
         LaneCondition::Room(i) | LaneCondition::Drained(i) => {
-            player.bound.sends.get(i as usize).map_or(0, |s| s.channel)
+            execution.bound.sends.get(i as usize).map_or(0, |s| s.channel)
         }
         LaneCondition::After(_) => 0,
     };
-    if let Some(step) = player.at(lane, Some(blocked)) {
-        let site = player.bound.sites.get(step.site as usize);
+    if let Some(step) = execution.at(lane, Some(blocked)) {
+        let site = execution.bound.sites.get(step.site as usize);
         (waiting.line, waiting.column) = site.map_or((0, 0), |s| (s.line, s.column));
         waiting.step = step.round;
-        waiting.pass = lane.map_or(u16::MAX, |lane| player.pass(lane));
+        waiting.pass = lane.map_or(u16::MAX, |lane| execution.pass(lane));
     }
-    for other in player.obstacles()? {
-        waiting.also(player.bound.awaited(other, player.rank).1);
+    for other in execution.obstacles()? {
+        waiting.also(execution.bound.awaited(other, execution.rank).1);
     }
     Ok(waiting)
 }
@@ -250,28 +250,28 @@ fn waiting(
 /// Returns the error of a message that is not the one that a step receives.
 #[cold]
 pub(crate) fn unexpected(
-    player: &Player<'_>,
+    execution: &Player<'_>,
     step: &BoundStep,
     receiver: u32,
     arrived: u64,
 ) -> Error {
-    let from = player.bound.froms.iter().find(|f| f.receiver == receiver);
-    let (Some(_), Some(from)) = (&player.bound.batch, from) else {
-        return mismatch(player, receiver);
+    let from = execution.bound.froms.iter().find(|f| f.receiver == receiver);
+    let (Some(_), Some(from)) = (&execution.bound.batch, from) else {
+        return mismatch(execution, receiver);
     };
     Error::MessageMismatch {
-        location: location(player, Some(step)).into(),
+        location: location(execution, Some(step)).into(),
         peer: from.peer,
-        sent: tagged((arrived >> 32) as u32 ^ player.digest),
+        sent: tagged((arrived >> 32) as u32 ^ execution.digest),
     }
 }
 
 /// Returns the error of a message that belongs to another call.
 #[cold]
-pub fn mismatch(player: &Player<'_>, receiver: u32) -> Error {
-    let from = player.bound.froms.iter().find(|f| f.receiver == receiver);
-    let peer = from.map_or(player.rank, |f| f.peer);
-    other_call(player.group, peer, player.call, &player.bound.describe())
+pub fn mismatch(execution: &Player<'_>, receiver: u32) -> Error {
+    let from = execution.bound.froms.iter().find(|f| f.receiver == receiver);
+    let peer = from.map_or(execution.rank, |f| f.peer);
+    other_call(execution.group, peer, execution.call, &execution.bound.describe())
 }
 
 /// Returns the words for a call of this rank that differs from a peer's: `current` is the number of the call at hand,
@@ -302,66 +302,68 @@ pub(crate) fn other_call(group: &Group, peer: u32, call: u64, what: &str) -> Err
 
 /// Decides whether a wait continues or fails.
 #[cold]
-pub(crate) fn look(
-    player: &mut Player<'_>,
+pub(crate) fn decide_wait(
+    execution: &mut Player<'_>,
     look: Look,
     lane: Option<usize>,
     blocked: Option<LaneCondition>,
 ) -> Result<(), Error> {
-    let location = location(player, player.at(lane, blocked));
-    let waits = blocked.map(|b| waiting(player, lane, b)).transpose()?;
+    let location = location(execution, execution.at(lane, blocked));
+    let waits = blocked.map(|b| waiting(execution, lane, b)).transpose()?;
     if let Some(waits) = &waits {
-        self::waits(player.group, player.recorder, waits);
+        self::waits(execution.group, execution.recorder, waits);
     }
     if look == Look::Aborted {
-        return Err(player.group.aborted(Some(location)));
+        return Err(execution.group.aborted(Some(location)));
     }
-    let described = blocked.map(|b| describe(player, b)).zip(waits);
+    let described = blocked.map(|b| describe(execution, b)).zip(waits);
     let Some(((peer, awaited), waits)) = described else { return Ok(()) };
-    let trouble = examine(player.group, peer, player.call, player.entered)
-        .or_else(|| reported(player.group))
-        .or_else(|| player.endpoints.fault(peer).map(|fault| Trouble::Gone(Gone::Cut(fault))));
+    let trouble = examine(execution.group, peer, execution.call, execution.entered)
+        .or_else(|| reported(execution.group))
+        .or_else(|| execution.endpoints.fault(peer).map(|fault| Trouble::Gone(Gone::Cut(fault))));
     // The awaited message may be one that another rank waits for, which cannot determine the cause.
     let elsewhere =
-        if trouble.is_none() { player.endpoints.lost(&player.bound.sends) } else { None };
+        if trouble.is_none() { execution.endpoints.lost(&execution.bound.sends) } else { None };
     let (gone, trouble) = match elsewhere {
         Some((gone, fault)) => (gone, Some(Trouble::Gone(Gone::Cut(fault)))),
         None => (peer, trouble),
     };
     if trouble.is_none() && look == Look::Expired {
-        player.group.ask_around();
+        execution.group.ask_around();
     }
     // All that the peer did before is visible now: the message may have come just in time.
-    let still = player.obstacle()? == (lane, blocked);
+    let still = execution.obstacle()? == (lane, blocked);
     if still && matches!(trouble, Some(Trouble::Gone(_))) {
-        player.group.hear_out();
+        execution.group.hear_out();
     }
     match trouble {
         _ if !still => Ok(()),
         Some(Trouble::OtherCall { peer, call }) => {
-            let current = player.entered.map(|_| player.call);
-            let what = spell_call((peer, call), current, || player.bound.describe());
-            Err(other_call(player.group, peer, call, &what))
+            let current = execution.entered.map(|_| execution.call);
+            let what = spell_call((peer, call), current, || execution.bound.describe());
+            Err(other_call(execution.group, peer, call, &what))
         }
-        Some(Trouble::Gone(_)) if player.group.is_aborted() => {
-            Err(player.group.aborted(Some(location)))
+        Some(Trouble::Gone(_)) if execution.group.is_aborted() => {
+            Err(execution.group.aborted(Some(location)))
         }
         Some(Trouble::Gone(way)) => Err(way.lost(gone, &awaited, location)),
         None if look == Look::Expired => {
-            let batch = player.bound.batch.as_ref();
+            let batch = execution.bound.batch.as_ref();
             let in_batch = blocked.filter(|_| batch.is_some());
-            let comes = |player: &mut Player<'_>| Ok(player.obstacle()? != (lane, blocked));
-            let Some(known) = remark_unless_it_comes(player, &waits, comes)? else { return Ok(()) };
+            let comes = |execution: &mut Player<'_>| Ok(execution.obstacle()? != (lane, blocked));
+            let Some(known) = remark_unless_it_comes(execution, &waits, comes)? else {
+                return Ok(());
+            };
             let remark = match in_batch {
-                Some(blocked) => batch_remark(player, peer, blocked, &known),
+                Some(blocked) => batch_remark(execution, peer, blocked, &known),
                 None => known,
             };
             // Other ranks may have given up first, and then appear gone: their error is the cause.
-            player.group.listen();
-            if player.group.is_aborted() {
-                return Err(player.group.aborted(Some(location)));
+            execution.group.listen();
+            if execution.group.is_aborted() {
+                return Err(execution.group.aborted(Some(location)));
             }
-            let after: Duration = player.wait.timeout();
+            let after: Duration = execution.wait.timeout();
             Err(Error::Timeout { location: location.into(), awaited, peer, after, remark })
         }
         None => Ok(()),
@@ -369,20 +371,20 @@ pub(crate) fn look(
 }
 
 /// Describes the rank and the event that a blocked lane waits for.
-fn describe(player: &Player<'_>, blocked: LaneCondition) -> (u32, String) {
+fn describe(execution: &Player<'_>, blocked: LaneCondition) -> (u32, String) {
     let channel = |channel: u16| match channel {
         0 => String::new(),
-        _ if player.bound.batch.is_some() => String::new(),
+        _ if execution.bound.batch.is_some() => String::new(),
         c => format!(" (channel {c})"),
     };
-    let send = |index: u32| player.bound.sends.get(index as usize);
+    let send = |index: u32| execution.bound.sends.get(index as usize);
     match blocked {
         LaneCondition::Message(receiver) => {
-            match player.bound.froms.iter().find(|f| f.receiver == receiver) {
+            match execution.bound.froms.iter().find(|f| f.receiver == receiver) {
                 Some(f) => {
                     (f.peer, format!("a message from rank {}{}", f.peer, channel(f.channel)))
                 }
-                None => (player.rank, "a message".into()),
+                None => (execution.rank, "a message".into()),
             }
         }
         LaneCondition::Room(index) => match send(index) {
@@ -390,24 +392,24 @@ fn describe(player: &Player<'_>, blocked: LaneCondition) -> (u32, String) {
                 let to = format!("rank {}{}", s.peer, channel(s.channel));
                 (s.peer, format!("{to} to take earlier messages"))
             }
-            None => (player.rank, "room for a message".into()),
+            None => (execution.rank, "room for a message".into()),
         },
         LaneCondition::Drained(index) => match send(index) {
             Some(s) => {
                 let by = format!("rank {}{}", s.peer, channel(s.channel));
                 (s.peer, format!("{by} to read this rank's buffer"))
             }
-            None => (player.rank, "a buffer to be read".into()),
+            None => (execution.rank, "a buffer to be read".into()),
         },
         LaneCondition::After(op) => {
-            (player.rank, format!("operation {} of its own lane {}", op.op, op.lane))
+            (execution.rank, format!("operation {} of its own lane {}", op.op, op.lane))
         }
     }
 }
 
 /// Returns the text of [`remark`] for messages that only two ranks know of.
-fn batch_remark(player: &Player<'_>, peer: u32, blocked: LaneCondition, known: &str) -> String {
-    let rank = player.rank;
+fn batch_remark(execution: &Player<'_>, peer: u32, blocked: LaneCondition, known: &str) -> String {
+    let rank = execution.rank;
     match blocked {
         LaneCondition::Message(_) => {
             let known = known.strip_prefix(';').unwrap_or(known);
@@ -421,22 +423,22 @@ fn batch_remark(player: &Player<'_>, peer: u32, blocked: LaneCondition, known: &
 }
 
 /// Returns the place in its algorithm at which a rank is.
-pub fn location(player: &Player<'_>, step: Option<&BoundStep>) -> Location {
-    if let Some(batch) = &player.bound.batch {
+pub fn location(execution: &Player<'_>, step: Option<&BoundStep>) -> Location {
+    if let Some(batch) = &execution.bound.batch {
         let index = step.map_or(0, |s| s.round);
         let transfer = batch.transfers.get(index as usize);
         return Location {
-            rank: player.rank,
+            rank: execution.rank,
             name: batch.name.into(),
             step: index,
             site: String::new(),
             text: transfer.map(Transfer::to_string).unwrap_or_default(),
         };
     }
-    let site = step.and_then(|s| player.bound.sites.get(s.site as usize));
+    let site = step.and_then(|s| execution.bound.sites.get(s.site as usize));
     Location {
-        rank: player.rank,
-        name: player.bound.name(),
+        rank: execution.rank,
+        name: execution.bound.name(),
         step: step.map_or(0, |s| s.round),
         site: site.map(|s| format!("{}:{}:{}", s.file, s.line, s.column)).unwrap_or_default(),
         text: site.map(|s| s.text.clone()).unwrap_or_default(),
