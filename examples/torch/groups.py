@@ -62,8 +62,8 @@ def objects() -> list[float]:
     dist.all_gather_object(gathered, {"rank": rank, "text": "x" * rank}, part)
     shared: list[object] = [[rank, "from the first of its part"]]
     dist.broadcast_object_list(shared, group=part, group_src=0)
-    told = [cast("dict[str, int]", each)["rank"] for each in gathered]
-    return [float(value) for value in (*told, cast("list[int]", shared[0])[0])]
+    ranks = [cast("dict[str, int]", each)["rank"] for each in gathered]
+    return [float(value) for value in (*ranks, cast("list[int]", shared[0])[0])]
 
 
 def run() -> Losses:
