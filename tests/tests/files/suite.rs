@@ -1,8 +1,8 @@
 //! Tests the files of `suite/`, one test each. A file says in comments what is to happen:
 //!
 //! * `// error: RL0401 -n 3` on the line at fault: on 3 ranks, the first finding is that code on that
-//! line. Without `-n` the file itself is at fault, and all its findings are so marked. * `// check: -n 2..9 -n 2x3`:
-//! every algorithm of the file is proved on these shapes.
+//!   line. Without `-n` the file itself is at fault, and all its findings are so marked.
+//! * `// check: -n 2..9 -n 2x3`: every algorithm of the file is proved on these shapes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
