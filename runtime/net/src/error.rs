@@ -340,7 +340,7 @@ pub struct Location {
     pub name: String,
     /// The index of the `each` of the program, or of the message of the batch, from 0.
     pub step: u32,
-    /// `file:line:column`, if the plan knows it; nothing for a message of a batch.
+    /// `file:line:column`, if the plan has it; nothing for a message of a batch.
     pub site: String,
     /// The statement there, or the message in words.
     pub text: String,

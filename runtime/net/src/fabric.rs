@@ -370,7 +370,7 @@ impl Class {
     }
 }
 
-/// Checks what stands where, and says the place of what is wrong.
+/// Checks the content of a file; an error names its place.
 struct FileReader<'t> {
     text: &'t str,
 }

@@ -220,7 +220,7 @@ fn torchrun(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     let attempt = vars.text("TORCHELASTIC_RESTART_COUNT")?.unwrap_or("0");
     let job = format!("roundelay/{run}/{attempt}");
     let agent = vars.text("TORCHELASTIC_USE_AGENT_STORE")?.is_some_and(|t| t == "True");
-    // The store of PyTorch before 2.2 knows no validation, and a client that sends one blocks the
+    // The store of PyTorch before 2.2 has no validation, and a client that sends one blocks the
     // agent. PyTorch 2.2 renamed this variable too.
     let old = vars.text("TORCH_NCCL_ASYNC_ERROR_HANDLING")?.is_none()
         && vars.text("NCCL_ASYNC_ERROR_HANDLING")?.is_some();
@@ -286,7 +286,7 @@ fn pmi(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
 
 fn pals(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     let Some(rank) = vars.number("PALS_RANKID")? else { return Ok(None) };
-    // Not all versions tell the size under their own name.
+    // Some versions do not set the size under their own name.
     let size =
         vars.number("PALS_SIZE")?.map_or_else(|| vars.number("PMI_SIZE"), |n| Ok(Some(n)))?;
     let Some(size) = size else {

@@ -77,7 +77,7 @@ impl PmiClient {
         Ok(got)
     }
 
-    /// Sends a command and takes its answer, which must be of that name and say no failure.
+    /// Sends a command and takes its answer, which must be of that name and without a failure.
     fn ask(&mut self, command: &str, answer: &str) -> Result<String, Error> {
         let line = format!("cmd={command}\n");
         let mut bytes = line.as_bytes();

@@ -1,4 +1,4 @@
-//! Lists the devices of this host that the system knows.
+//! Lists the devices of this host that the system reports.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ fn named(
     names.iter().map(way).collect()
 }
 
-/// Returns the rate of the first port of a device, in Mbit/s; 0 if the system does not say.
+/// Returns the rate of the first port of a device, in Mbit/s; 0 if the system does not report it.
 pub(crate) fn mbit(device: &str) -> u32 {
     let port = Path::new(SYS).join(INFINIBAND).join(device).join("ports/1");
     rate(&port).map_or(0, |gbit| (gbit * 1000.0) as u32)

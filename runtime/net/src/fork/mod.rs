@@ -120,7 +120,7 @@ fn handle_forks() {
     }
 }
 
-/// Makes a child know that it is none of the ranks of its parent.
+/// Makes a child detect that it is none of the ranks of its parent.
 unsafe extern "C" fn after_fork() {
     // SAFETY: words are never freed. All older ones were cleared in this process before it took this one.
     if let Some(word) = unsafe { CURRENT.load(Ordering::Relaxed).as_ref() } {

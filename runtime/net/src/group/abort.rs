@@ -12,8 +12,8 @@ use crate::error::{Error, Location};
 use crate::transport::shm::State;
 
 /// The time for which a rank waits for the call of another one that differs from its own, and between two looks.
-const ANSWERED: Duration = Duration::from_millis(100);
-const LOOK: Duration = Duration::from_millis(1);
+const MISMATCH_TIMEOUT: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Group {
     /// Returns what wakes the thread that this belongs to, from any other.
@@ -87,11 +87,11 @@ impl Group {
             let (_, calls) = first.text.split_once(" same call: ")?;
             return Some(calls.split_once("; every rank").map_or(calls, |(call, _)| call).into());
         }
-        let until = Instant::now() + ANSWERED;
+        let until = Instant::now() + MISMATCH_TIMEOUT;
         loop {
             match self.control.abort_answer() {
                 Some(answer) => return Some(answer.text),
-                None if is_near && Instant::now() < until => std::thread::sleep(LOOK),
+                None if is_near && Instant::now() < until => std::thread::sleep(POLL_INTERVAL),
                 None => return None,
             }
         }

@@ -16,7 +16,7 @@ use crate::transport::stream::{Connection, Handshake, handshake};
 use crate::transport::{Carrier, Transport};
 
 /// The time that a rank stays until its peers' systems have what it sent over several paths.
-const LINGER: Duration = Duration::from_secs(2);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection that is being made while this rank does other things.
 pub struct Connecting {
@@ -202,7 +202,7 @@ impl Group {
     /// Waits before this rank leaves: what was sent may have to be sent again over another path, which no
     /// other rank can do later.
     pub(super) fn linger(&self) {
-        let deadline = Instant::now() + LINGER;
+        let deadline = Instant::now() + LINGER_TIMEOUT;
         let waits = |connection: &Arc<Connection>| {
             connection.stream().is_some_and(|mut s| s.fault().is_none() && !s.is_acknowledged())
         };

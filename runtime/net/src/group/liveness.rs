@@ -4,13 +4,13 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use super::rank_group::Group;
-use crate::net::LAST_WORDS;
+use crate::net::REASON_GRACE;
 use crate::process::is_stopped;
 use crate::transport::shm::State;
 use crate::waiting::Waiting;
 
 /// The time that ranks elsewhere may take to report their waits. They poll once a millisecond.
-const ANSWERS: Duration = Duration::from_millis(200);
+const WAIT_REPORT_TIMEOUT: Duration = Duration::from_millis(200);
 
 impl Group {
     /// Receives the reports of ranks elsewhere: alarms, and ranks that are gone.
@@ -39,7 +39,7 @@ impl Group {
     /// Listens for a moment after a socket showed that a rank is gone: it may have failed for a reason of
     /// which it has notified all ranks, and which has not come here yet.
     pub fn hear_out(&mut self) {
-        let deadline = Instant::now() + LAST_WORDS;
+        let deadline = Instant::now() + REASON_GRACE;
         while self.net.is_some() && !self.is_aborted() && Instant::now() < deadline {
             self.listen();
             rustix::thread::sched_yield();
@@ -55,7 +55,7 @@ impl Group {
             net.ask_waits(own);
             self.stopped_here().for_each(|rank| net.report_stopped(rank));
         }
-        let deadline = Instant::now() + ANSWERS;
+        let deadline = Instant::now() + WAIT_REPORT_TIMEOUT;
         let answered = |group: &Self| group.net().is_none_or(|net| net.is_answered());
         while !answered(self) && !self.is_aborted() && Instant::now() < deadline {
             self.listen();

@@ -334,7 +334,7 @@ impl Group {
         (!is_own).then_some(memory)
     }
 
-    /// Returns the bytes of this rank's arena that devices know.
+    /// Returns the bytes of this rank's arena that are registered with devices.
     pub fn registered(&self) -> u64 {
         self.means.registrations.bytes()
     }

@@ -14,16 +14,16 @@ use super::waits::{StopReport, WaitReport};
 use crate::abort::{AbortRecord, code_named};
 
 /// The longest text of an alarm, in bytes.
-const TEXT_MAX: usize = 2048;
+const ALARM_TEXT_MAX: usize = 2048;
 /// Deaths that are passed on. Far fewer end a communicator.
-const DEATHS: usize = 64;
+const DEATHS_MAX: usize = 64;
 /// The time between two looks, while nothing comes.
-const TICK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The number of looks at memory, each after others had this rank's core, before it sleeps.
 const YIELDS: u32 = 16;
-const ANNOUNCES: u32 = YIELDS + 1;
+const ANNOUNCED_YIELD: u32 = YIELDS + 1;
 /// The time that a goodbye may take, if a peer reads nothing.
-const GOODBYE: Duration = Duration::from_millis(200);
+const GOODBYE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The state of a wait for a peer.
 pub(super) struct WaitBackoff {
@@ -88,8 +88,8 @@ impl Net {
     /// until a peer in memory writes; sockets are read now and then.
     pub(super) fn wait_for(&mut self, peer: u32, backoff: &mut WaitBackoff) {
         let is_near = self.links.iter().any(|link| link.peer == peer && link.is_near());
-        if !is_near || backoff.polled.elapsed() >= TICK {
-            self.wait(if is_near { Duration::ZERO } else { TICK });
+        if !is_near || backoff.polled.elapsed() >= POLL_INTERVAL {
+            self.wait(if is_near { Duration::ZERO } else { POLL_INTERVAL });
             backoff.polled = Instant::now();
             return;
         }
@@ -106,9 +106,9 @@ impl Net {
         match backoff.polls {
             ..=YIELDS => rustix::thread::sched_yield(),
             // All is looked at once more before this rank sleeps.
-            ANNOUNCES => board.announce_sleep(),
+            ANNOUNCED_YIELD => board.announce_sleep(),
             _ => {
-                board.sleep(TICK);
+                board.sleep(POLL_INTERVAL);
                 backoff.polls = YIELDS;
             }
         }
@@ -167,7 +167,7 @@ impl Net {
 
     /// Makes all ranks stop. The first cause is kept, here and elsewhere; later ones are consequences.
     pub(crate) fn alarm(&mut self, record: &AbortRecord) {
-        let mut end = record.text.len().min(TEXT_MAX);
+        let mut end = record.text.len().min(ALARM_TEXT_MAX);
         while !record.text.is_char_boundary(end) {
             end -= 1;
         }
@@ -190,7 +190,7 @@ impl Net {
         if self.gone.contains_key(&rank) {
             return;
         }
-        if !has_left && self.gone.len() < DEATHS {
+        if !has_left && self.gone.len() < DEATHS_MAX {
             self.broadcast(&LinkFrame::Gone(rank, how.clone()), Some(from));
         }
         self.gone.insert(rank, how);
@@ -203,7 +203,7 @@ impl Net {
     }
 
     fn note_ended(&mut self, rank: u32, how: String, from: Option<u32>) {
-        if self.ended.len() < DEATHS && !self.ended.contains_key(&rank) {
+        if self.ended.len() < DEATHS_MAX && !self.ended.contains_key(&rank) {
             self.broadcast(&LinkFrame::Ended(rank, how.clone()), from);
             self.gone.entry(rank).or_insert_with(|| how.clone());
             self.ended.insert(rank, how);
@@ -215,7 +215,7 @@ impl Net {
         // In memory the end of this rank's board is the goodbye.
         let links = self.links.iter_mut().filter(|link| link.end().is_none() && !link.is_near());
         links.for_each(|link| link.send(&LinkFrame::Left));
-        let deadline = Instant::now() + GOODBYE;
+        let deadline = Instant::now() + GOODBYE_TIMEOUT;
         while self.links.iter().any(PeerLink::is_full) && Instant::now() < deadline {
             self.wait(Duration::from_millis(5));
         }

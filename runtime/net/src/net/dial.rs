@@ -17,14 +17,14 @@ use crate::fork::give_up_in_children;
 use crate::paths::Options;
 use crate::secret::{NONCE, PROOF, ProofSide, random};
 
-/// The pause before another attempt, at first; it doubles up to [`PAUSE_MAX`].
-const PAUSE: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// The pause before another attempt, at first; it doubles up to [`RETRY_PAUSE_MAX`].
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
+const RETRY_PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The time that an attempt may take if there are other addresses, or other times.
-const ATTEMPT: Duration = Duration::from_secs(1);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest time for which no address of a peer may be reached. The peer announced that it listens, so its
 /// process is gone, or a firewall stands between.
-const PATIENCE: Duration = Duration::from_secs(5);
+const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection that this rank makes.
 pub(super) struct PeerDial {
@@ -197,7 +197,7 @@ impl PeerDial {
                     }
                     DialState::Resting(_) => self.connect(),
                     DialState::Connecting(stream, since) => match is_connected(&stream) {
-                        Ok(false) if self.brief && since.elapsed() > ATTEMPT => {
+                        Ok(false) if self.brief && since.elapsed() > ATTEMPT_TIMEOUT => {
                             Err(AttemptError::Unreached(DialError::Silent))
                         }
                         Ok(false) => {
@@ -230,10 +230,12 @@ impl PeerDial {
                 };
             match next {
                 Ok(state) => self.state = state,
-                Err(trouble) => match self.rest(trouble, PATIENCE.min(options.timeout / 6)) {
-                    Some(error) => return DialProgress::Failed(error),
-                    None => return DialProgress::Waiting,
-                },
+                Err(trouble) => {
+                    match self.rest(trouble, UNREACHABLE_TIMEOUT.min(options.timeout / 6)) {
+                        Some(error) => return DialProgress::Failed(error),
+                        None => return DialProgress::Waiting,
+                    }
+                }
             }
         }
     }
@@ -303,9 +305,9 @@ impl PeerDial {
                 self.trouble = Some(error);
             }
         }
-        let pause = PAUSE * (1 << (self.attempt / self.targets.len().max(1)).min(8)) as u32;
+        let pause = RETRY_PAUSE * (1 << (self.attempt / self.targets.len().max(1)).min(8)) as u32;
         self.attempt += 1;
-        self.state = DialState::Resting(now + pause.min(PAUSE_MAX));
+        self.state = DialState::Resting(now + pause.min(RETRY_PAUSE_MAX));
         None
     }
 }

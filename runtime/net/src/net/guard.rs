@@ -10,9 +10,9 @@ use super::listener::Listener;
 use crate::fork::OwnerProcess;
 
 /// The time that ranks of this process have to take a connection in themselves, before the guard does.
-pub(super) const GRACE: Duration = Duration::from_millis(500);
+pub(super) const GUARD_DELAY: Duration = Duration::from_millis(500);
 /// The most turns in a row: strangers without an end get a pause too.
-const TURNS: usize = 64;
+const TURNS_MAX: usize = 64;
 
 /// A listener with a thread that sleeps until a connection comes or its time is over, and then accepts connections and
 /// turns strangers away unless ranks of this process do so. Where the system gives no thread, that is done when a rank
@@ -65,10 +65,10 @@ fn guard(listener: &Listener) {
     };
     loop {
         is_ready(None);
-        if listener.is_dismissed_within(GRACE) {
+        if listener.is_dismissed_within(GUARD_DELAY) {
             return;
         }
-        for _ in 0..TURNS {
+        for _ in 0..TURNS_MAX {
             if !is_ready(Some(Duration::ZERO)) {
                 break;
             }

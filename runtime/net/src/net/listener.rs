@@ -32,7 +32,7 @@ use crate::paths::{Medium, Options};
 use crate::transport::rdma;
 
 /// Closed communicators that are remembered, to refuse ranks that still connect for them.
-const ENDED: usize = 4096;
+const ENDED_MAX: usize = 4096;
 /// New connections taken in at one time.
 const BATCH: usize = 64;
 /// The time that a new connection has before it gives way where descriptors are missing.
@@ -195,7 +195,7 @@ impl Listener {
         }
         inner.kept.retain(|name, _| (name.job, name.comm, name.to) != (job, comm, rank));
         self.count(&inner);
-        if inner.ended.len() == ENDED {
+        if inner.ended.len() == ENDED_MAX {
             inner.ended.pop_front();
         }
         inner.ended.push_back((job, comm, rank));

@@ -77,5 +77,5 @@ pub use rank_network::{Net, NetworkCounts};
 pub use regroup::Generation;
 pub(crate) use shrink::{RankPlace, RankStanding, ShrinkProtocol, SurvivorView};
 pub use wait_policy::Deadline;
-pub(crate) use wait_policy::LAST_WORDS;
+pub(crate) use wait_policy::REASON_GRACE;
 pub use wire::wires;

@@ -19,9 +19,9 @@ use crate::transport::stream::{Dialed, Handshake, Reach, Resumable};
 use crate::transport::tcp::Socket;
 
 /// The pause after attempts that failed for good.
-const PAUSE: Duration = Duration::from_millis(200);
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// The time that two ends may take to meet. One of them may have to come out of a computation first.
-const MEETING: Duration = Duration::from_secs(5);
+const MEETING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The addresses of a peer, by path. Links are made before all endpoints are known.
 pub(super) type DialTargets = Arc<OnceLock<Vec<DialTarget>>>;
@@ -121,7 +121,7 @@ impl StreamRedial {
             RedialAttempt::Meeting(handshake, since) => match handshake.turn() {
                 Handshake::Done(carrier) => (None, Dialed::Made(carrier)),
                 Handshake::Failed(why) => (None, failed(why, false)),
-                Handshake::Waiting(_) if since.elapsed() > MEETING => {
+                Handshake::Waiting(_) if since.elapsed() > MEETING_TIMEOUT => {
                     (None, failed(Fault::Late, false))
                 }
                 handshake => (Some(RedialAttempt::Meeting(handshake, since)), waiting()),
@@ -185,7 +185,7 @@ impl Reach for StreamRedial {
             return failed(Fault::Protocol("there is no such path"), false);
         };
         match &self.failed[path] {
-            Some((when, why, is_shut)) if when.elapsed() < PAUSE => {
+            Some((when, why, is_shut)) if when.elapsed() < RETRY_PAUSE => {
                 return failed(why.clone(), *is_shut);
             }
             _ => {}
@@ -223,7 +223,7 @@ impl Reach for StreamRedial {
             match handshake.turn() {
                 Handshake::Done(carrier) if found.is_none() => found = Some((path, carrier)),
                 Handshake::Failed(_) => {}
-                Handshake::Waiting(_) if since.elapsed() > MEETING => {}
+                Handshake::Waiting(_) if since.elapsed() > MEETING_TIMEOUT => {}
                 handshake => self.begun.push((path, handshake, since)),
             }
         }

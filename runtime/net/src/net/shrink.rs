@@ -25,13 +25,13 @@ use crate::error::Error;
 use crate::interrupt;
 
 /// The time between two polls, while no message comes.
-const TICK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The time that a rank which seems to be gone has to prove that it is not.
-const GRACE: Duration = Duration::from_millis(500);
+const REPORT_GRACE: Duration = Duration::from_millis(500);
 /// The time for which the address of a rank that seems to be gone must refuse connections.
-const SHUT: Duration = Duration::from_millis(100);
+const REFUSED_GRACE: Duration = Duration::from_millis(100);
 /// The longest message of a rank.
-const LONGEST: usize = 64 << 20;
+const MESSAGE_MAX: usize = 64 << 20;
 
 /// The place where a rank can be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,14 +128,14 @@ impl ShrinkConnection {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => break e.kind() == ErrorKind::WouldBlock,
             }
-            if self.received.len() > LONGEST {
+            if self.received.len() > MESSAGE_MAX {
                 break false;
             }
         };
         let mut messages = Vec::new();
         while let Some((head, rest)) = self.received.split_first_chunk() {
             let length = u32::from_le_bytes(*head) as usize;
-            if length > LONGEST {
+            if length > MESSAGE_MAX {
                 return (messages, false);
             }
             let Some(body) = rest.get(..length) else { break };
@@ -294,7 +294,7 @@ impl ShrinkProtocol<'_> {
             LeaderContact::Dial(dial, place) => match dial.progress(self.listener.options()) {
                 DialProgress::Waiting => {
                     let is_shut = dial.is_refused() && view.standing(lowest) == RankStanding::Gone;
-                    in_vain |= is_shut && leader.since.elapsed() > SHUT;
+                    in_vain |= is_shut && leader.since.elapsed() > REFUSED_GRACE;
                 }
                 DialProgress::Connected(stream) => {
                     leader.by = LeaderContact::Talk(ShrinkConnection::new(stream), BTreeSet::new());
@@ -345,7 +345,7 @@ impl ShrinkProtocol<'_> {
             return None;
         }
         let all_gone = missing.iter().all(|&rank| view.standing(rank) == RankStanding::Gone);
-        let quiet = state.news.max(leading).elapsed() >= GRACE;
+        let quiet = state.news.max(leading).elapsed() >= REPORT_GRACE;
         let settled = missing.is_empty() || all_gone && quiet || leading.elapsed() >= self.timeout;
         settled.then(|| state.here.values().map(|(_, text)| text.clone()).collect())
     }
@@ -354,7 +354,7 @@ impl ShrinkProtocol<'_> {
     fn publish(&self, state: &mut ShrinkState, list: &[String]) {
         let message = ShrinkMessage::List(list.to_vec());
         state.followers.values_mut().for_each(|talk| talk.queue(&message));
-        let end = (Instant::now() + GRACE).min(self.until);
+        let end = (Instant::now() + REPORT_GRACE).min(self.until);
         loop {
             state.followers.retain(|_, talk| talk.send() && !talk.unsent.is_empty());
             if state.followers.is_empty() || Instant::now() >= end {
@@ -377,7 +377,7 @@ impl ShrinkProtocol<'_> {
             }
             Some(LeaderContact::Unknown) | None => {}
         }
-        pause(&mut fds, TICK);
+        pause(&mut fds, POLL_INTERVAL);
     }
 
     fn left_out(&self, by: u32) -> Error {

@@ -103,8 +103,8 @@ pub fn host_name(options: &Options) -> String {
     options.host_label.clone().unwrap_or_else(own)
 }
 
-/// Returns the costs of the paths: as the topology file says, or else interfaces and devices do; `speeds` are
-/// the least that any rank's say, in Mbit/s, or 0. Hosts are those of the ranks, in their order.
+/// Returns the costs of the paths: those of the topology file, or else of interfaces and devices; `speeds` are
+/// the least of all ranks, in Mbit/s, or 0. Hosts are those of the ranks, in their order.
 pub fn costs(options: &Options, hosts: &[String], speeds: &[u32]) -> Result<Vec<PathCost>, Error> {
     if options.paths.len() < 2 {
         return Ok(Vec::new());

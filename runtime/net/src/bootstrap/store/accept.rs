@@ -14,7 +14,7 @@ use crate::limits::GUESSERS;
 
 /// The time without accepting after the system refused a descriptor, and the time in which a stranger may show then
 /// that it is a rank.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl StoreState {
     /// Accepts the connections that wait.
@@ -29,13 +29,16 @@ impl StoreState {
                     | ErrorKind::PermissionDenied => continue,
                     // Out of descriptors or memory: those of a stranger that had its time are given back, or some
                     // passes. Ranks that come together must not push out each other.
-                    _ if self.oldest().is_some_and(|(_, since)| since.elapsed() >= PAUSE) => {
+                    _ if self
+                        .oldest()
+                        .is_some_and(|(_, since)| since.elapsed() >= ACCEPT_PAUSE) =>
+                    {
                         self.record_shortage(&e, None);
                         self.oldest().into_iter().for_each(|(token, _)| self.remove(token));
                         continue;
                     }
                     _ => {
-                        self.record_shortage(&e, Some(Instant::now() + PAUSE));
+                        self.record_shortage(&e, Some(Instant::now() + ACCEPT_PAUSE));
                         return self.listen(epoll::EventFlags::empty());
                     }
                 },

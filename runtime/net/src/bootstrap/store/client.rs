@@ -22,10 +22,10 @@ use crate::secret::{ProofSide, accepts, proof};
 use crate::store::Store;
 
 /// The time that one try to get in may take before the next one.
-const TRY: Duration = Duration::from_secs(10);
+const ENTRY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time that the server may take to name the culprit after a wait in vain: longer than it gives the
 /// other ranks to report that they are present.
-const WHO: Duration = Duration::from_millis(600);
+const CULPRIT_TIMEOUT: Duration = Duration::from_millis(600);
 
 /// The identity with which a client connects.
 #[derive(Debug, Clone, Copy)]
@@ -95,7 +95,7 @@ impl StoreClient {
         let mut pause = Duration::from_millis(5);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let (why, source) = match enter(&at, me, left.min(TRY)) {
+            let (why, source) = match enter(&at, me, left.min(ENTRY_TIMEOUT)) {
                 Ok(stream) => {
                     let own = stream.local().unwrap_or(Ipv4Addr::LOCALHOST.into());
                     // The name or the choice of this host, which need not be its address for others.
@@ -151,7 +151,7 @@ impl StoreClient {
             number: 0,
             server: None,
             failure: None,
-            who: WHO,
+            who: CULPRIT_TIMEOUT,
             is_deaf: false,
         }
     }

@@ -13,11 +13,11 @@ use super::state::{PresenceInquiry, RankState, ResourceShortage, StoreState};
 use crate::abort::AbortRecord;
 
 /// The time that ranks may take to report that they are present. Joining ranks poll every few milliseconds.
-const ANSWERS: Duration = Duration::from_millis(200);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
 /// The time that the last frames may take on their way, once the store is closed.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time that ranks which were notified of a failure may take to disconnect. A stopped process never does.
-const FAREWELL: Duration = Duration::from_millis(300);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// The longest time for which ranks are kept out before all are notified; a program that closes files in time is
 /// not disturbed.
@@ -80,9 +80,9 @@ impl StoreState {
         self.is_closing = true;
         let is_hurried = matches!((&self.woken).read(&mut [0]), Ok(1));
         self.until = match self.failure {
-            _ if is_hurried => now + ANSWERS,
-            Some(_) => self.until.max(now) + FAREWELL,
-            None => now + LAST_WORDS,
+            _ if is_hurried => now + ANSWER_TIMEOUT,
+            Some(_) => self.until.max(now) + DISCONNECT_TIMEOUT,
+            None => now + FLUSH_TIMEOUT,
         };
     }
 
@@ -108,7 +108,8 @@ impl StoreState {
                 let is_here = |at: &RankState| !matches!(at, RankState::Gone);
                 let here = self.ranks.iter().filter(|(_, at)| is_here(at)).map(|(&rank, _)| rank);
                 let silent = here.filter(|&other| other != rank).collect();
-                let (asking, until) = (BTreeMap::from([(token, number)]), Instant::now() + ANSWERS);
+                let (asking, until) =
+                    (BTreeMap::from([(token, number)]), Instant::now() + ANSWER_TIMEOUT);
                 self.inquiry = Some(PresenceInquiry { asking, silent, until });
                 self.push_notice(StoreVerdict::Ask, b"", Some(token));
             }

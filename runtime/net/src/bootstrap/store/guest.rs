@@ -9,7 +9,7 @@ use super::stream::At;
 use crate::abort::AbortRecord;
 
 /// The time within which a store reports the missing ranks, of which the ranks have a part to answer.
-const WHO: Duration = Duration::from_secs(2);
+const CULPRIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection to a store or a reporter that was let in as a guest.
 pub struct Guest(StoreClient);
@@ -51,7 +51,7 @@ impl Guest {
 
     /// Returns the text of the store about the missing ranks.
     pub fn who(&mut self) -> Result<Option<String>, Stranger> {
-        let words = self.asked(StoreRequest::Who, &[], Instant::now() + WHO)?;
+        let words = self.asked(StoreRequest::Who, &[], Instant::now() + CULPRIT_TIMEOUT)?;
         Ok(words.map(|words| String::from_utf8_lossy(&words).into_owned()))
     }
 

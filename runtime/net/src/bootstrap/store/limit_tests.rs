@@ -97,7 +97,7 @@ fn framed(op: StoreRequest, number: u32, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns true if the other end holds the connection, which has said all that it will.
+/// Returns true if the other end holds the connection, and has sent all that it will.
 fn is_held(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).expect("a socket");
     let read = stream.read(&mut [0; 256]);
@@ -120,7 +120,7 @@ fn one_stranger_too_many_turns_the_oldest_away() {
     {
         let began = Instant::now();
         let mut all: Vec<TcpStream> = (1..port.limits.places()).map(|_| connect(&port)).collect();
-        // One that fills the last place, whose verdict says that all before it were taken in.
+        // One that fills the last place, whose verdict shows that all before it were accepted.
         all.push(port.guest());
         assert!(all.iter_mut().all(is_held), "{}: all are held", port.limits.port);
         let one_more = port.guest();

@@ -27,7 +27,7 @@ fn serve(size: u32, secret: &[u8]) -> (Server, At) {
     (server, at)
 }
 
-/// Says all of that, and hears what comes until the other end hangs up or says nothing more.
+/// Sends all of that, and receives until the other end hangs up or sends no more.
 fn say(mut stream: StoreStream, bytes: &[u8]) {
     stream.set_timeouts(Duration::from_millis(20)).expect("a timeout");
     let _ = stream.write_all(bytes);

@@ -29,7 +29,7 @@ fn serve_on(listener: StoreListener, size: u32, secret: &[u8]) -> (Server, At) {
     serve_for(SHORT, listener, size, secret)
 }
 
-/// Serves a store that tells a failure for so long to those who are late.
+/// Serves a store that notifies late ranks of a failure for `timeout`.
 fn serve_for(timeout: Duration, listener: StoreListener, size: u32, secret: &[u8]) -> (Server, At) {
     let secret = secret.to_vec();
     let job = Job { size, digest: digest("job"), secret, timeout, report: None };
@@ -67,7 +67,7 @@ fn stranger(at: &At) -> TcpStream {
     stream
 }
 
-/// Waits until the other side hangs up; what it says before that is left aside.
+/// Waits until the other side hangs up; what it sends before that is ignored.
 fn hung_up(mut stream: TcpStream) {
     let mut buffer = [0; 256];
     while matches!(stream.read(&mut buffer), Ok(n) if n > 0) {}
@@ -169,7 +169,7 @@ fn a_wait_in_vain_names_who_is_missing_and_spoils_nothing() {
         assert!(error.contains("ranks 2, 3 have not come"), "{error}");
     }
     drop(one);
-    // The server hears of it in its own time.
+    // The server notices it in its own time.
     let deadline = forever();
     while !zero
         .get("key", Instant::now() + SHORT / 10)
@@ -192,7 +192,7 @@ fn a_server_that_never_comes_is_given_up() {
     drop(probe);
     let error = refused(connect(&at, 3, 4, b"", SHORT));
     assert!(error.contains("rank 3") && error.contains(&at.to_string()), "{error}");
-    // Something else listens there and says nothing, or nonsense.
+    // Another program listens there and sends nothing, or nonsense.
     let deaf = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let at = At::Any(vec![deaf.local_addr().expect("an address")]);
     let error = refused(connect(&at, 3, 4, b"", SHORT));
@@ -221,7 +221,7 @@ fn nobody_enters_without_the_secret() {
     }
     let mut one = connect(&at, 1, 2, b"secret", FOREVER).expect("a client");
     one.set("a", b"b").expect("room");
-    // The other way round: a server that does not know the secret gets nothing.
+    // The other way round: a server without the secret gets nothing.
     let (_server, at) = serve(2, b"");
     let error = refused(connect(&at, 1, 2, b"secret", FOREVER));
     assert!(error.contains("ROUNDELAY_SECRET"), "{error}");
@@ -229,7 +229,7 @@ fn nobody_enters_without_the_secret() {
 
 #[test]
 fn a_server_that_only_pretends_is_found_out() {
-    // It lets everybody in, but cannot prove anything.
+    // It lets every client in, but has no proof.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let at = At::Any(vec![listener.local_addr().expect("an address")]);
     let imposter = thread::spawn(move || {
@@ -290,7 +290,7 @@ fn garbage_disturbs_nobody() {
         let _ = stream.write_all(bytes);
         hung_up(stream);
     }
-    // Those who say nothing, or half, or leave in the middle.
+    // Clients that send nothing, or half, or leave in the middle.
     let silent: Vec<TcpStream> = (0..20).map(|_| stranger(&at)).collect();
     for part in [&hello[..1], &hello[..79], &hello] {
         let mut stream = stranger(&at);
