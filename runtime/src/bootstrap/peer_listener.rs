@@ -8,7 +8,7 @@ use super::Setup;
 use crate::comm::Communicator;
 use roundelay_net::bootstrap::handle::{Handle, names, order};
 use roundelay_net::bootstrap::limit::Limit;
-use roundelay_net::bootstrap::store::client::outward;
+use roundelay_net::bootstrap::store::outward;
 use roundelay_net::error::Error;
 use roundelay_net::group::{Group, Identity, Note};
 use roundelay_net::net::{Deadline, Generation, Listener, Net};

@@ -14,7 +14,7 @@ use roundelay_net::bootstrap::Store as _;
 use roundelay_net::bootstrap::handle::{Handle, names, order, place};
 use roundelay_net::bootstrap::limit::Limit;
 use roundelay_net::bootstrap::store::InProcessStore;
-use roundelay_net::bootstrap::store::client::outward;
+use roundelay_net::bootstrap::store::outward;
 use roundelay_net::error::Error;
 use roundelay_net::group::{Group, Identity, Note, reporters};
 use roundelay_net::net::{Deadline, Generation, Net};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::membership::{Membership, StoreAt};
 use super::pmi::PmiClient;
-use super::store::client::host_addresses;
+use super::store::host_addresses;
 use super::store::job::Job;
 use super::store::protocol::digest;
 use super::store::{At, ClientIdentity, Server, StoreClient, StoreListener};

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use super::store::client::reachable;
+use super::store::reachable;
 use super::store::stream::{At, StoreStream};
 use crate::error::Error;
 use crate::interrupt;

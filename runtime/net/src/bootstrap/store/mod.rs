@@ -13,6 +13,7 @@
 //! | [`job`], [`session`], [`state`] | the served job, one connection, the state of the server |
 //! | [`failure`], [`accept`], [`requests`] | detected and reported failures, new connections, the answers to requests |
 //! | [`server`] | the thread and its events |
+//! | [`host_addresses`](mod@host_addresses) | the addresses of this host for others |
 //! | [`client`], [`guest`] | a rank at the store; a reader that is no rank |
 //!
 //! A connection counts as a rank once it has proved that it belongs to the job:
@@ -44,6 +45,7 @@ mod accept;
 pub mod client;
 mod failure;
 mod guest;
+mod host_addresses;
 mod in_process;
 pub mod job;
 #[cfg(test)]
@@ -59,9 +61,10 @@ pub mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use client::host_addresses;
 pub(crate) use client::{ClientIdentity, StoreClient};
 pub use guest::{Guest, Stranger};
+pub(crate) use host_addresses::reachable;
+pub use host_addresses::{host_addresses, outward};
 pub use in_process::InProcessStore;
 pub use server::Server;
 pub use stream::listen_everywhere;
