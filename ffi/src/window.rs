@@ -184,7 +184,7 @@ impl WindowHandle {
     ///
     /// # Errors
     ///
-    /// The errors of [`roundelay::WindowHandle::put`], or of [`Communicator::put`]; [`Error::Usage`] if the buffer is not in
+    /// The errors of [`roundelay::Window::put`], or of [`Communicator::put`]; [`Error::Usage`] if the buffer is not in
     /// the window's kind of memory.
     pub fn access(
         &self,
@@ -253,7 +253,7 @@ impl WindowHandle {
         Ok(Pending::of(work))
     }
 
-    /// Changes a word of a peer's part, and returns what it was: see [`roundelay::WindowHandle::fetch_add`].
+    /// Changes a word of a peer's part, and returns what it was: see [`roundelay::Window::fetch_add`].
     ///
     /// # Errors
     ///
@@ -298,7 +298,7 @@ impl WindowHandle {
         })
     }
 
-    /// See [`roundelay::WindowHandle::signal`] and [`Communicator::signal`].
+    /// See [`roundelay::Window::signal`] and [`Communicator::signal`].
     ///
     /// # Errors
     ///
@@ -310,7 +310,7 @@ impl WindowHandle {
         })
     }
 
-    /// See [`roundelay::WindowHandle::wait_signal`] and [`Communicator::wait_signal`].
+    /// See [`roundelay::Window::wait_signal`] and [`Communicator::wait_signal`].
     ///
     /// # Errors
     ///
@@ -322,7 +322,7 @@ impl WindowHandle {
         })
     }
 
-    /// See [`roundelay::WindowHandle::take_signal`].
+    /// See [`roundelay::Window::take_signal`].
     ///
     /// # Errors
     ///
@@ -332,7 +332,7 @@ impl WindowHandle {
         self.on_host(("take_signal", remedy), |window| window.take_signal(peer))
     }
 
-    /// See [`roundelay::WindowHandle::flush`] and [`Communicator::flush`]: on GPUs it waits for the stream, and all that was put
+    /// See [`roundelay::Window::flush`] and [`Communicator::flush`]: on GPUs it waits for the stream, and all that was put
     /// into it has taken effect then.
     ///
     /// # Errors
@@ -355,7 +355,7 @@ impl WindowHandle {
         self.on_host(("work in the background", AT_ONCE), start)
     }
 
-    /// See [`roundelay::WindowHandle::withdraw`].
+    /// See [`roundelay::Window::withdraw`].
     ///
     /// # Errors
     ///
@@ -384,7 +384,7 @@ impl WindowHandle {
     ///
     /// # Errors
     ///
-    /// Those of [`roundelay::WindowHandle::attributes`].
+    /// Those of [`roundelay::Window::attributes`].
     pub fn attributes(&self, peer: u32) -> Result<(usize, bool), Error> {
         self.with(|inner| match inner {
             Inner::Host(window) => {
@@ -437,7 +437,7 @@ impl WindowHandle {
     ///
     /// # Errors
     ///
-    /// Those of [`roundelay::WindowHandle::free`] or [`CudaWindow::free`], and [`Error::Usage`] if it was freed before.
+    /// Those of [`roundelay::Window::free`] or [`CudaWindow::free`], and [`Error::Usage`] if it was freed before.
     pub fn free(&self) -> Result<(), Error> {
         self.handle.check_process()?;
         let taken = self.inner.write().unwrap_or_else(PoisonError::into_inner).take();

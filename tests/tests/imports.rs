@@ -46,7 +46,7 @@ impl NamedPaths {
                 self.paths.insert(before.to_vec());
             }
             UseTree::Name(name) => {
-                self.import_one(name.ident.to_string(), with(&name.ident), is_public)
+                self.import_one(name.ident.to_string(), with(&name.ident), is_public);
             }
             UseTree::Rename(name) => {
                 self.import_one(name.rename.to_string(), with(&name.ident), is_public);

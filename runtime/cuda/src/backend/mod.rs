@@ -13,7 +13,7 @@
 //!
 //! | to read, in this order | for |
 //! |---|---|
-//! | [`device`], [`fault`], [`library`], [`devices`] | a GPU, failed calls, loading the driver, the GPUs that it shows |
+//! | [`device`], [`fault`], [`library`], `devices` | a GPU, failed calls, loading the driver, the GPUs that it shows |
 //! | [`context`], [`stream`], [`graph`] | contexts, streams and events, captures and graphs |
 //! | [`memory`], [`network`], [`multicast`] | memory: shared by descriptors, for network devices, at one address on all |
 //! | [`mailbox`] | the words by which kernels are aborted and report |

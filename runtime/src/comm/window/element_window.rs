@@ -10,7 +10,7 @@ use roundelay_net::dtype::{Element, RedOp};
 use roundelay_net::error::Error;
 
 /// Memory of every rank that the others put to and get from, while its owner does something else
-/// ([`Communicator::window`]). Any thread may use it; places are counted in elements.
+/// ([`Communicator::window`](crate::Communicator::window)). Any thread may use it; places are counted in elements.
 ///
 /// Operations of one rank on one peer take effect in the order in which they were begun, and a *signal* is seen after
 /// everything before it: a rank that has waited for the signal reads what was put. Nothing else orders operations.
