@@ -27,7 +27,7 @@
 // Ranks do not make the same call, or a message does not fit its receive.
 #define RL_KIND_MISMATCH 3
 
-// This rank stopped because another one failed, or somebody ended the job.
+// This rank stopped because another one failed, or because the job was ended.
 #define RL_KIND_ABORTED 4
 
 // There is no memory.
@@ -137,7 +137,7 @@ typedef struct {
   void *context;
   // Leaves a note of `len` bytes, which others can read when it returns. Returns 0, or another number if it failed.
   int32_t (*set)(void *context, const char *key, const void *value, uint64_t len);
-  // Waits for a note, at most so many milliseconds, writes it into a buffer of `capacity` bytes and its length to
+  // Waits for a note, at most that many milliseconds, writes it into a buffer of `capacity` bytes and its length to
   // `len`. Returns 0, or another number if the note did not come or is too long.
   int32_t (*get)(void *context, const char *key, uint64_t timeout_ms, void *value, uint64_t capacity, uint64_t *len);
 } rl_store;
@@ -264,12 +264,12 @@ int32_t rl_algorithm_parse(const char *name, const char *source, rl_algorithm **
 // `path` is a text, `out` a place for a pointer.
 int32_t rl_algorithm_load(const char *path, rl_algorithm **out);
 
-// Plays an algorithm on an output and an input of so many elements each; in place if `input` is NULL, on `output`.
+// Executes an algorithm on an output and an input of that many elements each; in place if `input` is NULL, on `output`.
 //
 // # Safety
 //
-// `comm` and `algorithm` are live. The buffers hold so many elements of the type until the operation has ended, and
-// nobody else writes them meanwhile, nor reads the output. `options` is NULL or valid, `work` NULL or a place for a
+// `comm` and `algorithm` are live. The buffers hold that many elements of the type until the operation has ended; meanwhile
+// nothing else writes them, nor reads the output. `options` is NULL or valid, `work` NULL or a place for a
 // pointer.
 int32_t rl_run(const rl_comm *comm,
                const rl_algorithm *algorithm,
@@ -296,11 +296,11 @@ int32_t rl_install(const rl_comm *comm, const rl_algorithm *algorithm);
 // `comm` is live, `collective` a text.
 int32_t rl_uninstall(const rl_comm *comm, const char *collective);
 
-// Frees an algorithm. NULL is no fault; a communicator on which it was installed keeps it.
+// Frees an algorithm. NULL is ignored; a communicator on which it was installed keeps it.
 //
 // # Safety
 //
-// `algorithm` is NULL or live, and nobody uses it any more.
+// `algorithm` is NULL or live, and is not used any more.
 void rl_algorithm_free(rl_algorithm *algorithm);
 
 // Allocates memory, zeroed and aligned to a page, that all ranks of this host map: operations on it are not copied on
@@ -312,7 +312,7 @@ void rl_algorithm_free(rl_algorithm *algorithm);
 // `comm` is live, `allocation` and `address` are places for pointers.
 int32_t rl_alloc(const rl_comm *comm, uint64_t bytes, rl_allocation **allocation, void **address);
 
-// Frees memory of `rl_alloc`. NULL is no fault.
+// Frees memory of `rl_alloc`. NULL is ignored.
 //
 // # Safety
 //
@@ -323,8 +323,8 @@ int32_t rl_allocation_free(rl_allocation *allocation);
 //
 // # Safety
 //
-// `comm` is a live communicator. `data` hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. `data` hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_all_reduce(const rl_comm *comm,
                       void *data,
                       uint64_t count,
@@ -339,7 +339,7 @@ int32_t rl_all_reduce(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. `data` hold so many elements of the type, and nobody else uses them meanwhile;
+// `comm` is a live communicator. `data` hold that many elements of the type, and nothing else uses them meanwhile;
 // `counted` is a place for a number.
 int32_t rl_tolerant_all_reduce(const rl_comm *comm,
                                void *data,
@@ -352,8 +352,8 @@ int32_t rl_tolerant_all_reduce(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_all_reduce_into(const rl_comm *comm,
                            void *output,
                            const void *input,
@@ -368,8 +368,8 @@ int32_t rl_all_reduce_into(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_reduce(const rl_comm *comm,
                   void *output,
                   const void *input,
@@ -384,8 +384,8 @@ int32_t rl_reduce(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. `data` hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. `data` hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_broadcast(const rl_comm *comm,
                      void *data,
                      uint64_t count,
@@ -399,8 +399,8 @@ int32_t rl_broadcast(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_all_gather_single(const rl_comm *comm,
                              void *output,
                              const void *input,
@@ -413,8 +413,8 @@ int32_t rl_all_gather_single(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_all_gather(const rl_comm *comm,
                       const rl_buffer *outputs,
                       const void *input,
@@ -427,8 +427,8 @@ int32_t rl_all_gather(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. The buffers and the count of each rank hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. The buffers and the count of each rank hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_all_gather_v(const rl_comm *comm,
                         void *output,
                         const void *input,
@@ -442,8 +442,8 @@ int32_t rl_all_gather_v(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_reduce_scatter_single(const rl_comm *comm,
                                  void *output,
                                  const void *input,
@@ -457,8 +457,8 @@ int32_t rl_reduce_scatter_single(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_reduce_scatter(const rl_comm *comm,
                           void *output,
                           const rl_buffer *inputs,
@@ -472,8 +472,8 @@ int32_t rl_reduce_scatter(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. The buffers and the count of each rank hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. The buffers and the count of each rank hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_reduce_scatter_v(const rl_comm *comm,
                             void *output,
                             const void *input,
@@ -488,8 +488,8 @@ int32_t rl_reduce_scatter_v(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_all_to_all_single(const rl_comm *comm,
                              void *output,
                              const void *input,
@@ -502,8 +502,8 @@ int32_t rl_all_to_all_single(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. The buffers, one for each rank in both lists, hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. The buffers, one for each rank in both lists, hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_all_to_all(const rl_comm *comm,
                       const rl_buffer *outputs,
                       const rl_buffer *inputs,
@@ -516,8 +516,8 @@ int32_t rl_all_to_all(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. The buffers and the counts of each rank hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. The buffers and the counts of each rank hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_all_to_all_v_single(const rl_comm *comm,
                                void *output,
                                const uint64_t *output_counts,
@@ -532,8 +532,8 @@ int32_t rl_all_to_all_v_single(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_gather_single(const rl_comm *comm,
                          void *output,
                          const void *input,
@@ -547,8 +547,8 @@ int32_t rl_gather_single(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_gather(const rl_comm *comm,
                   const rl_buffer *outputs,
                   const void *input,
@@ -562,8 +562,8 @@ int32_t rl_gather(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_scatter_single(const rl_comm *comm,
                           void *output,
                           const void *input,
@@ -577,8 +577,8 @@ int32_t rl_scatter_single(const rl_comm *comm,
 //
 // # Safety
 //
-// `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold so many elements of the type until the operation has ended, and nobody else
-// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+// `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
+// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_scatter(const rl_comm *comm,
                    void *output,
                    const rl_buffer *inputs,
@@ -609,7 +609,7 @@ const uint32_t *rl_process_word(void);
 //
 // # Safety
 //
-// `comms` has room for so many pointers.
+// `comms` has room for that many pointers.
 int32_t rl_local(uint32_t ranks, rl_comm **comms);
 
 // Joins the job that a launcher started: roundelay's, torchrun, mpirun, srun, or a person (`docs/running.md`).
@@ -696,7 +696,7 @@ int32_t rl_set_hints(const rl_comm *comm, const char *hints);
 // `key` is a text.
 int32_t rl_hint_known(const char *key);
 
-// Says which algorithm a call on a vector of so many bytes would use, and why, in at most `capacity` bytes with the
+// Says which algorithm a call on a vector of that many bytes would use, and why, in at most `capacity` bytes with the
 // final 0; `length`, if not NULL, becomes the length of the whole text.
 //
 // # Safety
@@ -768,12 +768,12 @@ int32_t rl_abort(const rl_comm *comm, const char *why);
 // `comm` is NULL or a live communicator.
 int32_t rl_is_aborted(const rl_comm *comm);
 
-// Frees a communicator after all operations that were started. NULL is no fault. In a process that was forked from the
+// Frees a communicator after all operations that were started. NULL is ignored. In a process that was forked from the
 // rank's it frees that process's copy and ends nothing.
 //
 // # Safety
 //
-// `comm` is NULL or a live communicator, which nobody uses any more.
+// `comm` is NULL or a live communicator, which is not used any more.
 int32_t rl_free(rl_comm *comm);
 
 // Binds an endpoint, with the settings of the environment and these hints (`key=value,key=value`, or NULL); the secret
@@ -792,7 +792,7 @@ int32_t rl_endpoint_bind(const char *hints, rl_endpoint **endpoint);
 // `endpoint` is live; `data` is NULL or has `capacity` bytes, `len` is a place for a number.
 int32_t rl_endpoint_address(const rl_endpoint *endpoint, void *data, uint64_t capacity, uint64_t *len);
 
-// Connects to the endpoint of that address, which connects to this one, within so many milliseconds. Two endpoints
+// Connects to the endpoint of that address, which connects to this one, within that many milliseconds. Two endpoints
 // connect once.
 //
 // # Safety
@@ -812,11 +812,11 @@ int32_t rl_endpoint_connect(const rl_endpoint *endpoint,
 // `endpoint` is live.
 int32_t rl_endpoint_close(const rl_endpoint *endpoint);
 
-// Frees an endpoint; its links and regions live on. NULL is no fault.
+// Frees an endpoint; its links and regions live on. NULL is ignored.
 //
 // # Safety
 //
-// `endpoint` is NULL or live, and nobody uses it any more.
+// `endpoint` is NULL or live, and is not used any more.
 int32_t rl_endpoint_free(rl_endpoint *endpoint);
 
 // Registers memory: peers of the endpoint, now or later, get these rights to it, `RL_READ` and `RL_WRITE`.
@@ -824,7 +824,7 @@ int32_t rl_endpoint_free(rl_endpoint *endpoint);
 // # Safety
 //
 // `endpoint` is live, `region` a place for a pointer. The bytes lie there until `rl_region_revoke` has returned 0, and
-// nobody reads or writes them while a peer may do so.
+// nothing reads or writes them while a peer may do so.
 int32_t rl_endpoint_register(const rl_endpoint *endpoint,
                              void *data,
                              uint64_t bytes,
@@ -839,11 +839,11 @@ int32_t rl_endpoint_register(const rl_endpoint *endpoint,
 int32_t rl_region_key(const rl_region *region, void *data, uint64_t capacity, uint64_t *len);
 
 // Revokes a region, and frees it: no peer reads or writes its memory any more. If it fails, a peer that was stopped in
-// an access may yet do so until its link is closed: keep the memory until then. NULL is no fault.
+// an access may yet do so until its link is closed: keep the memory until then. NULL is ignored.
 //
 // # Safety
 //
-// `region` is NULL or live, and nobody uses it any more.
+// `region` is NULL or live, and is not used any more.
 int32_t rl_region_revoke(rl_region *region);
 
 // Opens the peer's region of that key. Whether the key is good shows when it is used.
@@ -853,11 +853,11 @@ int32_t rl_region_revoke(rl_region *region);
 // `link` is live; `key` has `len` bytes, `remote` is a place for a pointer.
 int32_t rl_link_open(const rl_link *link, const void *key, uint64_t len, rl_remote **remote);
 
-// Frees what `rl_link_open` made. NULL is no fault.
+// Frees what `rl_link_open` made. NULL is ignored.
 //
 // # Safety
 //
-// `remote` is NULL or live, and nobody uses it any more.
+// `remote` is NULL or live, and is not used any more.
 int32_t rl_remote_free(rl_remote *remote);
 
 // Writes bytes to a peer's region, from byte `at` on; if `value` is not NULL, notifies the peer by it afterwards.
@@ -865,7 +865,7 @@ int32_t rl_remote_free(rl_remote *remote);
 //
 // # Safety
 //
-// `remote` is live; `data` holds so many bytes until the operation has ended, and nobody writes them meanwhile.
+// `remote` is live; `data` holds that many bytes until the operation has ended, and nothing writes them meanwhile.
 // `value` is NULL or a number, `work` NULL or a place for a pointer.
 int32_t rl_remote_write(const rl_remote *remote,
                         const void *data,
@@ -878,7 +878,7 @@ int32_t rl_remote_write(const rl_remote *remote,
 //
 // # Safety
 //
-// `remote` is live; `data` has room for so many bytes until the operation has ended, and nobody touches them
+// `remote` is live; `data` has room for that many bytes until the operation has ended, and nothing touches them
 // meanwhile. `work` is NULL or a place for a pointer.
 int32_t rl_remote_read(const rl_remote *remote, void *data, uint64_t bytes, uint64_t at, rl_work **work);
 
@@ -889,7 +889,7 @@ int32_t rl_remote_read(const rl_remote *remote, void *data, uint64_t bytes, uint
 // `link` is live.
 int32_t rl_link_notify(const rl_link *link, uint64_t value);
 
-// Waits for a notification of the peer, at most so many milliseconds, and takes it: writes 1 to `came` and its value
+// Waits for a notification of the peer, at most that many milliseconds, and takes it: writes 1 to `came` and its value
 // to `value`. Writes 0 to `came` if none has come; the link is then as before.
 //
 // # Safety
@@ -925,11 +925,11 @@ int32_t rl_link_abort(const rl_link *link, const char *why);
 // `link` is live.
 int32_t rl_link_close(const rl_link *link);
 
-// Frees a link; it is closed once its remote regions are freed, too. NULL is no fault.
+// Frees a link; it is closed once its remote regions are freed, too. NULL is ignored.
 //
 // # Safety
 //
-// `link` is NULL or live, and nobody uses it any more.
+// `link` is NULL or live, and is not used any more.
 int32_t rl_link_free(rl_link *link);
 
 // Describes the last error of a call on this thread. The text is valid until the next call on this thread.
@@ -945,7 +945,7 @@ void rl_last_error(rl_error *error);
 //
 // # Safety
 //
-// `comm` is a live communicator; `data` holds so many elements until the operation has ended, and nobody writes them
+// `comm` is a live communicator; `data` holds that many elements until the operation has ended, and nothing writes them
 // meanwhile. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_send(const rl_comm *comm,
                 const void *data,
@@ -961,7 +961,7 @@ int32_t rl_send(const rl_comm *comm,
 //
 // # Safety
 //
-// As [`rl_send`], but that nobody else touches the elements meanwhile.
+// As [`rl_send`], but that nothing else touches the elements meanwhile.
 int32_t rl_recv(const rl_comm *comm,
                 void *data,
                 uint64_t count,
@@ -975,7 +975,7 @@ int32_t rl_recv(const rl_comm *comm,
 //
 // # Safety
 //
-// `messages` has so many entries, each of which keeps the promises of [`rl_send`] and [`rl_recv`].
+// `messages` has that many entries, each of which keeps the promises of [`rl_send`] and [`rl_recv`].
 int32_t rl_batch(const rl_comm *comm,
                  const rl_message *messages,
                  uint64_t count,
@@ -992,7 +992,7 @@ int32_t rl_batch(const rl_comm *comm,
 // # Safety
 //
 // `comm` is a live communicator, `options` NULL or valid, `window` a place for a pointer. The elements lie there until
-// `rl_window_free` has returned, and nobody reads or writes them while a peer may do so.
+// `rl_window_free` has returned, and nothing reads or writes them while a peer may do so.
 int32_t rl_window_create(const rl_comm *comm,
                          void *data,
                          uint64_t count,
@@ -1001,16 +1001,16 @@ int32_t rl_window_create(const rl_comm *comm,
                          const rl_options *options,
                          rl_window **window);
 
-// Ends a window on all ranks, which call together, and frees it: nobody writes to its memory any more. If it fails, a
-// peer that was stopped in an access may yet do so: keep the memory then. NULL is no fault.
+// Ends a window on all ranks, which call together, and frees it: its memory is not written any more. If it fails, a
+// peer that was stopped in an access may yet do so: keep the memory then. NULL is ignored.
 //
 // # Safety
 //
-// `window` is NULL or live, and nobody uses it any more.
+// `window` is NULL or live, and is not used any more.
 int32_t rl_window_free(rl_window *window);
 
 // Ends a window on this rank alone, and frees it, where the others cannot be called together: peers are refused from
-// now on. NULL is no fault.
+// now on. NULL is ignored.
 //
 // # Safety
 //
@@ -1022,7 +1022,7 @@ int32_t rl_window_drop(rl_window *window);
 //
 // # Safety
 //
-// `window` is live; `data` holds so many elements until the operation has ended, and nobody writes them meanwhile.
+// `window` is live; `data` holds that many elements until the operation has ended, and nothing writes them meanwhile.
 // `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_put(const rl_window *window,
                const void *data,
@@ -1036,7 +1036,7 @@ int32_t rl_put(const rl_window *window,
 //
 // # Safety
 //
-// As [`rl_put`], but that nobody else touches the elements meanwhile.
+// As [`rl_put`], but that nothing else touches the elements meanwhile.
 int32_t rl_get(const rl_window *window,
                void *data,
                uint64_t count,
@@ -1143,7 +1143,7 @@ int32_t rl_window_map_remote(const rl_window *window, uint32_t peer, void **addr
 // `window` is live, `count` and `is_mapped` NULL or places for numbers.
 int32_t rl_window_attributes(const rl_window *window, uint32_t peer, uint64_t *count, int32_t *is_mapped);
 
-// Waits for the end of an operation, at most so many milliseconds (`UINT64_MAX`: as long as it takes; the operation
+// Waits for the end of an operation, at most that many milliseconds (`UINT64_MAX`: as long as it takes; the operation
 // has a deadline of its own), and writes 1 to `done` if it has ended, else 0. Returns the status of the operation.
 //
 // # Safety
@@ -1173,11 +1173,11 @@ int32_t rl_work_source(const rl_work *work, uint32_t *source);
 // `work` is live; `callback` can be called with `context` on another thread, once.
 int32_t rl_work_on_done(const rl_work *work, rl_done callback, void *context);
 
-// Frees the handle on an operation, which goes on. NULL is no fault.
+// Frees the handle on an operation, which goes on. NULL is ignored.
 //
 // # Safety
 //
-// `work` is NULL or live, and nobody uses it any more.
+// `work` is NULL or live, and is not used any more.
 void rl_work_free(rl_work *work);
 
 #ifdef __cplusplus

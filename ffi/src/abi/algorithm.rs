@@ -62,7 +62,7 @@ pub unsafe extern "C" fn rl_algorithm_load(
     })
 }
 
-/// Plays an algorithm on an output and an input of that many elements each; in place if `input` is NULL, on `output`.
+/// Executes an algorithm on an output and an input of that many elements each; in place if `input` is NULL, on `output`.
 ///
 /// # Safety
 ///
