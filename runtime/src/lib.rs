@@ -134,8 +134,8 @@ pub mod hints {
 /// typed methods do.
 pub mod operation {
     pub use roundelay_engine::{
-        ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, CallBuffer, CallForm, CallShape,
-        Collective, GATHER, InputBuffer, MemoryKind, Message, MessageEnd, Operand, Operation,
+        ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, CallBuffer, CallForm, Collective,
+        GATHER, InputBuffer, MemoryKind, Message, MessageEnd, Operand, Operation, OperationShape,
         OutputBuffer, REDUCE, REDUCE_SCATTER, SCATTER, SERVED, served,
     };
 }

@@ -37,7 +37,7 @@ const LEFT: [(&str, &[&str]); 8] = [
 ];
 
 /// The module path of a file: `["comm", "window"]`.
-type Module = Vec<String>;
+pub(super) type Module = Vec<String>;
 
 /// The paths that a file names, each as its segments; re-exports are named by what they export.
 #[derive(Default)]
@@ -111,7 +111,7 @@ impl NamedPaths {
     }
 }
 
-fn is_of_tests(attributes: &[Attribute]) -> bool {
+pub(super) fn is_of_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
             && attribute.meta.require_list().is_ok_and(|list| list.tokens.to_string() == "test")
@@ -233,27 +233,30 @@ fn cycles(files: &BTreeMap<Module, NamedPaths>) -> Vec<Vec<String>> {
     found
 }
 
-/// Returns the source files below a folder, tests aside, by module.
-fn read(folder: &Path, module: &Module, into: &mut BTreeMap<Module, NamedPaths>) {
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        if name == "tests" || name.ends_with("_tests") || name == "test" {
-            continue;
-        }
-        let child = [module.as_slice(), std::slice::from_ref(&name)].concat();
-        if path.is_dir() {
-            read(&path, &child, into);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let is_folder = matches!(name.as_str(), "mod" | "lib" | "main");
-            let text = fs::read_to_string(&path).expect("a text");
-            into.insert(if is_folder { module.clone() } else { child }, NamedPaths::of_file(&text));
+/// Gives the module and the text of each source file below a folder, tests aside.
+pub(super) fn sources(folder: &Path, each: &mut dyn FnMut(Module, &str)) {
+    let mut folders = vec![(folder.to_path_buf(), Module::new())];
+    while let Some((folder, module)) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            if name == "tests" || name.ends_with("_tests") || name == "test" {
+                continue;
+            }
+            let child = [module.as_slice(), std::slice::from_ref(&name)].concat();
+            if path.is_dir() {
+                folders.push((path, child));
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let is_folder = matches!(name.as_str(), "mod" | "lib" | "main");
+                let text = fs::read_to_string(&path).expect("a text");
+                each(if is_folder { module.clone() } else { child }, &text);
+            }
         }
     }
 }
 
 /// Returns the folders of the packages, from the root of the workspace.
-fn packages(root: &Path) -> Vec<PathBuf> {
+pub(super) fn packages(root: &Path) -> Vec<PathBuf> {
     let mut folders = vec![root.to_path_buf()];
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
@@ -279,7 +282,9 @@ fn no_files_import_each_other() {
     for package in packages(root) {
         let shown = package.strip_prefix(root).expect("inside").to_string_lossy().into_owned();
         let mut files = BTreeMap::new();
-        read(&package.join("src"), &Vec::new(), &mut files);
+        sources(&package.join("src"), &mut |module, text| {
+            files.insert(module, NamedPaths::of_file(text));
+        });
         count += files.len();
         for cycle in cycles(&files) {
             let is_known = LEFT.iter().any(|(known, files)| *known == shown && cycle == *files);

@@ -13,6 +13,7 @@ mod imports;
 mod kernels;
 mod large;
 mod mutants;
+mod names;
 mod pages;
 mod played;
 mod random;

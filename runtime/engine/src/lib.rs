@@ -35,7 +35,7 @@ pub mod window;
 pub use engine::{Core, Recent, Stop, writes_output};
 pub use operation::{
     ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, Args, BARRIER, BROADCAST, Blocks, Call, CallBuffer,
-    CallForm, CallShape, CallerRank, Collective, GATHER, InputBuffer, MemoryKind, Message,
-    MessageEnd, Named, Operand, Operation, OutputBuffer, REDUCE, REDUCE_SCATTER, Reduction,
-    SCATTER, SERVED, check_factor, check_peers, common_memory, served,
+    CallForm, CallerRank, Collective, GATHER, InputBuffer, MemoryKind, Message, MessageEnd, Named,
+    Operand, Operation, OperationShape, OutputBuffer, REDUCE, REDUCE_SCATTER, Reduction, SCATTER,
+    SERVED, check_factor, check_peers, common_memory, served,
 };

@@ -19,7 +19,7 @@ use roundelay_net::error::Error;
 use roundelay_net::group::{Group, Identity, Note, reporters};
 use roundelay_net::net::{Deadline, Generation, Net};
 use roundelay_net::paths;
-use roundelay_net::paths::{Medium, Options};
+use roundelay_net::paths::{Medium, PathOptions};
 use roundelay_net::transport::rdma;
 
 /// The remedy where not all ranks come.
@@ -200,7 +200,7 @@ fn of_environment(memory: u64) -> Result<Identity, Error> {
 
 impl Setup {
     /// Settles what paths and devices there are.
-    pub(super) fn settled(&self) -> Result<(Options, rdma::Choice), Error> {
+    pub(super) fn settled(&self) -> Result<(PathOptions, rdma::Choice), Error> {
         self.secret_bytes()?;
         let (mut options, mut devices) = (self.options.clone(), self.devices.clone());
         paths::settle(&mut options, self.terms.transports, devices.gid)?;

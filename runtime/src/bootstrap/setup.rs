@@ -16,7 +16,7 @@ use roundelay_net::digest::mix;
 use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
 use roundelay_net::group::{Group, Note, Terms, reporters};
 use roundelay_net::net::{Listener, Net};
-use roundelay_net::paths::Options;
+use roundelay_net::paths::PathOptions;
 use roundelay_net::ports::PortRange;
 use roundelay_net::secret::Secret;
 use roundelay_net::threads::run_together;
@@ -28,7 +28,7 @@ use roundelay_net::variables;
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub(super) terms: Terms,
-    pub(super) options: Options,
+    pub(super) options: PathOptions,
     pub(super) devices: rdma::Choice,
 }
 
@@ -41,7 +41,7 @@ impl Default for Setup {
             lazy: false,
             doctor: false,
         };
-        Setup { terms, options: Options::default(), devices: rdma::Choice::default() }
+        Setup { terms, options: PathOptions::default(), devices: rdma::Choice::default() }
     }
 }
 

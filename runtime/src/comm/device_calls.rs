@@ -9,8 +9,8 @@ use roundelay_cuda::{Cuda, CudaBuffer, CudaSlice, DevicePtr, Launch};
 use roundelay_engine::bind::Stats;
 use roundelay_engine::custom::Algorithm;
 use roundelay_engine::{
-    Args, Blocks, Call, CallBuffer, CallForm, CallShape, CallerRank, InputBuffer, Message, Operand,
-    Operation, OutputBuffer, Reduction,
+    Args, Blocks, Call, CallBuffer, CallForm, CallerRank, InputBuffer, Message, Operand, Operation,
+    OperationShape, OutputBuffer, Reduction,
 };
 use roundelay_net::dtype::{DType, Element};
 use roundelay_net::error::Error;
@@ -59,14 +59,14 @@ impl Communicator {
     pub(super) fn perform_on_device(
         &mut self,
         operation: &mut Operation<'_>,
-        shape: CallShape,
+        shape: OperationShape,
     ) -> Result<(), Error> {
         let (core, gpu, stream) = match self.means()? {
             Means::Kernels(core, gpu, stream) => (core, gpu, stream),
             Means::ByHost(host) => return host.perform(operation, shape),
         };
         let Operation { collective, output, input, reduction, root } = operation;
-        let CallShape { form, count, dtype, .. } = shape;
+        let OperationShape { form, count, dtype, .. } = shape;
         let (op, factor) = (reduction.op, reduction.factor);
         let caller = CallerRank { rank: core.rank(), ranks: core.size(), root: *root };
         match form {

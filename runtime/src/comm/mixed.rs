@@ -10,8 +10,8 @@ use roundelay_cuda::backend::{Context, Fault};
 use roundelay_cuda::{CudaOptions, CudaStream, DevicePtr, Gpu, context};
 use roundelay_engine::custom::Algorithm;
 use roundelay_engine::{
-    Args, BARRIER, Call, CallBuffer, CallShape, Core, InputBuffer, MemoryKind, Message, MessageEnd,
-    Operand, Operation, OutputBuffer, Reduction,
+    Args, BARRIER, Call, CallBuffer, Core, InputBuffer, MemoryKind, Message, MessageEnd, Operand,
+    Operation, OperationShape, OutputBuffer, Reduction,
 };
 use roundelay_net::error::Error;
 
@@ -130,7 +130,7 @@ impl<'c> ByHost<'c> {
     pub(super) fn perform(
         mut self,
         operation: &Operation<'_>,
-        shape: CallShape,
+        shape: OperationShape,
     ) -> Result<(), Error> {
         let Operation { collective, ref output, ref input, reduction, root } = *operation;
         let inputs = self.fetch_all(input.buffers())?;
@@ -149,7 +149,7 @@ impl<'c> ByHost<'c> {
             reduction,
             root,
         };
-        self.core.perform(&mut on_host, CallShape { memory: MemoryKind::Host, ..shape })?;
+        self.core.perform(&mut on_host, OperationShape { memory: MemoryKind::Host, ..shape })?;
         drop(on_host);
         output
             .buffers()

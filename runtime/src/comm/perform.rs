@@ -106,7 +106,7 @@ impl Communicator {
     fn perform_on_device(
         &mut self,
         _: &mut Operation<'_>,
-        _: roundelay_engine::CallShape,
+        _: roundelay_engine::OperationShape,
     ) -> Result<(), Error> {
         Err(without_cuda())
     }

@@ -5,7 +5,7 @@ use roundelay_compiler::plan::{Buf, Placement};
 
 use super::core::{Core, PART};
 use crate::operation::{
-    Args, Call, CallForm, CallShape, CallerRank, Collective, Operand, Operation,
+    Args, Call, CallForm, CallerRank, Collective, Operand, Operation, OperationShape,
 };
 use roundelay_net::digest::mix;
 use roundelay_net::error::Error;
@@ -20,10 +20,10 @@ impl Core {
     pub fn perform(
         &mut self,
         operation: &mut Operation<'_>,
-        shape: CallShape,
+        shape: OperationShape,
     ) -> Result<(), Error> {
         let Operation { collective, output, input, reduction, root } = operation;
-        let CallShape { form, count, dtype, .. } = shape;
+        let OperationShape { form, count, dtype, .. } = shape;
         let call = |args| Call { count, dtype, op: reduction.op, factor: reduction.factor, args };
         match form {
             CallForm::InPlace
@@ -103,11 +103,11 @@ impl Core {
     fn perform_listed(
         &mut self,
         operation: &mut Operation<'_>,
-        shape: CallShape,
+        shape: OperationShape,
     ) -> Result<(), Error> {
         self.usable()?;
         let Operation { collective, output, input, reduction, root } = operation;
-        let CallShape { count, dtype, .. } = shape;
+        let OperationShape { count, dtype, .. } = shape;
         let caller = CallerRank { rank: self.rank(), ranks: self.size(), root: *root };
         let call = |args| Call { count, dtype, op: reduction.op, factor: reduction.factor, args };
         let block = count as usize * dtype.size();

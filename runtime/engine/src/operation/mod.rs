@@ -8,7 +8,7 @@
 //! | `operand` | [`Operand`]: one side of a call: nothing, one buffer, a list, or one buffer of unequal blocks |
 //! | `collective` | [`Collective`]: the table of collectives, and which blocks each operand holds |
 //! | `reduction` | [`Reduction`]: an operator with its factor |
-//! | `record` | [`Operation`], and the [`CallShape`] that its check finds |
+//! | `record` | [`Operation`], and the [`OperationShape`] that its check finds |
 //! | `call` | [`Call`]: a plan's call, after its form is known |
 //! | `message` | [`Message`]: one end of a message between two ranks |
 
@@ -28,5 +28,5 @@ pub use collective::{
 };
 pub use message::{Message, MessageEnd, check_peers};
 pub use operand::Operand;
-pub use record::{CallForm, CallShape, Operation, common_memory};
+pub use record::{CallForm, Operation, OperationShape, common_memory};
 pub use reduction::{Reduction, check_factor};

@@ -45,7 +45,7 @@ pub enum CallForm {
 
 /// The facts of a call whose arguments are right.
 #[derive(Debug, Clone, Copy)]
-pub struct CallShape {
+pub struct OperationShape {
     /// The form.
     pub form: CallForm,
     /// The elements of a block; of [`CallForm::Cut`] and [`CallForm::Exchange`] those of all blocks together.
@@ -118,14 +118,14 @@ impl<'a> Operation<'a> {
     /// [`Error::Usage`] if the collective has no such form, buffers do not fit each other or the ranks, or lie in
     /// different kinds of memory.
     #[inline]
-    pub fn check(&self, rank: u32, ranks: u32) -> Result<CallShape, Error> {
+    pub fn check(&self, rank: u32, ranks: u32) -> Result<OperationShape, Error> {
         let caller = CallerRank { rank, ranks, root: self.root };
         match (&self.output, &self.input) {
             (Operand::One(data), Operand::None) if self.collective.has_form_in_place() => {
                 let elements = data.elements();
                 let count = self.collective.count(self, caller, elements, elements)? as u64;
                 let (dtype, memory) = (data.dtype(), data.memory());
-                Ok(CallShape { form: CallForm::InPlace, count, dtype, memory })
+                Ok(OperationShape { form: CallForm::InPlace, count, dtype, memory })
             }
             (Operand::One(output), Operand::One(input)) if self.collective.has_operands() => {
                 self.out_of_place(caller, output, input)
@@ -135,12 +135,12 @@ impl<'a> Operation<'a> {
     }
 
     /// Checks the forms that are not as common.
-    fn check_rare(&self, caller: CallerRank) -> Result<CallShape, Error> {
+    fn check_rare(&self, caller: CallerRank) -> Result<OperationShape, Error> {
         let collective = self.collective;
         let form = match (&self.output, &self.input) {
             (Operand::None, Operand::None) if !collective.has_operands() => {
                 let (dtype, memory) = (DType::U8, MemoryKind::Host);
-                return Ok(CallShape { form: CallForm::InPlace, count: 0, dtype, memory });
+                return Ok(OperationShape { form: CallForm::InPlace, count: 0, dtype, memory });
             }
             _ if !collective.has_operands() => None,
             (Operand::One(output), Operand::None) if collective.is_input_optional() => {
@@ -194,20 +194,20 @@ impl<'a> Operation<'a> {
         caller: CallerRank,
         output: &CallBuffer<O>,
         input: &CallBuffer<I>,
-    ) -> Result<CallShape, Error> {
+    ) -> Result<OperationShape, Error> {
         let (form, dtype) = (CallForm::OutOfPlace, output.dtype());
         let count =
             self.collective.count(self, caller, output.elements(), input.elements())? as u64;
         alike(self, dtype, [input.dtype()])?;
         let memory = output.memory();
         match input.memory() == memory {
-            true => Ok(CallShape { form, count, dtype, memory }),
+            true => Ok(OperationShape { form, count, dtype, memory }),
             false => Err(mixed_memory()),
         }
     }
 
     /// Checks a call with a list of one buffer a rank; one that has no meaning on this rank is not looked at.
-    fn listed(&self, caller: CallerRank) -> Result<CallShape, Error> {
+    fn listed(&self, caller: CallerRank) -> Result<OperationShape, Error> {
         caller.check(self)?;
         let count = match (&self.output, &self.input) {
             (Operand::One(output), _) => output.elements(),
@@ -224,7 +224,7 @@ impl<'a> Operation<'a> {
     }
 
     /// Checks a call whose blocks have lengths of their own.
-    fn cut(&self, caller: CallerRank, form: CallForm) -> Result<CallShape, Error> {
+    fn cut(&self, caller: CallerRank, form: CallForm) -> Result<OperationShape, Error> {
         let mut count = 0;
         for (what, elements, counts) in [
             ("input", self.input.elements(), counts_of(&self.input)),
@@ -254,7 +254,7 @@ impl<'a> Operation<'a> {
         form: CallForm,
         count: usize,
         (has_output, has_input): (bool, bool),
-    ) -> Result<CallShape, Error> {
+    ) -> Result<OperationShape, Error> {
         let outputs = if has_output { self.output.buffers() } else { &[] };
         let inputs = if has_input { self.input.buffers() } else { &[] };
         let (of_output, of_input) = (outputs.first(), inputs.first());
@@ -268,7 +268,7 @@ impl<'a> Operation<'a> {
         alike(self, dtype, all.chain(inputs.iter().map(CallBuffer::dtype)))?;
         let all = outputs.iter().map(CallBuffer::memory);
         let memory = common_memory(all.chain(inputs.iter().map(CallBuffer::memory)))?;
-        Ok(CallShape { form, count: count as u64, dtype, memory })
+        Ok(OperationShape { form, count: count as u64, dtype, memory })
     }
 }
 

@@ -12,7 +12,7 @@ use super::store::{At, ClientIdentity, Server, StoreClient, StoreListener};
 use super::torch::TorchStore;
 use crate::error::{Error, PROCESS_LIMIT_REMEDY};
 use crate::net::address;
-use crate::paths::Options;
+use crate::paths::PathOptions;
 use crate::ports::{PortRange, bind_within};
 use crate::secret::random;
 use crate::store::Store;
@@ -44,7 +44,7 @@ pub struct StorePlace<'a> {
 
 impl<'a> StorePlace<'a> {
     /// Returns the place that the options of the ranks' own connections name.
-    pub fn of(options: &'a Options) -> Self {
+    pub fn of(options: &'a PathOptions) -> Self {
         StorePlace { interface: options.interface.as_deref(), ports: options.ports }
     }
 

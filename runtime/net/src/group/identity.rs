@@ -11,7 +11,7 @@ use super::terms::Terms;
 use crate::digest::mix;
 use crate::error::Error;
 use crate::net::{GuardedListener, Listener};
-use crate::paths::Options;
+use crate::paths::PathOptions;
 use crate::secret::random;
 use crate::store::Store;
 use crate::transport::rdma;
@@ -46,7 +46,7 @@ pub struct Identity {
     /// The settings that the ranks share.
     pub terms: Terms,
     /// The paths between hosts, and how connections are made.
-    pub options: Options,
+    pub options: PathOptions,
     /// The RDMA devices.
     pub devices: rdma::Choice,
     /// The address of this host where the options name none.
@@ -69,7 +69,7 @@ impl Identity {
     /// Makes the identity of a rank that has not met others yet.
     pub fn new(
         terms: Terms,
-        options: Options,
+        options: PathOptions,
         devices: rdma::Choice,
         address: IpAddr,
     ) -> Result<Self, Error> {

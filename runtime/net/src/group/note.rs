@@ -10,7 +10,7 @@ use super::terms::Terms;
 use crate::error::Error;
 use crate::net::{EndpointAddress, Listener};
 use crate::paths;
-use crate::paths::Options;
+use crate::paths::PathOptions;
 use crate::route::RoutePeer;
 use crate::transport::{Transport, Transports};
 
@@ -75,7 +75,7 @@ impl Note {
 }
 
 /// Returns true for each path that is a device.
-fn devices(options: &Options) -> Vec<bool> {
+fn devices(options: &PathOptions) -> Vec<bool> {
     options.media.iter().map(|medium| medium.device().is_some()).collect()
 }
 
@@ -93,7 +93,7 @@ pub(super) fn read_notes(
     rank: u32,
     endpoints: &[EndpointAddress],
     terms: Terms,
-    options: &Options,
+    options: &PathOptions,
 ) -> Result<GroupNotes, Error> {
     let paths = &options.paths[..];
     let (mut names, mut kept) = (Vec::new(), Vec::new());

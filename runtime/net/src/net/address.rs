@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::fabric::system;
-use crate::paths::{Medium, Options};
+use crate::paths::{Medium, PathOptions};
 use crate::secret::random;
 
 /// An address that a peer listens at, and this rank's own on that path.
@@ -25,7 +25,7 @@ pub(super) fn at(address: Option<SocketAddr>) -> String {
 }
 
 /// Returns the addresses to listen at, with any free ports, by path; without paths there is one.
-pub(super) fn all(options: &Options, seen: IpAddr) -> Result<Vec<SocketAddr>, Error> {
+pub(super) fn all(options: &PathOptions, seen: IpAddr) -> Result<Vec<SocketAddr>, Error> {
     if options.paths.is_empty() {
         return Ok(vec![choose(options.interface.as_deref(), seen)?]);
     }

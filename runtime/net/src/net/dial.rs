@@ -14,7 +14,7 @@ use super::hello::{ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello, R
 use super::socket::tune;
 use crate::error::Source;
 use crate::fork::give_up_in_children;
-use crate::paths::Options;
+use crate::paths::PathOptions;
 use crate::secret::{NONCE, PROOF, ProofSide, random};
 
 /// The pause before another attempt, at first; it doubles up to [`RETRY_PAUSE_MAX`].
@@ -185,7 +185,7 @@ impl PeerDial {
     }
 
     /// Goes as far as possible without waiting.
-    pub(super) fn progress(&mut self, options: &Options) -> DialProgress {
+    pub(super) fn progress(&mut self, options: &PathOptions) -> DialProgress {
         loop {
             let state = std::mem::replace(&mut self.state, DialState::Over);
             let next =
@@ -272,7 +272,7 @@ impl PeerDial {
     fn greet(
         &mut self,
         mut stream: TcpStream,
-        options: &Options,
+        options: &PathOptions,
     ) -> Result<DialState, AttemptError> {
         let denied = |e| AttemptError::Final(DialError::System { source: Source::new(e) });
         let nonce = random().map_err(denied)?;
@@ -315,7 +315,7 @@ impl PeerDial {
 impl DialHandshake {
     /// Goes on with the exchange; returns true once the connection is accepted, false if a proof was sent,
     /// `None` if there is no answer.
-    fn progress(&mut self, options: &Options) -> Result<Option<bool>, AttemptError> {
+    fn progress(&mut self, options: &PathOptions) -> Result<Option<bool>, AttemptError> {
         while self.received.len() < REPLY {
             let mut buffer = [0; REPLY];
             match self.stream.read(&mut buffer[..REPLY - self.received.len()]) {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, TcpStream};
 use std::time::Instant;
 
 use super::hello::{ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello};
-use crate::paths::Options;
+use crate::paths::PathOptions;
 use crate::secret::{NONCE, PROOF, ProofSide, random};
 
 /// A connection that has not proved yet that it is of a rank.
@@ -50,7 +50,7 @@ impl PendingHello {
 
     pub(super) fn progress(
         &mut self,
-        options: &Options,
+        options: &PathOptions,
         may_come: &dyn Fn(&ConnectionName) -> Result<(), HelloRefusal>,
         held: &dyn Fn(&ConnectionName, IpAddr) -> Option<Instant>,
     ) -> HelloOutcome {
@@ -59,7 +59,7 @@ impl PendingHello {
 
     fn try_progress(
         &mut self,
-        options: &Options,
+        options: &PathOptions,
         may_come: &dyn Fn(&ConnectionName) -> Result<(), HelloRefusal>,
         held: &dyn Fn(&ConnectionName, IpAddr) -> Option<Instant>,
     ) -> Result<HelloOutcome, HelloOutcome> {

@@ -28,7 +28,7 @@ use crate::fabric::system;
 use crate::fork::give_up_in_children;
 use crate::guesses::WrongGuesses;
 use crate::limits::LISTENER;
-use crate::paths::{Medium, Options};
+use crate::paths::{Medium, PathOptions};
 use crate::transport::rdma;
 
 /// Closed communicators that are remembered, to refuse ranks that still connect for them.
@@ -44,7 +44,7 @@ const CLOCK: u64 = u64::MAX;
 pub struct Listener {
     /// The addresses at which it listens, by path.
     addresses: Vec<SocketAddr>,
-    options: Options,
+    options: PathOptions,
     listeners: Vec<TcpListener>,
     events: OwnedFd,
     /// A clock that is among the events: it rings when a stranger's time is over, and for good once the guard of
@@ -85,7 +85,7 @@ impl Listener {
 
     /// Opens the listener at the addresses that the options choose, one for each path, else at `seen`, the
     /// address of this rank in the eyes of the rendezvous store.
-    pub fn open(options: Options, seen: IpAddr) -> Result<Listener, Error> {
+    pub fn open(options: PathOptions, seen: IpAddr) -> Result<Listener, Error> {
         let failed = |e: rustix::io::Errno| {
             let text = format!("the listener of a rank cannot wait for connections: {e}");
             Error::system(text, e, "")
@@ -154,7 +154,7 @@ impl Listener {
     }
 
     /// Returns the options with which it was opened.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &PathOptions {
         &self.options
     }
 

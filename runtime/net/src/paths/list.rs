@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use roundelay_compiler::cost::{LinkCost, PathCost};
 
-use super::options::{Medium, Options, TopologyFile};
+use super::options::{Medium, PathOptions, TopologyFile};
 use crate::digest::mix;
 use crate::error::Error;
 use crate::fabric::{Fabric, RDMA, system};
@@ -20,7 +20,7 @@ use crate::transport::rdma::{self, Choice};
 /// [`Error::System`] if the file cannot be read; [`Error::Settings`] if it is wrong, or a path is none;
 /// [`Error::Start`] if a path is a device that cannot be had here.
 pub fn settle(
-    options: &mut Options,
+    options: &mut PathOptions,
     transports: Transports,
     gid: Option<u32>,
 ) -> Result<(), Error> {
@@ -53,7 +53,7 @@ pub fn settle(
 }
 
 /// Checks that devices are there, and each of them is one path.
-fn devices(options: &Options) -> Result<(), Error> {
+fn devices(options: &PathOptions) -> Result<(), Error> {
     let media = || options.paths.iter().zip(&options.media);
     for (at, (name, medium)) in media().enumerate() {
         let Some(choice) = medium.device() else { continue };
@@ -74,7 +74,7 @@ fn devices(options: &Options) -> Result<(), Error> {
 }
 
 /// Checks that paths are of transports that may be used. One path is none, unless it is a device.
-fn allowed(options: &Options, transports: Transports) -> Result<(), Error> {
+fn allowed(options: &PathOptions, transports: Transports) -> Result<(), Error> {
     let several = options.paths.len() > 1;
     for (name, medium) in options.paths.iter().zip(&options.media) {
         let transport = medium.transport();
@@ -98,14 +98,18 @@ pub(crate) fn carried(media: &[Medium]) -> Option<Transports> {
 }
 
 /// Returns the name of this host in topology files.
-pub fn host_name(options: &Options) -> String {
+pub fn host_name(options: &PathOptions) -> String {
     let own = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     options.host_label.clone().unwrap_or_else(own)
 }
 
 /// Returns the costs of the paths: those of the topology file, or else of interfaces and devices; `speeds` are
 /// the least of all ranks, in Mbit/s, or 0. Hosts are those of the ranks, in their order.
-pub fn costs(options: &Options, hosts: &[String], speeds: &[u32]) -> Result<Vec<PathCost>, Error> {
+pub fn costs(
+    options: &PathOptions,
+    hosts: &[String],
+    speeds: &[u32],
+) -> Result<Vec<PathCost>, Error> {
     if options.paths.len() < 2 {
         return Ok(Vec::new());
     }
@@ -129,8 +133,11 @@ pub fn costs(options: &Options, hosts: &[String], speeds: &[u32]) -> Result<Vec<
 mod tests {
     use super::*;
 
-    fn options(paths: &[&str]) -> Options {
-        Options { paths: paths.iter().map(|path| path.to_string()).collect(), ..Options::default() }
+    fn options(paths: &[&str]) -> PathOptions {
+        PathOptions {
+            paths: paths.iter().map(|path| path.to_string()).collect(),
+            ..PathOptions::default()
+        }
     }
 
     fn text(result: Result<(), Error>) -> String {
@@ -151,7 +158,7 @@ mod tests {
             ]
         "#;
         std::fs::write(&file, lines).expect("a file");
-        let given = |paths: &[&str]| Options {
+        let given = |paths: &[&str]| PathOptions {
             topology: Some(file.display().to_string()),
             host_label: Some("here".into()),
             ..options(paths)

@@ -33,4 +33,4 @@ pub use balance::Balance;
 pub(crate) use list::carried;
 pub use list::{costs, host_name, settle};
 pub use measure::{Clock, PathCode, PathMeasurement};
-pub use options::{Medium, Options};
+pub use options::{Medium, PathOptions};

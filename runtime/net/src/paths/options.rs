@@ -1,4 +1,4 @@
-//! Options of the links between ranks: addresses, paths, times, the secret.
+//! PathOptions of the links between ranks: addresses, paths, times, the secret.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +20,9 @@ pub(crate) struct TopologyFile {
 /// The kind of a path on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Medium {
-    /// A network interface, an address or a network, as [`Options::interface`].
+    /// A network interface, an address or a network, as [`PathOptions::interface`].
     Interface(String),
-    /// An RDMA device. Connections through it begin as sockets on [`Options::interface`].
+    /// An RDMA device. Connections through it begin as sockets on [`PathOptions::interface`].
     Device(rdma::Choice),
 }
 
@@ -46,7 +46,7 @@ impl Medium {
 
 /// The options of the links between ranks.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct PathOptions {
     /// The address to listen at: the name of a network interface, an address, or a network such as
     /// `10.0.0.0/8`; `None` for the address that the store sees. Not on paths that are interfaces.
     pub interface: Option<String>,
@@ -73,11 +73,11 @@ pub struct Options {
 /// listener's bounds.
 const HEARING: Duration = LISTENER.patience.saturating_sub(Duration::from_secs(1));
 
-impl Default for Options {
+impl Default for PathOptions {
     fn default() -> Self {
         let (timeout, hearing) = (Duration::from_secs(30), HEARING);
         let (paths, media) = (Vec::new(), Vec::new());
-        Options {
+        PathOptions {
             interface: None,
             ports: None,
             paths,

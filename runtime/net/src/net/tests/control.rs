@@ -193,7 +193,7 @@ fn a_rank_that_dies_while_joining_is_told() {
         let spawn = |rank: u32| {
             let mut store = store.of(rank);
             scope.spawn(move || {
-                let options = Options { timeout: Duration::from_secs(12), ..options() };
+                let options = PathOptions { timeout: Duration::from_secs(12), ..options() };
                 let listener = Arc::new(Listener::open(options, store.address()).expect("opened"));
                 if rank == 3 {
                     store.get("net/7/job", soon()).expect("the job");

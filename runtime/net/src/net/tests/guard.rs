@@ -10,14 +10,14 @@ use crate::limits::{GUESS_DELAY, GUESSES, LISTENER};
 /// The time that a busy machine may need beyond a bound.
 const SLACK: Duration = Duration::from_secs(5);
 
-fn guarded(options: Options) -> (GuardedListener, SocketAddr) {
+fn guarded(options: PathOptions) -> (GuardedListener, SocketAddr) {
     let listener = Arc::new(Listener::open(options, Ipv4Addr::LOCALHOST.into()).expect("open"));
     let to = listener.address();
     (GuardedListener::new(listener), to)
 }
 
 fn each() -> [(GuardedListener, SocketAddr); 2] {
-    [guarded(Options::default()), guarded(with_secret("a secret"))]
+    [guarded(PathOptions::default()), guarded(with_secret("a secret"))]
 }
 
 /// Returns the time for which a connection is held whatever is sent now and then.

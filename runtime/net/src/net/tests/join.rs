@@ -60,7 +60,7 @@ fn ipv6_is_as_good() {
 #[test]
 fn an_interface_can_be_chosen() {
     let choices = ["lo", "127.0.0.0/8", "127.0.0.1"];
-    let options = |rank: u32| Options {
+    let options = |rank: u32| PathOptions {
         interface: Some(choices[rank as usize].into()),
         host_label: Some(format!("host {}", rank / 2)),
         ..options()
@@ -156,7 +156,7 @@ fn who_does_not_come_is_named() {
     // Rank 1 is the first to give up, however late it begins.
     let short = Duration::from_millis(400);
     let options = |rank| match rank {
-        1 => Options { timeout: short, ..options() },
+        1 => PathOptions { timeout: short, ..options() },
         _ => options(),
     };
     let store = memory();

@@ -18,7 +18,7 @@ use super::*;
 use crate::abort::AbortRecord;
 use crate::bootstrap::InProcessStore;
 use crate::error::Error;
-use crate::paths::Options;
+use crate::paths::PathOptions;
 use crate::store::Store;
 
 /// Longer than anything takes here.
@@ -29,19 +29,19 @@ fn memory() -> InProcessStore {
     InProcessStore::at(Ipv4Addr::LOCALHOST.into())
 }
 
-fn options() -> Options {
-    Options { timeout: PATIENCE, ..Options::default() }
+fn options() -> PathOptions {
+    PathOptions { timeout: PATIENCE, ..PathOptions::default() }
 }
 
-fn with_secret(text: &str) -> Options {
-    Options { secret: Some(text.as_bytes().to_vec().into()), ..options() }
+fn with_secret(text: &str) -> PathOptions {
+    PathOptions { secret: Some(text.as_bytes().to_vec().into()), ..options() }
 }
 
 /// Runs `size` ranks that join a communicator with the options that each has.
 fn each_rank<T: Send>(
     size: u32,
     store: &InProcessStore,
-    options: impl Fn(u32) -> Options + Sync,
+    options: impl Fn(u32) -> PathOptions + Sync,
     run: impl Fn(Net) -> T + Sync,
 ) -> Vec<Result<T, Error>> {
     std::thread::scope(|scope| {

@@ -19,7 +19,8 @@ fn bytes_at_random_get_nobody_in() {
     };
     let here = Ipv4Addr::LOCALHOST.into();
     let secret = Some(Secret::from(b"a secret".to_vec()));
-    let listener = |secret| Listener::open(Options { secret, ..options() }, here).expect("open");
+    let listener =
+        |secret| Listener::open(PathOptions { secret, ..options() }, here).expect("open");
     let listeners = [listener(secret), listener(None)];
     let name = ConnectionName { job: JOB, comm: 7, to: 0, from: 1, lane: CONTROL };
     for trial in 0..300 * number("ROUNDS", 1) {

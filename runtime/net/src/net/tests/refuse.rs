@@ -17,7 +17,7 @@ use crate::secret::{ProofSide, Secret, random};
 pub(super) fn dial(
     name: ConnectionName,
     to: SocketAddr,
-    options: &Options,
+    options: &PathOptions,
 ) -> Result<TcpStream, DialError> {
     let mut dial = PeerDial::new(name, vec![DialTarget { from: None, to }]);
     let start = Instant::now();
@@ -55,8 +55,9 @@ fn those_with_the_secret_come_together() {
 }
 
 /// Checks that all fail if rank 2 of 3 has another secret, or none.
-fn outsider(theirs: Options, others: Options, why: &str) {
-    let short = |options: &Options| Options { timeout: Duration::from_secs(5), ..options.clone() };
+fn outsider(theirs: PathOptions, others: PathOptions, why: &str) {
+    let short =
+        |options: &PathOptions| PathOptions { timeout: Duration::from_secs(5), ..options.clone() };
     let options = |rank| short(if rank == 2 { &theirs } else { &others });
     let all = each_rank(3, &memory(), options, |_| ());
     let texts: Vec<String> =
@@ -312,7 +313,7 @@ fn silent_strangers_are_few() {
 #[test]
 fn a_slow_talker_is_turned_away() {
     let hearing = Duration::from_millis(300);
-    let options = Options { hearing, ..options() };
+    let options = PathOptions { hearing, ..options() };
     let listener = Listener::open(options, Ipv4Addr::LOCALHOST.into()).expect("opened");
     let mut slow = TcpStream::connect(listener.address()).expect("open");
     let start = Instant::now();
