@@ -14,7 +14,7 @@ use super::choice::Choice;
 use super::device_stream::DeviceStream;
 use super::error::VerbsError;
 use super::registrations::Registrations;
-use super::stream::{ConnectionInfo, DEPTH, RailStream};
+use super::stream::{ConnectionTerms, DEPTH, RailStream};
 use super::verbs::{MemoryRegistration, VerbsDevice};
 use crate::error::Source;
 #[cfg(test)]
@@ -183,7 +183,7 @@ impl QueueHandshake {
                         false,
                     ));
                 }
-                let info = postcard::from_bytes::<ConnectionInfo>(&self.received[4..]);
+                let info = postcard::from_bytes::<ConnectionTerms>(&self.received[4..]);
                 let info = info.map_err(|e| failed(InfoError::Malformed(e)))?;
                 self.received.clear();
                 let connecting = move || stream.connect(&info).map(|()| stream);

@@ -46,7 +46,7 @@ mod ring;
 #[cfg(test)]
 mod shuffle;
 
-pub(super) use rail_stream::{ConnectionInfo, RailStream};
+pub(super) use rail_stream::{ConnectionTerms, RailStream};
 #[cfg(test)]
 pub(super) use ring::SLOTS;
 pub(super) use ring::{DEPTH, PIECE};

@@ -24,7 +24,7 @@ use crate::transport::rdma::verbs::{
 
 /// The description of this end that a peer needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ConnectionInfo {
+pub(crate) struct ConnectionTerms {
     /// Address of the region.
     start: u64,
     pieces: (u32, u32),
@@ -140,8 +140,8 @@ impl RailStream {
     }
 
     /// Returns the description of this end that the peer needs.
-    pub(crate) fn info(&self) -> ConnectionInfo {
-        ConnectionInfo {
+    pub(crate) fn info(&self) -> ConnectionTerms {
+        ConnectionTerms {
             start: self.region.start() as u64,
             pieces: (PIECE as u32, SLOTS as u32),
             rails: self
@@ -157,7 +157,7 @@ impl RailStream {
     }
 
     /// Connects queues with those of the peer's that they are to be joined with, in an order that both ends derive.
-    pub(crate) fn connect(&mut self, peer: &ConnectionInfo) -> Result<(), Fault> {
+    pub(crate) fn connect(&mut self, peer: &ConnectionTerms) -> Result<(), Fault> {
         if peer.pieces != (PIECE as u32, SLOTS as u32) {
             let why = "it cuts messages into other pieces: another version of roundelay";
             return Err(Fault::Protocol(why));
@@ -184,7 +184,7 @@ impl RailStream {
     /// anew later; fails if none gets one.
     pub(super) fn connect_rails(
         &mut self,
-        peer: &ConnectionInfo,
+        peer: &ConnectionTerms,
         joins: &[(usize, usize)],
     ) -> Result<(), Fault> {
         // The devices that got no answer, each asked once: the system may take a second to give up.
