@@ -114,7 +114,7 @@ def _with_command(build: Any, *arguments: Any) -> str:
     cargo += ["--features", ",".join(f"roundelay-python/{name}" for name in features)]
     if "rdma" in features:
         cargo += ["--features", "roundelay-cli/rdma"]
-    terminal.say("compiles about 100 packages of Rust, which takes some six minutes on two cores")
+    terminal.say("compiles about 100 packages of Rust, which takes some three minutes on two cores")
     _run(cargo, terminal)
     terminal.count("packs the wheel")
     built = Path(os.environ.get("CARGO_TARGET_DIR") or _HERE.parent / "target")
