@@ -22,12 +22,12 @@ impl Engine for Cuda {
     type Output<'a> = DevicePtr;
     type Played = ();
 
-    fn input<'a: 'a>(lent: DevicePtr, elements: usize, dtype: DType) -> InputBuffer<'a> {
+    unsafe fn input<'a: 'a>(lent: DevicePtr, elements: usize, dtype: DType) -> InputBuffer<'a> {
         // SAFETY: the promise of the address's maker.
         unsafe { CallBuffer::on_device(lent.address(), elements, dtype) }
     }
 
-    fn output<'a: 'a>(lent: DevicePtr, elements: usize, dtype: DType) -> OutputBuffer<'a> {
+    unsafe fn output<'a: 'a>(lent: DevicePtr, elements: usize, dtype: DType) -> OutputBuffer<'a> {
         // SAFETY: the promise of the address's maker.
         unsafe { CallBuffer::on_device(lent.address(), elements, dtype) }
     }

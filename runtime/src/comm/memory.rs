@@ -31,7 +31,8 @@ pub trait Memory: Sealed {
     #[doc(hidden)]
     #[inline]
     fn operand(&self) -> InputBuffer<'_> {
-        Self::Engine::input(self.lend(), self.elements(), self.dtype())
+        // SAFETY: the elements and the type are those of the memory.
+        unsafe { Self::Engine::input(self.lend(), self.elements(), self.dtype()) }
     }
 }
 
@@ -45,7 +46,8 @@ pub trait MemoryMut: Memory {
     #[inline]
     fn operand_mut(&mut self) -> OutputBuffer<'_> {
         let (elements, dtype) = (self.elements(), self.dtype());
-        Self::Engine::output(self.lend_mut(), elements, dtype)
+        // SAFETY: the elements and the type are those of the memory.
+        unsafe { Self::Engine::output(self.lend_mut(), elements, dtype) }
     }
 }
 
@@ -59,11 +61,29 @@ pub trait Engine: Sealed + Sized {
     /// The record of a call when it returns.
     type Played;
 
+    /// Names memory as an operand that is read.
+    ///
+    /// # Safety
+    ///
+    /// The memory has that many elements of the type, aligned to its size.
     #[doc(hidden)]
-    fn input<'a: 'a>(lent: Self::Input<'a>, elements: usize, dtype: DType) -> InputBuffer<'a>;
+    unsafe fn input<'a: 'a>(
+        lent: Self::Input<'a>,
+        elements: usize,
+        dtype: DType,
+    ) -> InputBuffer<'a>;
 
+    /// Names memory as an operand that is written.
+    ///
+    /// # Safety
+    ///
+    /// As for one that is read.
     #[doc(hidden)]
-    fn output<'a: 'a>(lent: Self::Output<'a>, elements: usize, dtype: DType) -> OutputBuffer<'a>;
+    unsafe fn output<'a: 'a>(
+        lent: Self::Output<'a>,
+        elements: usize,
+        dtype: DType,
+    ) -> OutputBuffer<'a>;
 
     #[doc(hidden)]
     fn played(stats: Stats) -> Self::Played;
@@ -81,13 +101,19 @@ impl Engine for Host {
     type Played = Stats;
 
     #[inline]
-    fn input<'a: 'a>(lent: &'a [u8], elements: usize, dtype: DType) -> InputBuffer<'a> {
-        InputBuffer::of_host(lent, elements, dtype)
+    unsafe fn input<'a: 'a>(lent: &'a [u8], elements: usize, dtype: DType) -> InputBuffer<'a> {
+        // SAFETY: the caller's promise.
+        unsafe { InputBuffer::of_host(lent, elements, dtype) }
     }
 
     #[inline]
-    fn output<'a: 'a>(lent: &'a mut [u8], elements: usize, dtype: DType) -> OutputBuffer<'a> {
-        OutputBuffer::of_host_mut(lent, elements, dtype)
+    unsafe fn output<'a: 'a>(
+        lent: &'a mut [u8],
+        elements: usize,
+        dtype: DType,
+    ) -> OutputBuffer<'a> {
+        // SAFETY: the caller's promise.
+        unsafe { OutputBuffer::of_host_mut(lent, elements, dtype) }
     }
 
     fn played(stats: Stats) -> Stats {

@@ -140,11 +140,13 @@ impl<'c> ByHost<'c> {
             collective,
             output: output.map(|buffer| {
                 let bytes = to.next().map_or(&mut [][..], Vec::as_mut_slice);
-                OutputBuffer::of_host_mut(bytes, buffer.elements(), buffer.dtype())
+                // SAFETY: the copy has the elements of the buffer, of an allocation that suits all types.
+                unsafe { OutputBuffer::of_host_mut(bytes, buffer.elements(), buffer.dtype()) }
             }),
             input: input.map(|buffer| {
                 let bytes = from.next().map_or(&[][..], Vec::as_slice);
-                InputBuffer::of_host(bytes, buffer.elements(), buffer.dtype())
+                // SAFETY: the copy has the elements of the buffer, of an allocation that suits all types.
+                unsafe { InputBuffer::of_host(bytes, buffer.elements(), buffer.dtype()) }
             }),
             reduction,
             root,
@@ -176,11 +178,14 @@ impl<'c> ByHost<'c> {
         let mut list: Vec<Message<'_>> = each
             .map(|(message, host)| match &message.end {
                 MessageEnd::Sent(from) => {
-                    let copy = InputBuffer::of_host(host, from.elements(), from.dtype());
+                    // SAFETY: the copy has the elements of the buffer, of an allocation that suits all types.
+                    let copy = unsafe { InputBuffer::of_host(host, from.elements(), from.dtype()) };
                     Message::sent(copy, message.peer)
                 }
                 MessageEnd::Received(to) => {
-                    let copy = OutputBuffer::of_host_mut(host, to.elements(), to.dtype());
+                    // SAFETY: the copy has the elements of the buffer, of an allocation that suits all types.
+                    let copy =
+                        unsafe { OutputBuffer::of_host_mut(host, to.elements(), to.dtype()) };
                     Message::received(copy, message.peer)
                 }
             })

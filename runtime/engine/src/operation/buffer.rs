@@ -43,8 +43,12 @@ impl Copy for InputBuffer<'_> {}
 
 impl<'a> InputBuffer<'a> {
     /// Describes that many elements in bytes of this host.
+    ///
+    /// # Safety
+    ///
+    /// The bytes are that many elements of the type, aligned to its size.
     #[inline]
-    pub fn of_host(bytes: &'a [u8], elements: usize, dtype: DType) -> Self {
+    pub unsafe fn of_host(bytes: &'a [u8], elements: usize, dtype: DType) -> Self {
         let address = bytes.as_ptr().expose_provenance() as u64;
         CallBuffer { address, elements, dtype, memory: MemoryKind::Host, access: PhantomData }
     }
@@ -63,8 +67,12 @@ impl<'a> InputBuffer<'a> {
 
 impl<'a> OutputBuffer<'a> {
     /// Describes that many elements in bytes of this host.
+    ///
+    /// # Safety
+    ///
+    /// The bytes are that many elements of the type, aligned to its size.
     #[inline]
-    pub fn of_host_mut(bytes: &'a mut [u8], elements: usize, dtype: DType) -> Self {
+    pub unsafe fn of_host_mut(bytes: &'a mut [u8], elements: usize, dtype: DType) -> Self {
         let address = bytes.as_mut_ptr().expose_provenance() as u64;
         CallBuffer { address, elements, dtype, memory: MemoryKind::Host, access: PhantomData }
     }
