@@ -23,7 +23,7 @@ const SPINS: u32 = 3000;
 const SPINS_CROWDED: u32 = 8;
 /// The time that a rank polls sockets, without a pause, before it sleeps where other programs use its core: a
 /// peer that runs answers sooner, and a wakeup costs more than the rest of a time slice.
-const SOCKET_SPIN_TIME: Duration = Duration::from_micros(30);
+const SOCKET_SPIN_TIME: Duration = Duration::from_micros(300);
 /// The longest sleep for shared memory. A wakeup that misses a sleeper, which it does not see yet, costs no more
 /// than this.
 const FIRST_SLEEP: Duration = Duration::from_micros(200);
