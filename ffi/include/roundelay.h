@@ -150,7 +150,7 @@ typedef struct {
   int32_t rank;
   // The rank that is to blame, or that was waited for, or -1.
   int32_t peer;
-  // The kind of the error, [`RL_KIND_OTHER`] and so on: that of this rank's own error, where the code may be that
+  // The kind of the error, `RL_KIND_OTHER` and so on: that of this rank's own error, where the code may be that
   // of its cause on another one.
   int32_t kind;
   // The step of the algorithm, or -1.
@@ -252,21 +252,15 @@ extern "C" {
 // Reads the first algorithm of a text; `name` stands in messages. What depends on the ranks is proved when it is run
 // or installed.
 //
-// # Safety
-//
 // `name` and `source` are texts, `out` is a place for a pointer.
 int32_t rl_algorithm_parse(const char *name, const char *source, rl_algorithm **out);
 
 // Reads the first algorithm of a file.
 //
-// # Safety
-//
 // `path` is a text, `out` a place for a pointer.
 int32_t rl_algorithm_load(const char *path, rl_algorithm **out);
 
 // Executes an algorithm on an output and an input of that many elements each; in place if `input` is NULL, on `output`.
-//
-// # Safety
 //
 // `comm` and `algorithm` are live. The buffers hold that many elements of the type until the operation has ended; meanwhile
 // nothing else writes them, nor reads the output. `options` is NULL or valid, `work` NULL or a place for a
@@ -284,21 +278,15 @@ int32_t rl_run(const rl_comm *comm,
 
 // Has an algorithm serve all calls of its collective. Collective: it takes effect only if all ranks bring the same.
 //
-// # Safety
-//
 // `comm` and `algorithm` are live.
 int32_t rl_install(const rl_comm *comm, const rl_algorithm *algorithm);
 
 // Has the algorithm library serve a collective again. Collective.
 //
-// # Safety
-//
 // `comm` is live, `collective` a text.
 int32_t rl_uninstall(const rl_comm *comm, const char *collective);
 
 // Frees an algorithm. NULL is ignored; a communicator on which it was installed keeps it.
-//
-// # Safety
 //
 // `algorithm` is NULL or live, and is not used any more.
 void rl_algorithm_free(rl_algorithm *algorithm);
@@ -307,21 +295,15 @@ void rl_algorithm_free(rl_algorithm *algorithm);
 // the way, windows of it are mapped. It is an ordinary part of this process's memory otherwise, and may live longer
 // than the communicator. Not collective. What its machine or the rank's share of it has no room for is RL0705.
 //
-// # Safety
-//
 // `comm` is live, `allocation` and `address` are places for pointers.
 int32_t rl_alloc(const rl_comm *comm, uint64_t bytes, rl_allocation **allocation, void **address);
 
 // Frees memory of `rl_alloc`. NULL is ignored.
 //
-// # Safety
-//
 // `allocation` is NULL or live, and no operation or window uses it any more.
 int32_t rl_allocation_free(rl_allocation *allocation);
 
 // Reduces the vectors of all ranks, each of `count` elements, and leaves the result on every rank.
-//
-// # Safety
 //
 // `comm` is a live communicator. `data` hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
@@ -337,8 +319,6 @@ int32_t rl_all_reduce(const rl_comm *comm,
 // others end with the same result, and the same ranks counted: bit r of `*counted` is 1 if the contribution of rank r
 // is in it. If one is missing the result holds, and the ranks that are left call `rl_shrink` before they go on.
 //
-// # Safety
-//
 // `comm` is a live communicator. `data` hold that many elements of the type, and nothing else uses them meanwhile;
 // `counted` is a place for a number.
 int32_t rl_tolerant_all_reduce(const rl_comm *comm,
@@ -349,8 +329,6 @@ int32_t rl_tolerant_all_reduce(const rl_comm *comm,
                                uint64_t *counted);
 
 // Reduces the inputs of all ranks, each of `count` elements, into the output of every rank.
-//
-// # Safety
 //
 // `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
@@ -366,8 +344,6 @@ int32_t rl_all_reduce_into(const rl_comm *comm,
 // Reduces the inputs of all ranks, each of `count` elements, into the output of the root; elsewhere `output` may be
 // NULL.
 //
-// # Safety
-//
 // `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_reduce(const rl_comm *comm,
@@ -382,8 +358,6 @@ int32_t rl_reduce(const rl_comm *comm,
 
 // Copies the root's vector of `count` elements to every rank.
 //
-// # Safety
-//
 // `comm` is a live communicator. `data` hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_broadcast(const rl_comm *comm,
@@ -397,8 +371,6 @@ int32_t rl_broadcast(const rl_comm *comm,
 // Gathers the inputs of all ranks, each of `count` elements, in the output of every rank, one after the other: it has
 // `count` elements for each rank.
 //
-// # Safety
-//
 // `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_all_gather_single(const rl_comm *comm,
@@ -411,8 +383,6 @@ int32_t rl_all_gather_single(const rl_comm *comm,
 
 // Gathers the input of rank r in `outputs[r]` of every rank. All have one length.
 //
-// # Safety
-//
 // `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_all_gather(const rl_comm *comm,
@@ -424,8 +394,6 @@ int32_t rl_all_gather(const rl_comm *comm,
                       rl_work **work);
 
 // Gathers the inputs of all ranks, `counts[r]` elements of rank r, one after the other on every rank.
-//
-// # Safety
 //
 // `comm` is a live communicator. The buffers and the count of each rank hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
@@ -440,8 +408,6 @@ int32_t rl_all_gather_v(const rl_comm *comm,
 // Reduces the inputs, which have `count` elements for each rank, and leaves block r of the result in the output of
 // rank r.
 //
-// # Safety
-//
 // `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_reduce_scatter_single(const rl_comm *comm,
@@ -455,8 +421,6 @@ int32_t rl_reduce_scatter_single(const rl_comm *comm,
 
 // Reduces `inputs[r]` of all ranks into the output of rank r. All have one length.
 //
-// # Safety
-//
 // `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_reduce_scatter(const rl_comm *comm,
@@ -469,8 +433,6 @@ int32_t rl_reduce_scatter(const rl_comm *comm,
                           rl_work **work);
 
 // Reduces the inputs and leaves block r of the result, of `counts[r]` elements, on rank r.
-//
-// # Safety
 //
 // `comm` is a live communicator. The buffers and the count of each rank hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
@@ -486,8 +448,6 @@ int32_t rl_reduce_scatter_v(const rl_comm *comm,
 // Sends block b of the input of rank a to block a of the output of rank b; a block has `count` elements. In place if
 // `input` is `output`: on all ranks or on none.
 //
-// # Safety
-//
 // `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_all_to_all_single(const rl_comm *comm,
@@ -500,8 +460,6 @@ int32_t rl_all_to_all_single(const rl_comm *comm,
 
 // Sends `inputs[b]` of rank a to `outputs[a]` of rank b. All have one length.
 //
-// # Safety
-//
 // `comm` is a live communicator. The buffers, one for each rank in both lists, hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_all_to_all(const rl_comm *comm,
@@ -513,8 +471,6 @@ int32_t rl_all_to_all(const rl_comm *comm,
 
 // Sends block b of the input of rank a, of `input_counts[b]` elements, to block a of the output of rank b, of
 // `output_counts[a]` elements there.
-//
-// # Safety
 //
 // `comm` is a live communicator. The buffers and the counts of each rank hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
@@ -530,8 +486,6 @@ int32_t rl_all_to_all_v_single(const rl_comm *comm,
 // Gathers the inputs of all ranks, each of `count` elements, in the output of the root, one after the other; elsewhere
 // `output` may be NULL.
 //
-// # Safety
-//
 // `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_gather_single(const rl_comm *comm,
@@ -544,8 +498,6 @@ int32_t rl_gather_single(const rl_comm *comm,
                          rl_work **work);
 
 // Gathers the input of rank r in `outputs[r]` of the root; elsewhere `outputs` may be NULL.
-//
-// # Safety
 //
 // `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
@@ -560,8 +512,6 @@ int32_t rl_gather(const rl_comm *comm,
 
 // Sends block r of the root's input to the output of rank r, of `count` elements; elsewhere `input` may be NULL.
 //
-// # Safety
-//
 // `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_scatter_single(const rl_comm *comm,
@@ -575,8 +525,6 @@ int32_t rl_scatter_single(const rl_comm *comm,
 
 // Sends `inputs[r]` of the root to the output of rank r; elsewhere `inputs` may be NULL.
 //
-// # Safety
-//
 // `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_scatter(const rl_comm *comm,
@@ -589,8 +537,6 @@ int32_t rl_scatter(const rl_comm *comm,
                    rl_work **work);
 
 // Waits until all ranks have called it.
-//
-// # Safety
 //
 // `comm` is a live communicator, `options` NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_barrier(const rl_comm *comm, const rl_options *options, rl_work **work);
@@ -607,14 +553,10 @@ const uint32_t *rl_process_word(void);
 
 // Makes all ranks of a job whose ranks are threads of this process: `ranks` communicators, written to `comms`.
 //
-// # Safety
-//
 // `comms` has room for that many pointers.
 int32_t rl_local(uint32_t ranks, rl_comm **comms);
 
 // Joins the job that a launcher started: roundelay's, torchrun, mpirun, srun, or a person (`docs/running.md`).
-//
-// # Safety
 //
 // `out` is a place for a pointer.
 int32_t rl_from_env(rl_comm **out);
@@ -622,8 +564,6 @@ int32_t rl_from_env(rl_comm **out);
 // Joins the other ranks, which are given the same store. Ranks may be threads of one process. Collective.
 //
 // `hints` is NULL, or as `transport=tcp,lazy=true`; a `timeout_ms` of 0 is the default, 30 s.
-//
-// # Safety
 //
 // `store` has functions that can be called as described there, until this returns; `hints` is NULL or a text, `out`
 // a place for a pointer.
@@ -637,8 +577,6 @@ int32_t rl_join(uint32_t rank,
 // Makes a communicator of the same ranks with a GPU each; `device` counts as the driver does for this process, and
 // -1 is the one of the rank's number modulo the number of GPUs. Collective.
 //
-// # Safety
-//
 // `hosts` is a live communicator, `out` a place for a pointer.
 int32_t rl_cuda(const rl_comm *hosts, int32_t device, rl_comm **out);
 
@@ -647,43 +585,31 @@ int32_t rl_cuda(const rl_comm *hosts, int32_t device, rl_comm **out);
 // `rl_cuda`. Else calls on memory of a GPU are made by its host, and return when the result is there; there are no
 // windows of GPU memory, and messages between a rank with a GPU and one without go through `rl_batch`. Collective.
 //
-// # Safety
-//
-// As [`rl_cuda`].
+// As `rl_cuda`.
 int32_t rl_cuda_mixed(const rl_comm *hosts, int32_t has_gpu, int32_t device, rl_comm **out);
 
 // Makes a communicator of `count` ranks in the order in which they are listed. A rank that lists none takes part and
 // gets NULL. Collective over all ranks of `whole`.
-//
-// # Safety
 //
 // `whole` is a live communicator, `ranks` has `count` numbers, `out` is a place for a pointer.
 int32_t rl_split(const rl_comm *whole, const uint32_t *ranks, uint32_t count, rl_comm **out);
 
 // Returns the number of this rank; `UINT32_MAX` for NULL.
 //
-// # Safety
-//
 // `comm` is NULL or a live communicator.
 uint32_t rl_rank(const rl_comm *comm);
 
 // Returns the number of ranks; 0 for NULL.
-//
-// # Safety
 //
 // `comm` is NULL or a live communicator.
 uint32_t rl_size(const rl_comm *comm);
 
 // Sets the longest time without progress of the calls from now on, in milliseconds.
 //
-// # Safety
-//
 // `comm` is a live communicator.
 int32_t rl_set_timeout(const rl_comm *comm, uint64_t timeout_ms);
 
 // Sets the hints of the communicator, as `deterministic=true,algorithm=ring`. The same on all ranks.
-//
-// # Safety
 //
 // `comm` is a live communicator, `hints` a text.
 int32_t rl_set_hints(const rl_comm *comm, const char *hints);
@@ -691,15 +617,11 @@ int32_t rl_set_hints(const rl_comm *comm, const char *hints);
 // Returns 0 if there is a hint of that name, else the status of an error that names what is near: for programs whose
 // hints are for several libraries.
 //
-// # Safety
-//
 // `key` is a text.
 int32_t rl_hint_known(const char *key);
 
 // Says which algorithm a call on a vector of that many bytes would use, and why, in at most `capacity` bytes with the
 // final 0; `length`, if not NULL, becomes the length of the whole text.
-//
-// # Safety
 //
 // `comm` is a live communicator, `collective` a text, `buffer` has `capacity` bytes, `length` is NULL or a place for a
 // number.
@@ -715,16 +637,12 @@ int32_t rl_explain(const rl_comm *comm,
 // Makes a communicator of this rank alone, for a process that is to come to others by `rl_reconfigure`. `hints` as in
 // `rl_join`; they and the environment are to be those of the others.
 //
-// # Safety
-//
 // `hints` is NULL or a text, `out` is a place for a pointer.
 int32_t rl_alone(const char *hints, rl_comm **out);
 
 // Writes this rank's handle for the next generation, in at most `capacity` bytes with the final 0; `length`, if not
 // NULL, becomes the length of the whole text. It has less than 400 bytes with up to four paths between hosts, and
 // serves for one call of `rl_reconfigure`.
-//
-// # Safety
 //
 // `comm` is a live communicator, `buffer` has `capacity` bytes, `length` is NULL or a place for a number.
 int32_t rl_reconfigure_handle(const rl_comm *comm, char *buffer, uint64_t capacity, uint64_t *length);
@@ -733,8 +651,6 @@ int32_t rl_reconfigure_handle(const rl_comm *comm, char *buffer, uint64_t capaci
 // `ordered` is not 0, else as the runtime numbers them. All of them call together with the same handles and `id`, any
 // text. Operations that were started end first: abort if they may wait for a rank that is gone. If it fails the
 // communicator is what it was, and may try again by new handles.
-//
-// # Safety
 //
 // `comm` is a live communicator, `id` a text, `handles` has `count` texts.
 int32_t rl_reconfigure(const rl_comm *comm,
@@ -747,8 +663,6 @@ int32_t rl_reconfigure(const rl_comm *comm,
 // Goes on with the ranks that are left, all of which call it after a call has failed, or has lost a rank. It waits
 // for them for so long at the most; ranks and their number are others then.
 //
-// # Safety
-//
 // `comm` is a live communicator.
 int32_t rl_shrink(const rl_comm *comm, uint64_t timeout_ms);
 
@@ -756,14 +670,10 @@ int32_t rl_shrink(const rl_comm *comm, uint64_t timeout_ms);
 // returns, 8 ms later at most, operations write to no memory of this host any more, unless the system gave their thread
 // no processor for so long. `why` is a text for the messages, or NULL.
 //
-// # Safety
-//
 // `comm` is a live communicator, `why` NULL or a text.
 int32_t rl_abort(const rl_comm *comm, const char *why);
 
 // Returns 1 once any rank has ended the communicator, else 0.
-//
-// # Safety
 //
 // `comm` is NULL or a live communicator.
 int32_t rl_is_aborted(const rl_comm *comm);
@@ -771,15 +681,11 @@ int32_t rl_is_aborted(const rl_comm *comm);
 // Frees a communicator after all operations that were started. NULL is ignored. In a process that was forked from the
 // rank's it frees that process's copy and ends nothing.
 //
-// # Safety
-//
 // `comm` is NULL or a live communicator, which is not used any more.
 int32_t rl_free(rl_comm *comm);
 
 // Binds an endpoint, with the settings of the environment and these hints (`key=value,key=value`, or NULL); the secret
 // is that of `ROUNDELAY_SECRET`.
-//
-// # Safety
 //
 // `hints` is NULL or a text, `endpoint` a place for a pointer.
 int32_t rl_endpoint_bind(const char *hints, rl_endpoint **endpoint);
@@ -787,15 +693,11 @@ int32_t rl_endpoint_bind(const char *hints, rl_endpoint **endpoint);
 // Writes the bytes by which peers connect to the endpoint, at most 4096, and their number to `len`. With `data` NULL
 // only the number.
 //
-// # Safety
-//
 // `endpoint` is live; `data` is NULL or has `capacity` bytes, `len` is a place for a number.
 int32_t rl_endpoint_address(const rl_endpoint *endpoint, void *data, uint64_t capacity, uint64_t *len);
 
 // Connects to the endpoint of that address, which connects to this one, within that many milliseconds. Two endpoints
 // connect once.
-//
-// # Safety
 //
 // `endpoint` is live; `address` has `len` bytes, `link` is a place for a pointer.
 int32_t rl_endpoint_connect(const rl_endpoint *endpoint,
@@ -807,21 +709,15 @@ int32_t rl_endpoint_connect(const rl_endpoint *endpoint,
 // Closes an endpoint, its links and its regions, and ends the waits of other threads. It is still to be freed, as are
 // they.
 //
-// # Safety
-//
 // `endpoint` is live.
 int32_t rl_endpoint_close(const rl_endpoint *endpoint);
 
 // Frees an endpoint; its links and regions live on. NULL is ignored.
 //
-// # Safety
-//
 // `endpoint` is NULL or live, and is not used any more.
 int32_t rl_endpoint_free(rl_endpoint *endpoint);
 
 // Registers memory: peers of the endpoint, now or later, get these rights to it, `RL_READ` and `RL_WRITE`.
-//
-// # Safety
 //
 // `endpoint` is live, `region` a place for a pointer. The bytes lie there until `rl_region_revoke` has returned 0, and
 // nothing reads or writes them while a peer may do so.
@@ -833,37 +729,27 @@ int32_t rl_endpoint_register(const rl_endpoint *endpoint,
 
 // Writes the bytes by which a peer names the region, 36 of them, and their number to `len`.
 //
-// # Safety
-//
 // `region` is live; `data` is NULL or has `capacity` bytes, `len` is a place for a number.
 int32_t rl_region_key(const rl_region *region, void *data, uint64_t capacity, uint64_t *len);
 
 // Revokes a region, and frees it: no peer reads or writes its memory any more. If it fails, a peer that was stopped in
 // an access may yet do so until its link is closed: keep the memory until then. NULL is ignored.
 //
-// # Safety
-//
 // `region` is NULL or live, and is not used any more.
 int32_t rl_region_revoke(rl_region *region);
 
 // Opens the peer's region of that key. Whether the key is good shows when it is used.
-//
-// # Safety
 //
 // `link` is live; `key` has `len` bytes, `remote` is a place for a pointer.
 int32_t rl_link_open(const rl_link *link, const void *key, uint64_t len, rl_remote **remote);
 
 // Frees what `rl_link_open` made. NULL is ignored.
 //
-// # Safety
-//
 // `remote` is NULL or live, and is not used any more.
 int32_t rl_remote_free(rl_remote *remote);
 
 // Writes bytes to a peer's region, from byte `at` on; if `value` is not NULL, notifies the peer by it afterwards.
 // Without `work`, returns when they are there.
-//
-// # Safety
 //
 // `remote` is live; `data` holds that many bytes until the operation has ended, and nothing writes them meanwhile.
 // `value` is NULL or a number, `work` NULL or a place for a pointer.
@@ -876,15 +762,11 @@ int32_t rl_remote_write(const rl_remote *remote,
 
 // Reads bytes of a peer's region, from byte `at` on. Without `work`, returns when they are here.
 //
-// # Safety
-//
 // `remote` is live; `data` has room for that many bytes until the operation has ended, and nothing touches them
 // meanwhile. `work` is NULL or a place for a pointer.
 int32_t rl_remote_read(const rl_remote *remote, void *data, uint64_t bytes, uint64_t at, rl_work **work);
 
 // Notifies the peer by a value, after everything that this thread has done on the link before.
-//
-// # Safety
 //
 // `link` is live.
 int32_t rl_link_notify(const rl_link *link, uint64_t value);
@@ -892,49 +774,35 @@ int32_t rl_link_notify(const rl_link *link, uint64_t value);
 // Waits for a notification of the peer, at most that many milliseconds, and takes it: writes 1 to `came` and its value
 // to `value`. Writes 0 to `came` if none has come; the link is then as before.
 //
-// # Safety
-//
 // `link` is live; `value` and `came` are places for numbers.
 int32_t rl_link_wait_notification(const rl_link *link, uint64_t timeout_ms, uint64_t *value, int32_t *came);
 
 // Sets the longest time without progress of a wait on a link, in milliseconds.
-//
-// # Safety
 //
 // `link` is live.
 int32_t rl_link_set_timeout(const rl_link *link, uint64_t timeout_ms);
 
 // Writes 1 to `open` unless the link was closed, has failed, or the peer is known to be gone; else 0. Never waits.
 //
-// # Safety
-//
 // `link` is live, `open` a place for a number.
 int32_t rl_link_is_open(const rl_link *link, int32_t *open);
 
 // Ends a link at both ends, from any thread and without a wait.
-//
-// # Safety
 //
 // `link` is live, `why` a text.
 int32_t rl_link_abort(const rl_link *link, const char *why);
 
 // Closes a link, and ends the waits of other threads. It is still to be freed.
 //
-// # Safety
-//
 // `link` is live.
 int32_t rl_link_close(const rl_link *link);
 
 // Frees a link; it is closed once its remote regions are freed, too. NULL is ignored.
 //
-// # Safety
-//
 // `link` is NULL or live, and is not used any more.
 int32_t rl_link_free(rl_link *link);
 
 // Describes the last error of a call on this thread. The text is valid until the next call on this thread.
-//
-// # Safety
 //
 // `error` is NULL, or a place for an `rl_error`.
 void rl_last_error(rl_error *error);
@@ -942,8 +810,6 @@ void rl_last_error(rl_error *error);
 // Sends `count` elements to a rank, which calls `rl_recv` with the same tag, count and type. Messages with tags move
 // beside all other operations, and may be started in any order. Without `work`, returns when the elements may be
 // overwritten. Memory of a GPU is sent in the order of all operations, with tag 0 only.
-//
-// # Safety
 //
 // `comm` is a live communicator; `data` holds that many elements until the operation has ended, and nothing writes them
 // meanwhile. `options` is NULL or valid, `work` NULL or a place for a pointer.
@@ -956,12 +822,10 @@ int32_t rl_send(const rl_comm *comm,
                 const rl_options *options,
                 rl_work **work);
 
-// Receives `count` elements from a rank, or from any ([`RL_ANY_RANK`]): the first message with this tag.
+// Receives `count` elements from a rank, or from any (`RL_ANY_RANK`): the first message with this tag.
 // `rl_work_source` says who sent it.
 //
-// # Safety
-//
-// As [`rl_send`], but that nothing else touches the elements meanwhile.
+// As `rl_send`, but that nothing else touches the elements meanwhile.
 int32_t rl_recv(const rl_comm *comm,
                 void *data,
                 uint64_t count,
@@ -973,9 +837,7 @@ int32_t rl_recv(const rl_comm *comm,
 
 // Sends and receives `count` messages at once; no order among them can block them.
 //
-// # Safety
-//
-// `messages` has that many entries, each of which keeps the promises of [`rl_send`] and [`rl_recv`].
+// `messages` has that many entries, each of which keeps the promises of `rl_send` and `rl_recv`.
 int32_t rl_batch(const rl_comm *comm,
                  const rl_message *messages,
                  uint64_t count,
@@ -988,8 +850,6 @@ int32_t rl_batch(const rl_comm *comm,
 //
 // Memory of GPUs (`RL_CUDA` in the options) was made by `cudaMalloc`, has one length on all ranks and gives all rights.
 // It is mapped by all, and must not be freed before `rl_free` of the communicator has returned.
-//
-// # Safety
 //
 // `comm` is a live communicator, `options` NULL or valid, `window` a place for a pointer. The elements lie there until
 // `rl_window_free` has returned, and nothing reads or writes them while a peer may do so.
@@ -1004,23 +864,17 @@ int32_t rl_window_create(const rl_comm *comm,
 // Ends a window on all ranks, which call together, and frees it: its memory is not written any more. If it fails, a
 // peer that was stopped in an access may yet do so: keep the memory then. NULL is ignored.
 //
-// # Safety
-//
 // `window` is NULL or live, and is not used any more.
 int32_t rl_window_free(rl_window *window);
 
 // Ends a window on this rank alone, and frees it, where the others cannot be called together: peers are refused from
 // now on. NULL is ignored.
 //
-// # Safety
-//
-// As [`rl_window_free`].
+// As `rl_window_free`.
 int32_t rl_window_drop(rl_window *window);
 
 // Writes `count` elements of the window's type to a peer's part, from element `at` on. Without `work`, returns when
 // `data` may be overwritten (on GPUs, by what follows in the stream); `rl_window_flush` returns when they are there.
-//
-// # Safety
 //
 // `window` is live; `data` holds that many elements until the operation has ended, and nothing writes them meanwhile.
 // `options` is NULL or valid, `work` NULL or a place for a pointer.
@@ -1034,9 +888,7 @@ int32_t rl_put(const rl_window *window,
 
 // Reads `count` elements of a peer's part, from element `at` on.
 //
-// # Safety
-//
-// As [`rl_put`], but that nothing else touches the elements meanwhile.
+// As `rl_put`, but that nothing else touches the elements meanwhile.
 int32_t rl_get(const rl_window *window,
                void *data,
                uint64_t count,
@@ -1047,9 +899,7 @@ int32_t rl_get(const rl_window *window,
 
 // Combines `count` elements with those of a peer's part, from element `at` on: each as one.
 //
-// # Safety
-//
-// As [`rl_put`].
+// As `rl_put`.
 int32_t rl_accumulate(const rl_window *window,
                       const void *data,
                       uint64_t count,
@@ -1062,8 +912,6 @@ int32_t rl_accumulate(const rl_window *window,
 // Adds to the word of 8 bytes that begins at element `at` of a peer's part, and writes what it was to `before`; for a
 // window of GPU memory that is there too, and written in the stream.
 //
-// # Safety
-//
 // `window` is live, `before` a place for a number, `options` NULL or valid.
 int32_t rl_fetch_add(const rl_window *window,
                      uint64_t value,
@@ -1075,9 +923,7 @@ int32_t rl_fetch_add(const rl_window *window,
 // Stores `to` in the word of 8 bytes that begins at element `at` of a peer's part if it is `from`, and writes what it
 // was to `before`, as `rl_fetch_add`.
 //
-// # Safety
-//
-// As [`rl_fetch_add`].
+// As `rl_fetch_add`.
 int32_t rl_compare_swap(const rl_window *window,
                         uint64_t from,
                         uint64_t to,
@@ -1089,22 +935,16 @@ int32_t rl_compare_swap(const rl_window *window,
 // Signals a peer: it sees that after everything that this thread has done to its part before. On GPUs that is what was
 // put into streams.
 //
-// # Safety
-//
 // `window` is live, `options` NULL or valid.
 int32_t rl_signal(const rl_window *window, uint32_t peer, const rl_options *options);
 
 // Waits for a signal of a peer, and takes it: each ends one wait. On GPUs what follows in the stream waits, and
 // `rl_window_flush` returns the error if the signal does not come.
 //
-// # Safety
-//
 // `window` is live, `options` NULL or valid.
 int32_t rl_wait_signal(const rl_window *window, uint32_t peer, const rl_options *options);
 
 // Takes a signal of a peer if one is there: writes 1 to `taken`, else 0.
-//
-// # Safety
 //
 // `window` is live, `taken` a place for a number.
 int32_t rl_take_signal(const rl_window *window, uint32_t peer, int32_t *taken);
@@ -1113,14 +953,10 @@ int32_t rl_take_signal(const rl_window *window, uint32_t peer, int32_t *taken);
 // it; with `work`, at once. On GPUs it waits for everything in the stream of the options first, and returns what went
 // wrong there.
 //
-// # Safety
-//
 // `window` is live, `options` NULL or valid, `work` NULL or a place for a pointer.
 int32_t rl_window_flush(const rl_window *window, uint32_t peer, const rl_options *options, rl_work **work);
 
 // Withdraws rights to this rank's part from all ranks: when it returns, nothing is under way that needed them.
-//
-// # Safety
 //
 // `window` is live.
 int32_t rl_window_withdraw(const rl_window *window, uint32_t from_peers);
@@ -1130,15 +966,11 @@ int32_t rl_window_withdraw(const rl_window *window, uint32_t from_peers);
 // be mapped by ranks of the same host; others are refused (RL0716). A peer whose part is mapped cannot withdraw rights
 // meanwhile.
 //
-// # Safety
-//
 // `window` is live, `address` a place for a pointer.
 int32_t rl_window_map_remote(const rl_window *window, uint32_t peer, void **address);
 
 // Writes what is known of a peer's part: the number of its elements to `count`, and 1 to `is_mapped` if it is mapped
 // here, so that operations there are loads and stores, else 0. Each may be NULL.
-//
-// # Safety
 //
 // `window` is live, `count` and `is_mapped` NULL or places for numbers.
 int32_t rl_window_attributes(const rl_window *window, uint32_t peer, uint64_t *count, int32_t *is_mapped);
@@ -1146,21 +978,15 @@ int32_t rl_window_attributes(const rl_window *window, uint32_t peer, uint64_t *c
 // Waits for the end of an operation, at most that many milliseconds (`UINT64_MAX`: as long as it takes; the operation
 // has a deadline of its own), and writes 1 to `done` if it has ended, else 0. Returns the status of the operation.
 //
-// # Safety
-//
 // `work` is live, `done` NULL or a place for a number.
 int32_t rl_work_wait(const rl_work *work, uint64_t timeout_ms, int32_t *done);
 
 // Writes 1 to `done` if the operation has ended, with or without success, else 0. Never waits.
 //
-// # Safety
-//
 // `work` is live, `done` a place for a number.
 int32_t rl_work_is_done(const rl_work *work, int32_t *done);
 
 // Writes the rank that sent the message of an operation that has ended, of `rl_recv`, to `source`.
-//
-// # Safety
 //
 // `work` is live, `source` a place for a number.
 int32_t rl_work_source(const rl_work *work, uint32_t *source);
@@ -1168,14 +994,10 @@ int32_t rl_work_source(const rl_work *work, uint32_t *source);
 // Has a function called once, when the operation has ended, or now if it has: on the progress thread, so it should be
 // short, may start operations, and must not wait for any.
 //
-// # Safety
-//
 // `work` is live; `callback` can be called with `context` on another thread, once.
 int32_t rl_work_on_done(const rl_work *work, rl_done callback, void *context);
 
 // Frees the handle on an operation, which goes on. NULL is ignored.
-//
-// # Safety
 //
 // `work` is NULL or live, and is not used any more.
 void rl_work_free(rl_work *work);

@@ -36,7 +36,7 @@ fn play(compiler: &str, flags: &[&str], source: &str) -> String {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     // Cargo's own path may name an older library first.
     let mut run = Command::new("timeout");
-    run.arg("60").arg(&program).env("LD_LIBRARY_PATH", &folder);
+    run.arg("60").arg(&program).env("LD_LIBRARY_PATH", &folder).current_dir(root.join(".."));
     let out = run.output().expect("the program runs");
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     let err = String::from_utf8_lossy(&out.stderr);
@@ -50,6 +50,13 @@ fn a_program_in_c() {
     assert!(said.contains("rank 0 of 4: the sum of element 0 is 6"), "{said}");
     assert!(said.contains("rank 3 of 4: the sum of element 0 is 6"), "{said}");
     assert!(said.contains("would use all_reduce."), "{said}");
+}
+
+#[test]
+fn a_collective_of_ones_own_runs_in_c() {
+    let said = play("cc", &["-std=c11"], "c/own_collective.c");
+    assert!(said.contains("rank 0 of 4: the sum of its neighbours is 4"), "{said}");
+    assert!(said.contains("rank 1 of 4: the sum of its neighbours is 2"), "{said}");
 }
 
 #[test]
