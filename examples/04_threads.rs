@@ -3,7 +3,7 @@
 //! `cargo run -p roundelay-examples --example 04_threads`
 
 use roundelay::{Communicator, Error, RedOp, plan_of};
-use roundelay_compiler::{Options, Placement, Shape};
+use roundelay_compiler::{BufferPlacement, CompileOptions, Shape};
 
 const RING: &str = include_str!("01_ring.algo");
 
@@ -27,8 +27,9 @@ fn rank(mut comm: Communicator) -> Result<f32, Error> {
 
     // One's own: proved here, at this number of ranks, before anything moves.
     let shape = Shape::flat(comm.size());
-    let options = Options::default();
-    let plan = plan_of("01_ring.algo", RING, &shape, &options, Placement::InPlace, comm.rank())?;
+    let options = CompileOptions::default();
+    let plan =
+        plan_of("01_ring.algo", RING, &shape, &options, BufferPlacement::InPlace, comm.rank())?;
     comm.run_in_place(&plan, RedOp::Max, &mut data)?;
     comm.run_in_place(&plan, RedOp::Avg, &mut data)?;
     Ok(data[0] * 2.0)

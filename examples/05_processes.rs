@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p roundelay-examples --example 05_processes`
 
-use roundelay::{Communicator, Error, Launcher, RedOp};
+use roundelay::{Communicator, Error, RankLauncher, RedOp};
 
 fn main() -> Result<(), Error> {
     if Communicator::is_launched()? {
@@ -17,7 +17,7 @@ fn main() -> Result<(), Error> {
         return Ok(());
     }
     let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
-    let outcome = Launcher::new(3).program(program).run(|_rank, _line| {})?;
+    let outcome = RankLauncher::new(3).program(program).run(|_rank, _line| {})?;
     assert!(outcome.cause.is_none(), "{:?}", outcome.cause);
     Ok(())
 }

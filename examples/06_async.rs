@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use roundelay::{CallOptions, Communicator, Error, RedOp, Status};
+use roundelay::{CallOptions, Communicator, Error, RedOp, WorkStatus};
 
 const RING: &str = include_str!("01_ring.algo");
 
@@ -43,7 +43,7 @@ fn rank(mut comm: Communicator) -> Result<(), Error> {
         comm.barrier()?;
         Ok(loss[0])
     });
-    work.on_completion(|status| assert_eq!(status, Status::Completed));
+    work.on_completion(|status| assert_eq!(status, WorkStatus::Completed));
     assert_eq!(work.wait()?, 0.5);
     Ok(())
 }

@@ -4,14 +4,17 @@
 
 use std::time::Duration;
 
-use roundelay::{Communicator, Error, Hints, RedOp, Setup, Transports};
+use roundelay::{Communicator, Error, Hints, JobSetup, RedOp, TransportSet};
 
 fn main() -> Result<(), Error> {
     // Ranks 0 and 1 believe to be on one machine, 2 and 3 on another. On real machines ranks join by
     // `Communicator::from_env`, which asks the launcher's variables and ROUNDELAY_HINTS.
     let hints = Hints::from_pairs([("channels", "2"), ("timeout", "10s")])?;
     let setup = |rank| {
-        Setup::new().hints(&hints).host_label(format!("machine {}", rank / 2)).secret("only ours")
+        JobSetup::new()
+            .hints(&hints)
+            .host_label(format!("machine {}", rank / 2))
+            .secret("only ours")
     };
     let ranks = Communicator::local_over(4, setup)?;
     std::thread::scope(|scope| {
@@ -24,9 +27,9 @@ fn rank(mut comm: Communicator) -> Result<(), Error> {
     // Checks how each rank is reached, and prints why.
     for route in comm.routes() {
         let expected = match (route.rank == comm.rank(), route.rank / 2 == comm.rank() / 2) {
-            (true, _) => Transports::NONE,
-            (_, true) => Transports::SHM,
-            (_, false) => Transports::TCP,
+            (true, _) => TransportSet::NONE,
+            (_, true) => TransportSet::SHM,
+            (_, false) => TransportSet::TCP,
         };
         assert_eq!(route.transports, expected, "{}", route.why);
     }

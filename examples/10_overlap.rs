@@ -8,7 +8,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use roundelay::{Communicator, Error, Launcher, RedOp};
+use roundelay::{Communicator, Error, RankLauncher, RedOp};
 
 const ELEMENTS: usize = 256 << 10;
 const ROUNDS: usize = 50;
@@ -18,7 +18,7 @@ fn main() -> Result<(), Error> {
         return rank(Communicator::from_env()?);
     }
     let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
-    let outcome = Launcher::new(2).program(program).run(|_rank, line| println!("{line}"))?;
+    let outcome = RankLauncher::new(2).program(program).run(|_rank, line| println!("{line}"))?;
     assert!(outcome.cause.is_none(), "{:?}", outcome.cause);
     Ok(())
 }

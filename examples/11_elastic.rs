@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use roundelay::{Communicator, Error, Handles, RedOp, Setup};
+use roundelay::{Communicator, Error, JobSetup, RankHandles, RedOp};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Rounds of a generation before the parent changes something.
@@ -75,14 +75,14 @@ fn generation(notes: &Notes, number: u64, workers: &[(String, Child)]) {
 fn worker(name: &str) -> Result<(), Error> {
     let notes = Notes(std::env::var_os("NOTES").expect("the parent's folder").into());
     let mut number: u64 = std::env::var("GENERATION").expect("a number").parse().expect("a number");
-    let mut comm = Communicator::alone(&Setup::from_env()?)?;
+    let mut comm = Communicator::alone(&JobSetup::from_env()?)?;
     let (mut model, mut round) = ([0.0f32; 4], 0u64);
     loop {
         let members = notes.get(&format!("members {number}"));
         notes.set(&format!("handle {number} {name}"), &comm.handle()?);
         let handle = |member| notes.get(&format!("handle {number} {member}"));
         let handles: Vec<String> = members.split(' ').map(handle).collect();
-        comm.reconfigure(&number.to_string(), Handles::List(&handles), TIMEOUT)?;
+        comm.reconfigure(&number.to_string(), RankHandles::List(&handles), TIMEOUT)?;
         // Rank 0 has been there before, and gives the others its model and its round.
         let mut rounds = [round];
         comm.broadcast(&mut rounds, 0)?;

@@ -7,8 +7,8 @@
 #![expect(clippy::print_stdout, reason = "its result is what it prints")]
 
 use half::bf16;
-use roundelay::cuda::{CudaBuffer, CudaGraph, CudaStream, KernelArg, KernelGrid, Launch};
-use roundelay::{Args, Call, Communicator, DType, Error, RedOp};
+use roundelay::cuda::{CudaBuffer, CudaGraph, CudaLaunch, CudaStream, KernelArg, KernelGrid};
+use roundelay::{CallArgs, Communicator, DType, Error, PlanCall, RedOp};
 use roundelay_examples::gpus::{self, must, times};
 
 /// Elements of a row.
@@ -65,14 +65,15 @@ fn layer(comm: &mut Communicator, rows: usize) -> Result<(), Error> {
     let one_hop = if comm.size() == 2 { 1 << 20 } else { 64 << 10 };
     let name = if 2 * count <= one_hop { "one_shot" } else { "two_shot" };
     let algorithm = comm.algorithm("all_reduce", name)?;
-    let args = Args::OutOfPlace { input: memory.partial.ptr(), output: memory.sums.ptr() };
-    let call = Call { count: count as u64, dtype: DType::Bf16, op: RedOp::Sum, factor: 1.0, args };
-    let launch = Launch::from(call);
+    let args = CallArgs::OutOfPlace { input: memory.partial.ptr(), output: memory.sums.ptr() };
+    let call =
+        PlanCall { count: count as u64, dtype: DType::Bf16, op: RedOp::Sum, factor: 1.0, args };
+    let launch = CudaLaunch::from(call);
     let (protocol, blocks) = comm.how(&algorithm, &launch)?;
 
     // The vector of one_shot is one chunk: with a block for each row no block waits for another one.
     let by_rows = name == "one_shot";
-    let how = Launch { blocks: by_rows.then_some(rows as u32), ..launch };
+    let how = CudaLaunch { blocks: by_rows.then_some(rows as u32), ..launch };
     let sum = comm.device_function(&algorithm, &how, Some("sum"))?;
     let text = format!("{}{}", sum.header(), include_str!("12_fused_norm.cu"));
     let kernel = comm.kernel(&text, if by_rows { "by_rows" } else { "fused" })?;

@@ -7,9 +7,10 @@
 #![expect(clippy::print_stdout, reason = "its result is what it prints")]
 
 use roundelay::cuda::{
-    CudaBuffer, CudaKernel, CudaStream, DeviceFunction, DevicePtr, KernelArg, KernelGrid, Launch,
+    CudaBuffer, CudaKernel, CudaLaunch, CudaStream, DeviceFunction, DevicePtr, KernelArg,
+    KernelGrid,
 };
-use roundelay::{Args, Call, Communicator, DType, Error, RedOp};
+use roundelay::{CallArgs, Communicator, DType, Error, PlanCall, RedOp};
 use roundelay_examples::gpus::{self, must, times};
 
 /// Rows and columns of the product.
@@ -60,10 +61,10 @@ impl Product {
     }
 
     /// Returns the call for a part.
-    fn call(&self, parts: usize) -> Launch {
-        let args = Args::OutOfPlace { input: self.c.ptr(), output: self.output.ptr() };
+    fn call(&self, parts: usize) -> CudaLaunch {
+        let args = CallArgs::OutOfPlace { input: self.c.ptr(), output: self.output.ptr() };
         let count = (self.rows(parts) * SIDE) as u64;
-        Call { count, dtype: DType::F32, op: RedOp::Sum, factor: 1.0, args }.into()
+        PlanCall { count, dtype: DType::F32, op: RedOp::Sum, factor: 1.0, args }.into()
     }
 
     fn sizes(&self, parts: usize) -> Vec<KernelArg<'static>> {
@@ -126,7 +127,7 @@ fn product(comm: &mut Communicator, depth: usize, players: u32) -> Result<(), Er
     p.b.copy_from(&b)?;
 
     let algorithm = comm.algorithm("reduce_scatter", "direct")?;
-    let part = Launch { blocks: Some(players), ..p.call(PARTS) };
+    let part = CudaLaunch { blocks: Some(players), ..p.call(PARTS) };
     let (protocol, _) = comm.how(&algorithm, &part)?;
     let scatter = comm.device_function(&algorithm, &part, Some("scatter"))?;
     let text = format!("{}{}", scatter.header(), include_str!("13_matmul_scatter.cu"));

@@ -10,7 +10,7 @@
 use std::time::Instant;
 
 use roundelay::cuda::{
-    Blocks, CountedShape, CudaBuffer, CudaKernel, CudaStream, KernelArg, KernelGrid,
+    BlockLayout, CountedShape, CudaBuffer, CudaKernel, CudaStream, KernelArg, KernelGrid,
 };
 use roundelay::{Communicator, Error, RedOp};
 use roundelay_examples::gpus::{self, median, must};
@@ -115,7 +115,7 @@ impl Layer {
     }
 
     fn shape(&self) -> CountedShape {
-        let (input, output) = (Blocks::Packed, Blocks::Packed);
+        let (input, output) = (BlockLayout::Packed, BlockLayout::Packed);
         CountedShape { row: ROW, most: self.tokens, input, output }
     }
 

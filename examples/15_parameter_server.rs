@@ -7,7 +7,7 @@
 
 #![expect(clippy::print_stdout, reason = "its result is what it prints")]
 
-use roundelay::{Communicator, Error, Launcher, RedOp, Window};
+use roundelay::{Communicator, Error, RankLauncher, RedOp, Window};
 
 const WORKERS: u32 = 3;
 const STEPS: u64 = 200;
@@ -21,7 +21,7 @@ fn main() -> Result<(), Error> {
         return run_rank();
     }
     let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
-    let launcher = Launcher::new(1 + WORKERS).hosts(1 + WORKERS).program(program);
+    let launcher = RankLauncher::new(1 + WORKERS).hosts(1 + WORKERS).program(program);
     let outcome = launcher.run(|_rank, line| println!("{line}"))?;
     assert!(outcome.cause.is_none(), "{:?}", outcome.cause);
     Ok(())

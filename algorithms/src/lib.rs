@@ -6,11 +6,11 @@
 
 pub mod import;
 
-use roundelay_compiler::Library;
+use roundelay_compiler::LibrarySource;
 
 /// One algorithm of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct CatalogueEntry {
     /// The collective that it implements.
     pub collective: &'static str,
     /// Its name, unique within the collective.
@@ -24,16 +24,16 @@ pub struct Entry {
 macro_rules! catalogue {
     ($($collective:ident: $($name:ident)*;)*) => {
         /// All algorithms, by collective.
-        pub const CATALOGUE: &[Entry] = &[$($(library::$collective::$name),*),*];
+        pub const CATALOGUE: &[CatalogueEntry] = &[$($(library::$collective::$name),*),*];
 
         /// The entries by name, as Rust prototypes play them: `play(reduce_scatter::ring)`.
         #[allow(non_upper_case_globals, reason = "they are named as their files are")]
         pub mod library {
-            use crate::Entry;
+            use crate::CatalogueEntry;
             $(
                 #[doc = concat!("Algorithms of `", stringify!($collective), "`.")]
                 pub mod $collective {
-                    use super::Entry;
+                    use super::CatalogueEntry;
                     $(
                         #[doc = concat!(
                             "```text\n",
@@ -42,7 +42,7 @@ macro_rules! catalogue {
                             )),
                             "\n```"
                         )]
-                        pub const $name: Entry = Entry {
+                        pub const $name: CatalogueEntry = CatalogueEntry {
                             collective: stringify!($collective),
                             name: stringify!($name),
                             path: concat!(stringify!($collective), "/", stringify!($name), ".algo"),
@@ -73,12 +73,12 @@ catalogue! {
 }
 
 /// The algorithm of this name, if the algorithm library has it.
-pub fn find(collective: &str, name: &str) -> Option<&'static Entry> {
+pub fn find(collective: &str, name: &str) -> Option<&'static CatalogueEntry> {
     of(collective).find(|e| e.name == name)
 }
 
 /// All algorithms for a collective, by name.
-pub fn of(collective: &str) -> impl Iterator<Item = &'static Entry> {
+pub fn of(collective: &str) -> impl Iterator<Item = &'static CatalogueEntry> {
     CATALOGUE.iter().filter(move |e| e.collective == collective)
 }
 
@@ -87,7 +87,7 @@ pub fn of(collective: &str) -> impl Iterator<Item = &'static Entry> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AlgorithmLibrary;
 
-impl Library for AlgorithmLibrary {
+impl LibrarySource for AlgorithmLibrary {
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
         find(collective, name).map(|e| (format!("library:{}", e.path), e.text.to_string()))
     }

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use roundelay::{DType, Layout};
-use roundelay_compiler::collective::Spec;
-use roundelay_compiler::cost::{Profile, Topology};
-use roundelay_compiler::program::Kind;
-use roundelay_compiler::{Checked, Instance, Options, Plan, Program, Shape, check as prove, graph};
-use roundelay_dsl::diag::render::{Json, json};
-use roundelay_dsl::diag::{Code, Diagnostic, Severity, codes};
+use roundelay::{DType, SegmentLayout};
+use roundelay_compiler::collective::CollectiveSpec;
+use roundelay_compiler::cost::{CostProfile, Topology};
+use roundelay_compiler::program::CollectiveKind;
+use roundelay_compiler::{
+    CheckReport, CompileOptions, Plan, Program, ProgramInstance, Shape, check as prove, graph,
+};
+use roundelay_dsl::diag::render::{DiagnosticJson, json};
+use roundelay_dsl::diag::{Diagnostic, DiagnosticSeverity, ErrorCode, codes};
 use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
 
@@ -42,7 +44,7 @@ struct CheckRow {
     /// Points at which a rank may fail.
     points: Option<u64>,
     time_us: Option<f64>,
-    diagnostics: Vec<Json>,
+    diagnostics: Vec<DiagnosticJson>,
 }
 
 /// The verdict on an algorithm at one shape.
@@ -67,13 +69,13 @@ enum CheckVerdict {
 impl CheckVerdict {
     /// Returns the verdict on what some findings are about. One that is certain counts more than one that is not.
     fn of(found: &[Diagnostic]) -> Self {
-        let errors = found.iter().filter(|d| d.severity == Severity::Error);
+        let errors = found.iter().filter(|d| d.severity == DiagnosticSeverity::Error);
         let each = errors.map(|d| match d.code {
             _ if d.beyond_limit => Self::Undecided,
             codes::TOO_LARGE | codes::TOO_BIG | codes::SLOTS | codes::FAILURES => Self::Undecided,
             codes::REQUIRES | codes::SHAPE | codes::ROOT => Self::NotAllowed,
             codes::CHUNKS | codes::PATH => Self::Refuted,
-            Code(code) => match code.get(..4) {
+            ErrorCode(code) => match code.get(..4) {
                 Some("RL03" | "RL04" | "RL05") => Self::Refuted,
                 _ => Self::Invalid,
             },
@@ -152,8 +154,8 @@ fn checked_plan(plan: &Plan, report: VerbReport) -> VerbResult {
 
 /// The result of the proof at one rank count.
 struct ShapeProof {
-    checked: Checked,
-    spec: Spec,
+    checked: CheckReport,
+    spec: CollectiveSpec,
     /// The predicted time, by the cost model.
     time_us: Option<f64>,
     /// See [`graph::ports`]; not known of large ones.
@@ -177,7 +179,7 @@ struct ProofTable<'a> {
     report: VerbReport,
     sources: &'a SourceMap,
     program: &'a Arc<Program>,
-    options: Options,
+    options: CompileOptions,
 }
 
 /// The outcome of all rank counts of an algorithm; the first that did not go well says why.
@@ -255,7 +257,7 @@ impl<'a> ProofTable<'a> {
     }
 
     fn one(&self, shape: &Shape) -> ShapeResult {
-        let instance = match Instance::new(self.program, shape, &self.options) {
+        let instance = match ProgramInstance::new(self.program, shape, &self.options) {
             Ok(instance) => instance,
             Err(found) => return ShapeResult::Failed(found),
         };
@@ -314,7 +316,7 @@ impl<'a> ProofTable<'a> {
             _ => format!("{rounds}, {ports} ports"),
         });
         let sent = sent(checked, &spec.kind);
-        let moves = spec.kind != Kind::Barrier;
+        let moves = spec.kind != CollectiveKind::Barrier;
         let bound = bounds.filter(|_| moves).map(|(_, (num, den))| num as f64 / den.max(1) as f64);
         let gap = match bound {
             Some(b) if b > 0.0 => format!("{:+.0}%", (sent / b - 1.0) * 100.0),
@@ -383,8 +385,8 @@ impl<'a> ProofTable<'a> {
 }
 
 /// Returns the vectors that the busiest rank sends; 0 for a barrier.
-fn sent(checked: &Checked, kind: &Kind) -> f64 {
-    if *kind == Kind::Barrier {
+fn sent(checked: &CheckReport, kind: &CollectiveKind) -> f64 {
+    if *kind == CollectiveKind::Barrier {
         // Its messages are empty.
         return 0.0;
     }
@@ -392,14 +394,14 @@ fn sent(checked: &Checked, kind: &Kind) -> f64 {
 }
 
 /// Returns the time of a call by the cost model.
-fn predict(instance: &Instance, bytes: u64) -> Option<f64> {
+fn predict(instance: &ProgramInstance, bytes: u64) -> Option<f64> {
     let topology = Topology::of_shape(&instance.shape);
-    let profile = Profile::new(instance, &topology, DType::F32.size() as u32).ok()?;
-    Some(profile.time_us(bytes, Layout::SLOT_BYTES))
+    let profile = CostProfile::new(instance, &topology, DType::F32.size() as u32).ok()?;
+    Some(profile.time_us(bytes, SegmentLayout::SLOT_BYTES))
 }
 
-fn order(checked: &Checked, kind: &Kind) -> &'static str {
-    let declared = matches!(kind, Kind::Custom(_));
+fn order(checked: &CheckReport, kind: &CollectiveKind) -> &'static str {
+    let declared = matches!(kind, CollectiveKind::Custom(_));
     match (kind.reduces(), checked.facts.bitwise, checked.facts.lossy) {
         (false, _, true) => "rounded on the wire",
         (false, ..) => "nothing is reduced",

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use roundelay::choose::{NVLINK, like_this_host};
 use roundelay::fabric::{NetworkPath, RDMA};
-use roundelay::{Choice, Hints, Request, Resolver, Transport, Transports};
+use roundelay::{AlgorithmChoice, ChoiceRequest, ChoiceResolver, Hints, Transport, TransportSet};
 use roundelay_compiler::Shape;
 use roundelay_compiler::cost::Topology;
 use roundelay_dsl::diag::codes;
@@ -42,16 +42,16 @@ pub(crate) fn idle(
 }
 
 /// Returns the resolver of this machine and user, which chooses algorithms.
-pub(crate) fn resolver() -> Result<Resolver, VerbError> {
-    Resolver::from_env().map_err(usage)
+pub(crate) fn resolver() -> Result<ChoiceResolver, VerbError> {
+    ChoiceResolver::from_env().map_err(usage)
 }
 
 /// Returns a choice as the runtime makes it for a call with these hints.
 pub(crate) fn choose(
-    resolver: &mut Resolver,
-    request: &Request<'_>,
+    resolver: &mut ChoiceResolver,
+    request: &ChoiceRequest<'_>,
     texts: &[String],
-) -> Result<Choice, VerbError> {
+) -> Result<AlgorithmChoice, VerbError> {
     let call = hints::given(texts)?;
     resolver.choose(request, &call, &Hints::default()).map_err(|e| match e.code() {
         codes::UNSUPPORTED | codes::USAGE => usage(e),
@@ -79,7 +79,7 @@ pub(crate) fn usual(collective: &str) -> Shape {
 }
 
 /// Returns the links that carry calls between ranks of a number of hosts like this one, under these hints.
-fn carried(hosts: u32, hints: &Hints) -> Result<Transports, VerbError> {
+fn carried(hosts: u32, hints: &Hints) -> Result<TransportSet, VerbError> {
     let paths = hints::paths(hints)?;
     let of = |path: &NetworkPath| match path.transport.as_str() {
         RDMA => Transport::Rdma,
@@ -92,9 +92,9 @@ fn carried(hosts: u32, hints: &Hints) -> Result<Transports, VerbError> {
 }
 
 /// Returns the name of a set of transports in results.
-fn name(of: Transports) -> &'static str {
-    static NAMES: LazyLock<Vec<(Transports, String)>> = LazyLock::new(|| {
-        let sets = Transport::ALL.iter().fold(vec![Transports::NONE], |sets, &next| {
+fn name(of: TransportSet) -> &'static str {
+    static NAMES: LazyLock<Vec<(TransportSet, String)>> = LazyLock::new(|| {
+        let sets = Transport::ALL.iter().fold(vec![TransportSet::NONE], |sets, &next| {
             sets.iter().flat_map(|set| [*set, set.with(next)]).collect()
         });
         sets.into_iter().map(|set| (set, set.to_string())).collect()
@@ -171,11 +171,11 @@ pub(crate) fn of_play(
     shape: Option<&Shape>,
     bytes: u64,
     job_args: &JobArgs,
-) -> Result<Choice, VerbError> {
+) -> Result<AlgorithmChoice, VerbError> {
     let shape = shape.cloned().unwrap_or_else(|| usual(collective));
     root_fits(collective, root, shape.ranks())?;
     let world = CallTopology::of(job_args, shape.ranks() as u32)?;
-    let request = Request {
+    let request = ChoiceRequest {
         collective,
         topology: &world.topology,
         grid: grid(&shape),
@@ -196,12 +196,12 @@ pub(crate) fn of_explain(
     collective: &str,
     shape: &Shape,
     bytes: u64,
-    show: impl FnOnce(&Request<'_>, &Choice),
+    show: impl FnOnce(&ChoiceRequest<'_>, &AlgorithmChoice),
 ) -> VerbResult {
     root_fits(collective, args.root, shape.ranks())?;
     let ranks = shape.ranks() as u32;
     let world = CallTopology::like_here(ranks, args.hosts, args.device, &args.hints)?;
-    let request = Request {
+    let request = ChoiceRequest {
         collective,
         topology: &world.topology,
         grid: grid(shape),

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use roundelay::bootstrap::{Gathered, RankReport, gather, secret};
+use roundelay::bootstrap::{JobReport, RankReport, gather, secret};
 use roundelay::trace::{
-    Class, Condition, Flight, Live, Standing, Verdict, deadlock, delays, diagnose, live, merge,
+    CauseClass, FlightDump, LiveRanks, RankCondition, RankStanding, TraceVerdict, deadlock, delays,
+    diagnose, live, merge,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,16 +18,16 @@ use roundelay_dsl::diag::codes;
 /// A file of one rank's recorder, or the one that `--flight` leaves.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum FlightDump {
-    Job { flights: Vec<Flight>, ranks: Vec<Standing> },
-    Rank(Box<Flight>),
+enum FlightFile {
+    Job { flights: Vec<FlightDump>, ranks: Vec<RankStanding> },
+    Rank(Box<FlightDump>),
 }
 
 /// The outcome as programs read it.
 #[derive(Serialize)]
 struct DoctorReport {
     /// The cause; none if no rank waits and nothing is slow.
-    verdict: Option<Verdict>,
+    verdict: Option<TraceVerdict>,
     communicators: Vec<CommunicatorRanks>,
     /// Why the ranks of a running job have not all joined.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,9 +49,9 @@ struct SilentRank {
 struct CommunicatorRanks {
     communicator: String,
     /// The cause as far as the ranks of this communicator show it.
-    verdict: Option<Verdict>,
+    verdict: Option<TraceVerdict>,
     /// The state of each rank.
-    ranks: Vec<Standing>,
+    ranks: Vec<RankStanding>,
     /// The ranks of which there is no recorder.
     missing: Vec<u32>,
 }
@@ -61,10 +62,10 @@ pub(crate) fn doctor(args: &args::DoctorArgs, report: VerbReport) -> VerbResult 
     let jobs = match &args.store {
         Some(store) => {
             match gather(store, &args.job, &secret()?.unwrap_or_default(), args.timeout)? {
-                Gathered::Running { communicator, reports: answers } => {
+                JobReport::Running { communicator, reports: answers } => {
                     ask(communicator, answers, &mut silent)
                 }
-                Gathered::Joining(why) => {
+                JobReport::Joining(why) => {
                     report.line(format!("cause: {why}"));
                     let (verdict, communicators) = (None, Vec::new());
                     report.result(&DoctorReport {
@@ -81,7 +82,7 @@ pub(crate) fn doctor(args: &args::DoctorArgs, report: VerbReport) -> VerbResult 
         None => watch(&args.pid)?,
     };
     let is_several = jobs.len() > 1;
-    let flights: Vec<Flight> = jobs.values().flat_map(|job| job.flights.clone()).collect();
+    let flights: Vec<FlightDump> = jobs.values().flat_map(|job| job.flights.clone()).collect();
     let communicators: Vec<CommunicatorRanks> =
         jobs.into_iter().map(|(name, job)| job.standings(name)).collect();
     for all in &communicators {
@@ -114,9 +115,9 @@ pub(crate) fn doctor(args: &args::DoctorArgs, report: VerbReport) -> VerbResult 
 /// The recorders of one communicator.
 struct CommunicatorFlights {
     ranks: u32,
-    flights: Vec<Flight>,
+    flights: Vec<FlightDump>,
     /// Ranks that do not run, as their launcher or the system sees them.
-    lost: Vec<Standing>,
+    lost: Vec<RankStanding>,
 }
 
 impl CommunicatorFlights {
@@ -135,12 +136,14 @@ impl CommunicatorFlights {
 
     /// Returns the cause: as the ranks stand, or, where no rank is lost and none makes another call, by how long they
     /// have waited for whom.
-    fn verdict(&self, ranks: &[Standing]) -> Option<Verdict> {
+    fn verdict(&self, ranks: &[RankStanding]) -> Option<TraceVerdict> {
         let standing = diagnose(ranks, None);
         let class = standing.as_ref().map(|verdict| verdict.class);
         let delays = match class {
-            None | Some(Class::Slow) => delays(&self.flights),
-            Some(Class::Cycle) => delays(&self.flights).filter(|v| v.class == Class::Link),
+            None | Some(CauseClass::Slow) => delays(&self.flights),
+            Some(CauseClass::Cycle) => {
+                delays(&self.flights).filter(|v| v.class == CauseClass::Link)
+            }
             Some(_) => None,
         };
         delays.or(standing)
@@ -162,16 +165,16 @@ fn ask(
         let seen = match answer {
             RankReport::Seen(seen) => seen,
             RankReport::Gone(how) => {
-                gone.push((rank, Condition::Died(how)));
+                gone.push((rank, RankCondition::Died(how)));
                 continue;
             }
             RankReport::Silent(why) => {
-                gone.push((rank, Condition::Unknown));
+                gone.push((rank, RankCondition::Unknown));
                 silent.push(SilentRank { rank, why });
                 continue;
             }
         };
-        for Live { communicator, ranks, flights, standings } in seen {
+        for LiveRanks { communicator, ranks, flights, standings } in seen {
             let job = jobs.entry(communicator).or_insert_with(|| none(ranks));
             for flight in flights.into_iter().filter(|f| f.rank < ranks && ranks == job.ranks) {
                 if job.flights.iter().all(|known| known.rank != flight.rank) {
@@ -189,9 +192,9 @@ fn ask(
     for (rank, condition) in gone {
         let is_known = job.flights.iter().any(|flight| flight.rank == rank)
             || job.lost.iter().any(|standing| standing.rank == rank);
-        if !is_known && condition != Condition::Unknown {
+        if !is_known && condition != RankCondition::Unknown {
             let (pid, calls, recent, waiting) = (None, 0, Vec::new(), None);
-            job.lost.push(Standing { rank, pid, condition, calls, recent, waiting });
+            job.lost.push(RankStanding { rank, pid, condition, calls, recent, waiting });
         }
     }
     jobs.retain(|_, job| !job.flights.is_empty() || !job.lost.is_empty());
@@ -202,7 +205,7 @@ fn ask(
 fn watch(pids: &[i32]) -> Result<BTreeMap<String, CommunicatorFlights>, VerbError> {
     let mut jobs = BTreeMap::new();
     for &pid in pids {
-        for Live { communicator, ranks, flights, standings } in live(pid)? {
+        for LiveRanks { communicator, ranks, flights, standings } in live(pid)? {
             jobs.insert(communicator, CommunicatorFlights { ranks, flights, lost: standings });
         }
     }
@@ -211,16 +214,16 @@ fn watch(pids: &[i32]) -> Result<BTreeMap<String, CommunicatorFlights>, VerbErro
 
 /// Reads the recorders, by communicator.
 fn read(files: &[PathBuf]) -> Result<BTreeMap<String, CommunicatorFlights>, VerbError> {
-    type FlightsByRank<'a> = BTreeMap<u32, (&'a Path, Flight)>;
-    let mut jobs: BTreeMap<String, (FlightsByRank<'_>, Vec<Standing>)> = BTreeMap::new();
+    type FlightsByRank<'a> = BTreeMap<u32, (&'a Path, FlightDump)>;
+    let mut jobs: BTreeMap<String, (FlightsByRank<'_>, Vec<RankStanding>)> = BTreeMap::new();
     for path in files {
         let (here, others) = match dump(path)? {
-            FlightDump::Rank(flight) => (vec![*flight], Vec::new()),
-            FlightDump::Job { flights, ranks } => (flights, ranks),
+            FlightFile::Rank(flight) => (vec![*flight], Vec::new()),
+            FlightFile::Job { flights, ranks } => (flights, ranks),
         };
         // What the launcher has seen of ranks that could not report it themselves.
         if let Some(flight) = here.first() {
-            let lost = others.into_iter().filter(|s| s.condition != Condition::Running);
+            let lost = others.into_iter().filter(|s| s.condition != RankCondition::Running);
             jobs.entry(flight.communicator.clone()).or_default().1.extend(lost);
         }
         for flight in here {
@@ -232,8 +235,8 @@ fn read(files: &[PathBuf]) -> Result<BTreeMap<String, CommunicatorFlights>, Verb
         let none = files.first().map(PathBuf::as_path).unwrap_or(Path::new(""));
         return Err(wrong(none, "it has the flight recorder of no rank"));
     }
-    let job = |(name, (flights, lost)): (String, (FlightsByRank<'_>, Vec<Standing>))| {
-        let flights: Vec<Flight> = flights.into_values().map(|(_, flight)| flight).collect();
+    let job = |(name, (flights, lost)): (String, (FlightsByRank<'_>, Vec<RankStanding>))| {
+        let flights: Vec<FlightDump> = flights.into_values().map(|(_, flight)| flight).collect();
         let ranks = flights.first().map_or(0, |flight| flight.ranks);
         (name, CommunicatorFlights { ranks, flights, lost })
     };
@@ -242,9 +245,9 @@ fn read(files: &[PathBuf]) -> Result<BTreeMap<String, CommunicatorFlights>, Verb
 
 /// Adds the recorder of a rank to those of its communicator.
 fn add<'a>(
-    flights: &mut BTreeMap<u32, (&'a Path, Flight)>,
+    flights: &mut BTreeMap<u32, (&'a Path, FlightDump)>,
     path: &'a Path,
-    flight: Flight,
+    flight: FlightDump,
 ) -> Result<(), VerbError> {
     let (rank, n) = (flight.rank, flight.ranks);
     if let Some((first, other)) = flights.values().next()
@@ -270,7 +273,7 @@ fn add<'a>(
 /// Ranks that a job may have: as many as have been modelled.
 const MOST: usize = 1 << 20;
 
-fn dump(path: &Path) -> Result<FlightDump, VerbError> {
+fn dump(path: &Path) -> Result<FlightFile, VerbError> {
     let text = std::fs::read_to_string(path).map_err(|e| wrong(path, &e.to_string()))?;
     let read = serde_json::from_str(&text);
     read.map_err(|_| {
@@ -287,15 +290,15 @@ fn wrong(path: &Path, why: &str) -> VerbError {
 }
 
 /// Describes a rank: its condition, its last call, and the wait it is in.
-fn line(standing: &Standing, answered: bool) -> String {
+fn line(standing: &RankStanding, answered: bool) -> String {
     let calls = format!("{} calls", standing.calls);
     let condition = match &standing.condition {
-        Condition::Running => calls,
-        Condition::Died(how) => format!("dead ({how}), {calls}"),
-        Condition::Stopped => format!("stopped, {calls}"),
-        Condition::Absent => "has not joined".into(),
-        Condition::Left => format!("has left, {calls}"),
-        Condition::Unknown => "nothing is known".into(),
+        RankCondition::Running => calls,
+        RankCondition::Died(how) => format!("dead ({how}), {calls}"),
+        RankCondition::Stopped => format!("stopped, {calls}"),
+        RankCondition::Absent => "has not joined".into(),
+        RankCondition::Left => format!("has left, {calls}"),
+        RankCondition::Unknown => "nothing is known".into(),
     };
     let last = standing.recent.last().and_then(|seen| seen.what.as_deref());
     let last = last.map_or(String::new(), |what| format!(" ({what})"));

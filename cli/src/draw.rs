@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use roundelay_compiler::emit::{html, html_of_refuted};
-use roundelay_compiler::{Instance, compile, graph};
+use roundelay_compiler::{ProgramInstance, compile, graph};
 use roundelay_dsl::diag::Diagnostics;
 use serde::Serialize;
 
@@ -33,7 +33,7 @@ pub(crate) fn draw(args: &DrawArgs, report: VerbReport) -> VerbResult {
         Ok(proved) => (html(proved.graph(), &sources), Diagnostics::new()),
         // What is refuted is drawn, too, unless its steps are not known.
         Err(found) => {
-            let instance = Instance::new(&program, &shape, &options).map(Arc::new);
+            let instance = ProgramInstance::new(&program, &shape, &options).map(Arc::new);
             match instance.and_then(|instance| graph::unroll(&instance)) {
                 Ok(graph) => (html_of_refuted(&graph, &sources, &found), found),
                 Err(_) => return Err(VerbError::Input(Box::new(sources), found)),

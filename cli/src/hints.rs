@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use roundelay::fabric::{Fabric, NetworkPath, RDMA};
-use roundelay::hints::{Level, Merged};
+use roundelay::fabric::{FabricTopology, NetworkPath, RDMA};
+use roundelay::hints::{HintLevel, MergedHints};
 use roundelay::internal::system;
 use roundelay::{HintError, Hints};
 use roundelay_compiler::cost::{LinkCost, PathCost};
@@ -25,7 +25,8 @@ pub(crate) fn texts(job_args: &JobArgs) -> Vec<String> {
 /// Returns the hints of the command line and of the environment.
 pub(crate) fn merged(texts: &[String]) -> Result<Hints, VerbError> {
     let (call, environment) = (given(texts)?, Hints::from_env()?);
-    let merged = Merged::new([(Level::Call, &call), (Level::Environment, &environment)]);
+    let merged =
+        MergedHints::new([(HintLevel::Call, &call), (HintLevel::Environment, &environment)]);
     Ok(merged.hints().clone())
 }
 
@@ -59,6 +60,6 @@ pub(crate) fn named_paths(hints: &Hints, names: &[String]) -> Result<Vec<Network
     paths.map_err(usage)
 }
 
-fn load(file: &str) -> Result<Fabric, VerbError> {
-    Fabric::load(Path::new(file)).map_err(|e| refused(fault(e.code(), e.to_string())))
+fn load(file: &str) -> Result<FabricTopology, VerbError> {
+    FabricTopology::load(Path::new(file)).map_err(|e| refused(fault(e.code(), e.to_string())))
 }

@@ -42,7 +42,7 @@ use clap::Parser;
 
 use args::{CommandLine, VerbArgs};
 use report::VerbReport;
-use roundelay::Playable;
+use roundelay::RunnableAlgorithm;
 
 /// Runs the command line, with these algorithms beside the algorithm library. They go by their names, `ring` or
 /// `all_reduce.ring`, before what the algorithm library and files have.
@@ -52,7 +52,7 @@ use roundelay::Playable;
 ///     roundelay_cli::main(&[])
 /// }
 /// ```
-pub fn main(algorithms: &[&dyn Playable]) -> ExitCode {
+pub fn main(algorithms: &[&dyn RunnableAlgorithm]) -> ExitCode {
     // Ranks and peers are waited for, whatever this program was started by.
     let _statuses = roundelay::internal::ChildStatuses::keep();
     let cli = match CommandLine::try_parse() {

@@ -10,12 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use roundelay::Algorithm;
-use roundelay::internal::Files;
+use roundelay::internal::AlgorithmFiles;
 use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE};
 use roundelay_compiler::blame;
-use roundelay_compiler::program::{COLLECTIVES, Kind};
+use roundelay_compiler::program::{COLLECTIVES, CollectiveKind};
 use roundelay_compiler::{
-    Library, Options, Placement, Plan, Program, Proved, Shape, compile, resolve,
+    BufferPlacement, CompileOptions, LibrarySource, Plan, Program, ProvedPlans, Shape, compile,
+    resolve,
 };
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes, similar};
 use roundelay_dsl::span::SourceMap;
@@ -97,7 +98,7 @@ fn is_path(name: &str) -> bool {
 }
 
 /// Returns the collective of that name.
-pub(crate) fn collective(name: &str) -> Option<&'static Kind> {
+pub(crate) fn collective(name: &str) -> Option<&'static CollectiveKind> {
     COLLECTIVES.iter().find(|(n, _)| *n == name).map(|(_, kind)| kind)
 }
 
@@ -108,7 +109,7 @@ pub(crate) fn is_collective(name: &str) -> bool {
 
 /// Returns true if a collective has a root.
 pub(crate) fn rooted(name: &str) -> bool {
-    collective(name).is_some_and(Kind::rooted)
+    collective(name).is_some_and(CollectiveKind::rooted)
 }
 
 /// Returns the parts of `collective.name`, if the algorithm library has it; or if nothing has, so that its name can
@@ -147,7 +148,7 @@ fn library_of(collective: &str) -> Result<LoadedInput, VerbError> {
     let mut all = LoadedPrograms { sources: SourceMap::new(), programs: Vec::new() };
     for e in roundelay_algorithms::of(collective) {
         let id = all.sources.add(format!("library:{}", e.path), e.text);
-        match resolve(&mut all.sources, id, &Files) {
+        match resolve(&mut all.sources, id, &AlgorithmFiles) {
             Ok(programs) => all.programs.extend(programs),
             Err(found) => return Err(VerbError::Input(Box::new(all.sources), found)),
         }
@@ -194,7 +195,7 @@ fn file(name: &str) -> Result<LoadedInput, VerbError> {
 fn programs(name: String, text: String) -> Result<LoadedPrograms, VerbError> {
     let mut sources = SourceMap::new();
     let id = sources.add(name.clone(), text);
-    match resolve(&mut sources, id, &Files) {
+    match resolve(&mut sources, id, &AlgorithmFiles) {
         Ok(programs) if programs.is_empty() => {
             let d = fault(codes::EMPTY, format!("{name} declares no algorithm"));
             Err(VerbError::Input(Box::new(sources), vec![d]))
@@ -288,9 +289,9 @@ pub(crate) fn proved(
     program: &Arc<Program>,
     sources: &SourceMap,
     shape: &Shape,
-    options: &Options,
-    placement: Placement,
-) -> Result<Proved, Diagnostics> {
+    options: &CompileOptions,
+    placement: BufferPlacement,
+) -> Result<ProvedPlans, Diagnostics> {
     compile(program, sources, shape, options, placement)
         .map_err(|found| blame::sharpen(program, sources, shape, options, found))
 }
@@ -301,9 +302,9 @@ pub(crate) fn in_place(collective: &str) -> bool {
 }
 
 /// Returns the placement that was asked for, or else the usual one of the collective.
-pub(crate) fn placement(collective: &str, inside: bool, outside: bool) -> Placement {
+pub(crate) fn placement(collective: &str, inside: bool, outside: bool) -> BufferPlacement {
     match inside || (in_place(collective) && !outside) {
-        true => Placement::InPlace,
-        false => Placement::OutOfPlace,
+        true => BufferPlacement::InPlace,
+        false => BufferPlacement::OutOfPlace,
     }
 }

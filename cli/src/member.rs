@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use roundelay::bootstrap::{ByHand, Membership, Setup, membership_with};
-use roundelay::{Communicator, Error, Hints, Transports};
+use roundelay::bootstrap::{ByHand, JobMembership, JobSetup, membership_with};
+use roundelay::{Communicator, Error, Hints, TransportSet};
 use roundelay_compiler::cost::Topology;
 
 use crate::args::JobArgs;
@@ -18,7 +18,7 @@ thread_local! {
 
 /// A rank that another launcher started, and the settings with which it joins.
 pub(crate) struct ExternalMember {
-    membership: Membership,
+    membership: JobMembership,
     hints: Hints,
     timeout: Duration,
     slot_bytes: Option<u64>,
@@ -46,7 +46,7 @@ impl ExternalMember {
     }
 
     fn join(&self) -> Result<Communicator, Error> {
-        let setup = Setup::from_env()?.hints(&self.hints).timeout(self.timeout);
+        let setup = JobSetup::from_env()?.hints(&self.hints).timeout(self.timeout);
         let setup = match self.slot_bytes {
             Some(bytes) => setup.slot_bytes(bytes),
             None => setup,
@@ -56,14 +56,14 @@ impl ExternalMember {
 }
 
 /// Returns the rank of this process, if another launcher started it as one.
-pub(crate) fn membership(job_args: &JobArgs) -> Result<Option<Membership>, VerbError> {
+pub(crate) fn membership(job_args: &JobArgs) -> Result<Option<JobMembership>, VerbError> {
     let by_hand =
         ByHand { rank: job_args.rank, size: job_args.size, store: job_args.store.clone() };
     membership_with(&by_hand).map_err(usage)
 }
 
 /// Returns the topology and the transports that carry calls, if another launcher started the ranks; joins to learn them.
-pub(crate) fn topology(job_args: &JobArgs) -> Result<Option<(Topology, Transports)>, VerbError> {
+pub(crate) fn topology(job_args: &JobArgs) -> Result<Option<(Topology, TransportSet)>, VerbError> {
     let topology = |member: ExternalMember| member.with(|comm| Ok(comm.topology()?));
     ExternalMember::of(job_args)?.map(topology).transpose()
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use roundelay::{Algorithm, Error, Playable};
+use roundelay::{Algorithm, Error, RunnableAlgorithm};
 use roundelay_dsl::diag::codes;
 
 use crate::report::{VerbError, fault, refused};
@@ -14,7 +14,7 @@ use crate::report::{VerbError, fault, refused};
 static OWN: OnceLock<Vec<Algorithm>> = OnceLock::new();
 
 /// Remembers the program's algorithms.
-pub(crate) fn register(given: &[&dyn Playable]) -> Result<(), VerbError> {
+pub(crate) fn register(given: &[&dyn RunnableAlgorithm]) -> Result<(), VerbError> {
     let mut own: Vec<Algorithm> = Vec::new();
     for prototype in given {
         let algorithm = prototype.algorithm().map_err(|e| match e {

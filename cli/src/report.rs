@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
 use roundelay::{Error, HintError, variables};
-use roundelay_dsl::diag::{Code, Diagnostic, Diagnostics, codes, render};
+use roundelay_dsl::diag::{Diagnostic, Diagnostics, ErrorCode, codes, render};
 use roundelay_dsl::escaped;
 use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
@@ -47,7 +47,7 @@ impl From<Error> for VerbError {
 
 impl VerbError {
     /// Returns the failure of a run that ended with this code: arguments that do not go together are wrong input.
-    pub(crate) fn of_run(code: Code, finding: Diagnostic) -> Self {
+    pub(crate) fn of_run(code: ErrorCode, finding: Diagnostic) -> Self {
         match code {
             codes::UNSUPPORTED | codes::USAGE | codes::SETTINGS => refused(finding),
             _ => VerbError::Run(finding),
@@ -59,7 +59,7 @@ impl VerbError {
 pub(crate) type VerbResult = Result<(), VerbError>;
 
 /// Returns a finding that is about no text: the title of its code, and what happened.
-pub(crate) fn fault(code: Code, what: impl Into<String>) -> Diagnostic {
+pub(crate) fn fault(code: ErrorCode, what: impl Into<String>) -> Diagnostic {
     let title = codes::find(code.0).map_or("an error", |(_, title)| title);
     Diagnostic::error(code, title).note(what)
 }

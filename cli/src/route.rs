@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use roundelay::bootstrap::{Setup, membership};
+use roundelay::bootstrap::{JobSetup, membership};
 use roundelay::choose::NVLINK;
-use roundelay::{Communicator, Hints, Transports};
+use roundelay::{Communicator, Hints, TransportSet};
 use serde::Serialize;
 
 use crate::args::{DeviceKind, RouteArgs, TransportName};
@@ -24,7 +24,7 @@ pub(crate) fn route(args: &RouteArgs, report: VerbReport) -> VerbResult {
     // Ranks of another launcher say each their own routes, local ones are all here.
     let mut comms = match membership().map_err(usage)? {
         Some(member) => {
-            let setup = Setup::from_env().map_err(usage)?;
+            let setup = JobSetup::from_env().map_err(usage)?;
             vec![Communicator::join(&member, &allowed(setup, args))?]
         }
         None => {
@@ -32,7 +32,7 @@ pub(crate) fn route(args: &RouteArgs, report: VerbReport) -> VerbResult {
             let hints = Hints::from_env()?;
             let setup = |rank: u32| {
                 let host = u64::from(rank) * hosts / ranks;
-                allowed(Setup::new().hints(&hints), args).host_label(format!("host {host}"))
+                allowed(JobSetup::new().hints(&hints), args).host_label(format!("host {host}"))
             };
             Communicator::local_over(args.n, setup)?
         }
@@ -62,11 +62,11 @@ pub(crate) fn route(args: &RouteArgs, report: VerbReport) -> VerbResult {
     Ok(())
 }
 
-fn allowed(setup: Setup, args: &RouteArgs) -> Setup {
+fn allowed(setup: JobSetup, args: &RouteArgs) -> JobSetup {
     match args.transport {
         None => setup,
-        Some(TransportName::Shm) => setup.transports(Transports::SHM),
-        Some(TransportName::Tcp) => setup.transports(Transports::TCP),
-        Some(TransportName::Rdma) => setup.transports(Transports::RDMA),
+        Some(TransportName::Shm) => setup.transports(TransportSet::SHM),
+        Some(TransportName::Tcp) => setup.transports(TransportSet::TCP),
+        Some(TransportName::Rdma) => setup.transports(TransportSet::RDMA),
     }
 }

@@ -78,7 +78,7 @@ pub(crate) fn shapes(
     let bytes = sizes.first().copied().unwrap_or(0);
     let options = target.options();
     let allowed = |s: &Shape| match &program {
-        Some(program) => roundelay_compiler::Instance::new(program, s, &options).is_ok(),
+        Some(program) => roundelay_compiler::ProgramInstance::new(program, s, &options).is_ok(),
         None => job::resolve(target, Some(s), bytes, job_args).is_ok(),
     };
     let (good, bad): (Vec<Shape>, Vec<Shape>) = ranks.shapes.into_iter().partition(allowed);

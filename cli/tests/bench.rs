@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::support::{RunOutput, command, file, roundelay};
-use roundelay_tests::{Needs, skip, until};
+use roundelay_tests::{CheckNeeds, skip, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -197,7 +197,7 @@ fn what_is_installed_is_measured_and_right() {
             let skipped = ran.err.lines().any(|l| l.starts_with(&format!("skipped {peer}: ")));
             assert!(measured.contains(peer) != skipped, "{peer}\n{}", ran.err);
             if skipped {
-                skip(Needs::Peers, format!("{peer} is not installed"));
+                skip(CheckNeeds::Peers, format!("{peer} is not installed"));
             }
         }
         let gloo = rows.iter().find(|r| r["peer"] == "gloo");

@@ -4,14 +4,14 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::support::{command, roundelay};
-use roundelay_tests::{Needs, is_full, skip, until};
+use roundelay_tests::{CheckNeeds, is_full, skip, until};
 use serde_json::Value;
 
 /// Runs a job under faults for longer and longer, until it has seen enough of them; no result may be wrong, and no wait
 /// without end, however long it takes. A campaign: of these jobs, a sample of the tests runs `kill` alone.
 fn chaos(args: &[&str], fault: &str) {
     if fault != "kill" && !is_full() {
-        skip(Needs::FullRun, format!("a sample of the tests runs no job under `{fault}`"));
+        skip(CheckNeeds::FullRun, format!("a sample of the tests runs no job under `{fault}`"));
         return;
     }
     let mut result = Value::Null;

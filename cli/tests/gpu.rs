@@ -2,7 +2,7 @@
 //! of before.
 
 use crate::support::{file, roundelay};
-use roundelay_tests::{Needs, skip};
+use roundelay_tests::{CheckNeeds, skip};
 use serde_json::{Value, json};
 
 /// Returns the reason why there are no GPUs here, if there are none.
@@ -72,7 +72,7 @@ fn with_gpus_a_call_is_right() {
 #[test]
 fn a_size_that_is_refused_on_gpus_leaves_the_others() {
     if let Some(why) = fault() {
-        return skip(Needs::Gpus, why);
+        return skip(CheckNeeds::Gpus, why);
     }
     for verb in ["run", "bench"] {
         // Packets go through staging memory, of which there is not as much.
@@ -102,7 +102,7 @@ fn a_size_that_is_refused_on_gpus_leaves_the_others() {
 #[test]
 fn calls_that_stress_has_no_time_for_are_not_wrong() {
     if let Some(why) = fault() {
-        return skip(Needs::Gpus, why);
+        return skip(CheckNeeds::Gpus, why);
     }
     let args = ["stress", "-n", "2", "random", "--calls", "100000000", "--budget", "1s"];
     let ran = roundelay(&[&args[..], &["--json"]].concat()).fails(3, &[]);

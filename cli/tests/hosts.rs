@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::support::RunOutput;
-use roundelay_tests::{Needs, port, skip};
+use roundelay_tests::{CheckNeeds, port, skip};
 
 /// The table of names that both hosts have.
 const NAMES: &str = "127.0.0.1 localhost\n10.81.0.1 first\n10.81.0.2 second\n";
@@ -42,7 +42,7 @@ impl TwoHosts {
             std::fs::write(hosts.folder.join(host.to_string()), names).expect("a file");
         }
         if let Err(why) = hosts.make() {
-            skip(Needs::Namespaces, format!("network namespaces cannot be made here: {why}"));
+            skip(CheckNeeds::Namespaces, format!("network namespaces cannot be made here: {why}"));
             return None;
         }
         for args in more {
@@ -186,7 +186,7 @@ fn the_transport_is_what_carries_the_data_where_memory_cannot_be_shared() {
     let program = env!("CARGO_BIN_EXE_roundelay");
     let run = hosts.on(0, user[0]).args(&user[1..]).args([program, "--version"]).output();
     if run.is_ok_and(|run| !run.status.success()) {
-        return skip(Needs::Namespaces, format!("other users cannot run {program}"));
+        return skip(CheckNeeds::Namespaces, format!("other users cannot run {program}"));
     }
     let namespace = &["unshare", "-U", "-r"][..];
     for (prefixes, expected) in [
@@ -215,7 +215,7 @@ fn the_transport_is_what_carries_the_data_where_memory_cannot_be_shared() {
         let ranks: Vec<RunOutput> = ended.map(RunOutput::of).collect();
         let texts: String = ranks.iter().map(|ran| format!("{}\n{}\n", ran.out, ran.err)).collect();
         if expected.is_none() && texts.contains("unshare failed") {
-            skip(Needs::Namespaces, "user namespaces cannot be made here");
+            skip(CheckNeeds::Namespaces, "user namespaces cannot be made here");
             continue;
         }
         assert!(ranks.iter().all(|ran| ran.code == 0), "{prefixes:?}: {texts}");

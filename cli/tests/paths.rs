@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::support::roundelay;
-use roundelay_tests::{Needs, skip};
+use roundelay_tests::{CheckNeeds, skip};
 
 const TOPOLOGY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/topology.toml");
 
@@ -34,7 +34,7 @@ fn calls_between_hosts_ride_the_paths_that_are_named() {
     match std::net::TcpListener::bind("[::1]:0") {
         Ok(_) => assert!(run("127.0.0.1,::1").ok().json().iter().all(|line| line["wrong"] == 0)),
         Err(why) => {
-            skip(Needs::Ipv6, format!("only one path without IPv6: {why}"));
+            skip(CheckNeeds::Ipv6, format!("only one path without IPv6: {why}"));
         }
     }
 }
@@ -81,7 +81,7 @@ fn explain_shows_shares_and_why() {
 #[test]
 fn topology_files_are_written() {
     let text = roundelay(&["info", "--topology"]).ok().out;
-    let fabric = roundelay::fabric::Fabric::parse(&text);
+    let fabric = roundelay::fabric::FabricTopology::parse(&text);
     assert_eq!(fabric.expect("a topology").hosts.len(), 1, "{text}");
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("measured.toml").display().to_string();
     let _ = std::fs::remove_file(&file);
@@ -96,7 +96,7 @@ fn topology_files_are_written() {
     let measured = links(&["--json"]).ok().json();
     assert!(measured[0]["gbs"].as_f64().is_some_and(|gbs| gbs > 0.0), "{measured:?}");
     let text = std::fs::read_to_string(&file).expect("a file");
-    let fabric = roundelay::fabric::Fabric::parse(&text).expect("a topology");
+    let fabric = roundelay::fabric::FabricTopology::parse(&text).expect("a topology");
     assert_eq!((fabric.paths.len(), fabric.hosts.len()), (1, 2), "{text}");
     roundelay(&["tune", "--links"]).fails(2, &["name the paths"]);
     roundelay(&["tune", "--links", "--paths", "eth0"]).fails(2, &["links are between hosts"]);

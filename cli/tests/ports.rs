@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use crate::support::roundelay;
-use roundelay::bootstrap::Setup;
+use roundelay::bootstrap::JobSetup;
 use roundelay::{Communicator, Error, Hints};
 use roundelay_tests::{held_ports, listeners, port_range, test_arguments};
 
@@ -21,7 +21,7 @@ const FOUND: &str = "found: ";
 fn ranks_process() {
     let Ok(hints) = std::env::var(HINTS) else { return };
     let hints: Hints = hints.parse().expect("hints");
-    let setup = Setup::default().hints(&hints).timeout(Duration::from_secs(300));
+    let setup = JobSetup::default().hints(&hints).timeout(Duration::from_secs(300));
     let (passed, note) = channel();
     let (setup, published) = (&setup, passed.clone());
     let joined = std::thread::scope(|scope| {

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use crate::support::{RunOutput, command, file, roundelay};
 use roundelay::{DType, RedOp};
 use roundelay_algorithms::CATALOGUE;
-use roundelay_tests::{Needs, port, skip};
+use roundelay_tests::{CheckNeeds, port, skip};
 use serde_json::Value;
 
 /// Runs, and returns the results, all of them right.
@@ -187,7 +187,7 @@ fn long_work_says_what_it_does() {
     let run = "run all_reduce.ring -n 2 --bytes 64M,64M --warmup 20 --iters 10";
     let line = format!("{} {run}", env!("CARGO_BIN_EXE_roundelay"));
     let Ok(ran) = Command::new("script").args(["-qec", &line, "/dev/null"]).output() else {
-        return skip(Needs::Tool, "there is no `script`, which makes a terminal");
+        return skip(CheckNeeds::Tool, "there is no `script`, which makes a terminal");
     };
     let out = String::from_utf8_lossy(&ran.stdout);
     assert!(ran.status.success() && out.contains("64M: calls that are"), "{out}");
@@ -214,7 +214,7 @@ fn a_transport_that_is_not_there_is_refused_in_its_own_words() {
     let run = ["run", "all_reduce", "-n", "4", "--bytes", "1K", "--transport", "rdma"];
     let ran = roundelay(&run);
     if ran.code == 0 {
-        return skip(Needs::Without, "this machine has RDMA");
+        return skip(CheckNeeds::Without, "this machine has RDMA");
     }
     let ran = ran.fails(3, &["RL0709", "has no RDMA"]);
     assert!(!ran.err.contains("died") && !ran.err.contains("status 3"), "{}", ran.err);

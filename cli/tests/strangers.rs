@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::support::{RunOutput, command};
 use roundelay::{Communicator, Error, RedOp, limits};
 use roundelay_tests::fuzz::mutated;
-use roundelay_tests::{Dice, listeners, port, test_arguments, until};
+use roundelay_tests::{SeededRandom, listeners, port, test_arguments, until};
 
 const RANKS: u32 = 2;
 /// No test comes near it unless something hangs.
@@ -196,7 +196,7 @@ fn strangers_cost_a_bounded_part_and_leave_nothing_behind() {
                     // The last of them stay until all has been said.
                     let mut last = VecDeque::new();
                     for trial in 0..300 * number("ROUNDS", 1) {
-                        let mut dice = Dice(number("SEED", 1) << 32 ^ trial);
+                        let mut dice = SeededRandom(number("SEED", 1) << 32 ^ trial);
                         let mut bytes = Vec::new();
                         for _ in 0..1 + dice.below(4) {
                             bytes.extend(mutated(&samples[dice.below(samples.len())], &mut dice));

@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use crate::chunks::ChunkSet;
-use crate::program::{Buffer, Kind, Style};
+use crate::program::{BufferStyle, CollectiveKind, ProgramBuffer};
 use crate::ranks::RankSet;
 
 /// A collective on a number of ranks and chunks.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spec {
+pub struct CollectiveSpec {
     /// The kind of collective.
-    pub kind: Kind,
+    pub kind: CollectiveKind,
     /// Ranks.
     pub ranks: u32,
     /// C: chunks of the whole vector.
@@ -133,7 +133,7 @@ impl ExpectedContent {
     }
 }
 
-impl Spec {
+impl CollectiveSpec {
     /// Returns N divided by the count that callers give.
     pub fn blocks(&self) -> u32 {
         match &self.custom {
@@ -149,19 +149,21 @@ impl Spec {
     }
 
     /// Returns the number of chunks of a buffer that users see.
-    pub fn size(&self, buffer: Buffer) -> u32 {
+    pub fn size(&self, buffer: ProgramBuffer) -> u32 {
         let short = self.per_block();
         if let Some(c) = &self.custom {
             return match buffer {
-                Buffer::Input => c.input * short,
-                Buffer::Output => c.output * short,
+                ProgramBuffer::Input => c.input * short,
+                ProgramBuffer::Output => c.output * short,
                 _ => 0,
             };
         }
         match (buffer, &self.kind) {
-            (Buffer::Input, Kind::AllGather | Kind::Gather) => short,
-            (Buffer::Output, Kind::ReduceScatter | Kind::Scatter) => short,
-            (Buffer::Scratch(_), _) => 0,
+            (ProgramBuffer::Input, CollectiveKind::AllGather | CollectiveKind::Gather) => short,
+            (ProgramBuffer::Output, CollectiveKind::ReduceScatter | CollectiveKind::Scatter) => {
+                short
+            }
+            (ProgramBuffer::Scratch(_), _) => 0,
             _ => self.chunks,
         }
     }
@@ -169,12 +171,13 @@ impl Spec {
     /// Returns an upper bound of a rank's places beside scratch memories: a plan may have the vector in two buffers
     /// and in a scratch memory of its own.
     pub(crate) fn most_places(&self) -> u64 {
-        let ends = [Buffer::Input, Buffer::Output].map(|buffer| u64::from(self.size(buffer)));
+        let ends = [ProgramBuffer::Input, ProgramBuffer::Output]
+            .map(|buffer| u64::from(self.size(buffer)));
         ends.iter().sum::<u64>() + 2 * u64::from(self.chunks)
     }
 
     /// Returns the number of blocks in a buffer that users see.
-    pub fn blocks_of(&self, buffer: Buffer) -> u32 {
+    pub fn blocks_of(&self, buffer: ProgramBuffer) -> u32 {
         let per = self.per_block().max(1);
         if self.blocks() == 1 { 1 } else { (self.size(buffer) / per).max(1) }
     }
@@ -186,89 +189,106 @@ impl Spec {
 
     /// Returns the initial content of a place, as the rank and chunk of the contribution; `None` if it is
     /// empty.
-    pub fn initial(&self, buffer: Buffer, rank: u32, chunk: u32) -> Option<(u32, u32)> {
+    pub fn initial(&self, buffer: ProgramBuffer, rank: u32, chunk: u32) -> Option<(u32, u32)> {
         let per = self.per_block();
         if self.custom.is_some() {
-            return (buffer == Buffer::Input).then_some((rank, chunk));
+            return (buffer == ProgramBuffer::Input).then_some((rank, chunk));
         }
         match (buffer, &self.kind) {
-            (Buffer::Output | Buffer::Scratch(_), _) => None,
-            (Buffer::Input, Kind::AllGather | Kind::Gather) => Some((rank, rank * per + chunk)),
-            (_, Kind::AllGather | Kind::Gather) => (chunk / per == rank).then_some((rank, chunk)),
-            (_, Kind::Broadcast | Kind::Scatter) => (rank == self.root).then_some((rank, chunk)),
-            (_, Kind::SendRecv) => (rank == 0).then_some((rank, chunk)),
+            (ProgramBuffer::Output | ProgramBuffer::Scratch(_), _) => None,
+            (ProgramBuffer::Input, CollectiveKind::AllGather | CollectiveKind::Gather) => {
+                Some((rank, rank * per + chunk))
+            }
+            (_, CollectiveKind::AllGather | CollectiveKind::Gather) => {
+                (chunk / per == rank).then_some((rank, chunk))
+            }
+            (_, CollectiveKind::Broadcast | CollectiveKind::Scatter) => {
+                (rank == self.root).then_some((rank, chunk))
+            }
+            (_, CollectiveKind::SendRecv) => (rank == 0).then_some((rank, chunk)),
             _ => Some((rank, chunk)),
         }
     }
 
-    /// Returns the chunks of a buffer that may hold something at the start: [`Spec::initial`] of all others
+    /// Returns the chunks of a buffer that may hold something at the start: [`CollectiveSpec::initial`] of all others
     /// is `None`.
-    pub(crate) fn initial_chunks(&self, buffer: Buffer, rank: u32) -> Option<ChunkSet> {
+    pub(crate) fn initial_chunks(&self, buffer: ProgramBuffer, rank: u32) -> Option<ChunkSet> {
         let (size, per) = (self.size(buffer), self.per_block());
         let all = (size > 0).then(|| ChunkSet::all(size));
         match (buffer, &self.kind) {
-            (Buffer::Output | Buffer::Scratch(_), _) => None,
-            (Buffer::Data, Kind::AllGather | Kind::Gather) => {
+            (ProgramBuffer::Output | ProgramBuffer::Scratch(_), _) => None,
+            (ProgramBuffer::Data, CollectiveKind::AllGather | CollectiveKind::Gather) => {
                 all.map(|_| ChunkSet::interval(rank * per, per, size))
             }
-            (_, Kind::Broadcast | Kind::Scatter) => all.filter(|_| rank == self.root),
-            (_, Kind::SendRecv) => all.filter(|_| rank == 0),
+            (_, CollectiveKind::Broadcast | CollectiveKind::Scatter) => {
+                all.filter(|_| rank == self.root)
+            }
+            (_, CollectiveKind::SendRecv) => all.filter(|_| rank == 0),
             _ => all,
         }
     }
 
     /// Returns the required content of a place at the end; `None` if any will do.
-    pub fn expected(&self, buffer: Buffer, rank: u32, chunk: u32) -> Option<ExpectedContent> {
+    pub fn expected(
+        &self,
+        buffer: ProgramBuffer,
+        rank: u32,
+        chunk: u32,
+    ) -> Option<ExpectedContent> {
         let per = self.per_block();
         if let Some(c) = &self.custom {
-            if buffer != Buffer::Output {
+            if buffer != ProgramBuffer::Output {
                 return None;
             }
             return c.expected(rank, chunk, per.max(1));
         }
-        if matches!(buffer, Buffer::Input | Buffer::Scratch(_)) {
+        if matches!(buffer, ProgramBuffer::Input | ProgramBuffer::Scratch(_)) {
             return None;
         }
         let whole = |ranks| Some(ExpectedContent { chunk, ranks });
-        let own = |ranks: fn(&Spec) -> SpecRanks| match buffer {
-            Buffer::Output => {
+        let own = |ranks: fn(&CollectiveSpec) -> SpecRanks| match buffer {
+            ProgramBuffer::Output => {
                 Some(ExpectedContent { chunk: rank * per + chunk, ranks: ranks(self) })
             }
             _ if chunk / per == rank => Some(ExpectedContent { chunk, ranks: ranks(self) }),
             _ => None,
         };
         match &self.kind {
-            Kind::AllReduce => whole(SpecRanks::All),
-            Kind::ReduceScatter => own(|_| SpecRanks::All),
-            Kind::AllGather => whole(SpecRanks::One(chunk / per)),
-            Kind::Broadcast => whole(SpecRanks::One(self.root)),
-            Kind::Reduce if rank == self.root => whole(SpecRanks::All),
-            Kind::Gather if rank == self.root => whole(SpecRanks::One(chunk / per)),
-            Kind::Scatter => own(|s| SpecRanks::One(s.root)),
-            Kind::AllToAll => Some(ExpectedContent {
+            CollectiveKind::AllReduce => whole(SpecRanks::All),
+            CollectiveKind::ReduceScatter => own(|_| SpecRanks::All),
+            CollectiveKind::AllGather => whole(SpecRanks::One(chunk / per)),
+            CollectiveKind::Broadcast => whole(SpecRanks::One(self.root)),
+            CollectiveKind::Reduce if rank == self.root => whole(SpecRanks::All),
+            CollectiveKind::Gather if rank == self.root => whole(SpecRanks::One(chunk / per)),
+            CollectiveKind::Scatter => own(|s| SpecRanks::One(s.root)),
+            CollectiveKind::AllToAll => Some(ExpectedContent {
                 chunk: rank * per + chunk % per,
                 ranks: SpecRanks::One(chunk / per),
             }),
-            Kind::SendRecv if rank == 1 => whole(SpecRanks::One(0)),
+            CollectiveKind::SendRecv if rank == 1 => whole(SpecRanks::One(0)),
             _ => None,
         }
     }
 
     /// Returns the places of a rank that have a required content at the end.
-    pub fn result(&self, style: Style, rank: u32) -> Option<(Buffer, ChunkSet)> {
+    pub fn result(&self, style: BufferStyle, rank: u32) -> Option<(ProgramBuffer, ChunkSet)> {
         let per = self.per_block();
         let buffer = match style {
-            Style::Data => Buffer::Data,
-            Style::InputOutput => Buffer::Output,
+            BufferStyle::Data => ProgramBuffer::Data,
+            BufferStyle::InputOutput => ProgramBuffer::Output,
         };
         let all = ChunkSet::all(self.size(buffer));
         match &self.kind {
-            Kind::Barrier => None,
-            Kind::ReduceScatter | Kind::Scatter if style == Style::Data => {
+            CollectiveKind::Barrier => None,
+            CollectiveKind::ReduceScatter | CollectiveKind::Scatter
+                if style == BufferStyle::Data =>
+            {
                 Some((buffer, ChunkSet::interval(rank * per, per, self.chunks)))
             }
-            Kind::Reduce | Kind::Gather => (rank == self.root).then_some((buffer, all)),
-            Kind::SendRecv => (rank == 1).then_some((buffer, all)),
+            CollectiveKind::Reduce | CollectiveKind::Gather => {
+                (rank == self.root).then_some((buffer, all))
+            }
+            CollectiveKind::SendRecv => (rank == 1).then_some((buffer, all)),
             _ => Some((buffer, all)),
         }
     }
@@ -277,7 +297,7 @@ impl Spec {
     /// knows can reach `ports` more for each that it has reached. `None` if unknown.
     pub fn fewest_rounds(&self, ports: u32) -> Option<u32> {
         let (one, _) = self.lower_bounds()?;
-        if self.kind == Kind::SendRecv || ports <= 1 {
+        if self.kind == CollectiveKind::SendRecv || ports <= 1 {
             return Some(one);
         }
         let (mut reached, mut rounds) = (1u64, 0);
@@ -294,13 +314,15 @@ impl Spec {
         let n = u64::from(self.ranks);
         let q = self.ranks.next_power_of_two().trailing_zeros();
         match self.kind {
-            Kind::AllReduce => Some((q, (2 * (n - 1), n))),
-            Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll => Some((q, (n - 1, n))),
-            Kind::Gather | Kind::Scatter => Some((q, (n - 1, n))),
-            Kind::Broadcast | Kind::Reduce => Some((q, (u64::from(n > 1), 1))),
-            Kind::SendRecv => Some((1, (1, 1))),
-            Kind::Barrier => Some((q, (0, 1))),
-            Kind::Custom(_) => None,
+            CollectiveKind::AllReduce => Some((q, (2 * (n - 1), n))),
+            CollectiveKind::ReduceScatter
+            | CollectiveKind::AllGather
+            | CollectiveKind::AllToAll => Some((q, (n - 1, n))),
+            CollectiveKind::Gather | CollectiveKind::Scatter => Some((q, (n - 1, n))),
+            CollectiveKind::Broadcast | CollectiveKind::Reduce => Some((q, (u64::from(n > 1), 1))),
+            CollectiveKind::SendRecv => Some((1, (1, 1))),
+            CollectiveKind::Barrier => Some((q, (0, 1))),
+            CollectiveKind::Custom(_) => None,
         }
     }
 }
@@ -311,7 +333,7 @@ mod tests {
 
     use super::*;
     use crate::program::COLLECTIVES;
-    use crate::{Instance, NoLibrary, Options, Shape, resolve};
+    use crate::{CompileOptions, NoLibrary, ProgramInstance, Shape, resolve};
 
     const DECLARED: &str = "collective own on n ranks { input 3 output 2
         each r { output[0] = input[2] at (r + 1) % n
@@ -319,22 +341,29 @@ mod tests {
     algorithm main implements own on n ranks { each r { r -> r : copy input[0] -> output[0] } }";
 
     /// Returns specifications of all collectives on n ranks, of all roots, and of several numbers of chunks.
-    fn specs(n: u32) -> Vec<Spec> {
+    fn specs(n: u32) -> Vec<CollectiveSpec> {
         let mut all = Vec::new();
         for (_, kind) in COLLECTIVES {
             for root in (0..n).take(if kind.rooted() { 9 } else { 1 }) {
                 for per in 1..=4 {
                     let chunks = if kind.blocked() { n * per } else { per };
-                    all.push(Spec { kind: kind.clone(), ranks: n, chunks, root, custom: None });
+                    all.push(CollectiveSpec {
+                        kind: kind.clone(),
+                        ranks: n,
+                        chunks,
+                        root,
+                        custom: None,
+                    });
                 }
             }
         }
         let mut sources = SourceMap::new();
         let id = sources.add("here.algo", DECLARED);
         let programs = resolve(&mut sources, id, &NoLibrary).expect("the text resolves");
-        let instance = Instance::new(&programs[0], &Shape::flat(n), &Options::default());
+        let instance =
+            ProgramInstance::new(&programs[0], &Shape::flat(n), &CompileOptions::default());
         let own = instance.expect("the shape fits").spec.clone();
-        all.extend((1..=3).map(|per| Spec { chunks: own.chunks * per, ..own.clone() }));
+        all.extend((1..=3).map(|per| CollectiveSpec { chunks: own.chunks * per, ..own.clone() }));
         all
     }
 
@@ -346,7 +375,12 @@ mod tests {
         for spec in (1..=9).flat_map(specs) {
             for rank in 0..spec.ranks {
                 let at = || format!("{spec:?}, rank {rank}");
-                for buffer in [Buffer::Data, Buffer::Input, Buffer::Output, Buffer::Scratch(0)] {
+                for buffer in [
+                    ProgramBuffer::Data,
+                    ProgramBuffer::Input,
+                    ProgramBuffer::Output,
+                    ProgramBuffer::Scratch(0),
+                ] {
                     let visited = spec.initial_chunks(buffer, rank);
                     let visited: Vec<u32> = visited.iter().flat_map(|set| set.iter()).collect();
                     let size = spec.size(buffer);
@@ -356,16 +390,17 @@ mod tests {
                         held += 1;
                     }
                 }
-                for (style, buffer) in
-                    [(Style::Data, Buffer::Data), (Style::InputOutput, Buffer::Output)]
-                {
+                for (style, buffer) in [
+                    (BufferStyle::Data, ProgramBuffer::Data),
+                    (BufferStyle::InputOutput, ProgramBuffer::Output),
+                ] {
                     let result = spec.result(style, rank);
                     assert!(result.iter().all(|(own, _)| *own == buffer), "{}", at());
                     let visited: Vec<u32> = result.iter().flat_map(|(_, s)| s.iter()).collect();
                     let size = spec.size(buffer);
                     for chunk in (0..size).filter(|&c| spec.expected(buffer, rank, c).is_some()) {
                         // A barrier has messages without content.
-                        let barrier = spec.kind == Kind::Barrier;
+                        let barrier = spec.kind == CollectiveKind::Barrier;
                         assert!(barrier || visited.contains(&chunk), "{}: {chunk}", at());
                         asked += 1;
                     }

@@ -4,23 +4,23 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use roundelay_dsl::ast::File;
+use roundelay_dsl::ast::SourceFile;
 use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::{SourceId, SourceMap};
 use serde::{Deserialize, Serialize};
 
 use crate::program::Program;
-use crate::resolve::{Library, resolve_tree};
+use crate::resolve::{LibrarySource, resolve_tree};
 
 /// Changes whenever the bytes do.
 const VERSION: &str = concat!("roundelay ", env!("CARGO_PKG_VERSION"), " 1");
 
 /// An algorithm as a binary carries it. The first source is the one that imports are relative to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Embedded {
+pub struct EmbeddedAlgorithm {
     version: String,
     sources: SourceMap,
-    tree: File,
+    tree: SourceFile,
     imports: Vec<ImportedFile>,
 }
 
@@ -33,10 +33,10 @@ struct ImportedFile {
     text: String,
 }
 
-impl Embedded {
+impl EmbeddedAlgorithm {
     /// Embeds a syntax tree and the texts that its spans point into.
-    pub fn new(sources: SourceMap, tree: File) -> Self {
-        Embedded { version: VERSION.into(), sources, tree, imports: Vec::new() }
+    pub fn new(sources: SourceMap, tree: SourceFile) -> Self {
+        EmbeddedAlgorithm { version: VERSION.into(), sources, tree, imports: Vec::new() }
     }
 
     /// Returns the texts, without imported ones.
@@ -49,7 +49,7 @@ impl Embedded {
     /// # Errors
     ///
     /// Fails as [`resolve`](crate::resolve()) does, and adds the texts for rendering.
-    pub fn resolve_new(&mut self, library: &dyn Library) -> ResolvedPrograms {
+    pub fn resolve_new(&mut self, library: &dyn LibrarySource) -> ResolvedPrograms {
         let keeper = ImportRecorder { library, found: RefCell::default() };
         let resolved = self.resolve(&keeper);
         self.imports = keeper.found.into_inner();
@@ -61,7 +61,7 @@ impl Embedded {
     /// # Errors
     ///
     /// Fails as [`resolve`](crate::resolve()) does, and adds the texts for rendering.
-    pub fn resolve(&self, library: &dyn Library) -> ResolvedPrograms {
+    pub fn resolve(&self, library: &dyn LibrarySource) -> ResolvedPrograms {
         let shelf = FoundFiles { library, imports: &self.imports };
         let mut sources = self.sources.clone();
         match resolve_tree(&mut sources, SourceId(0), &self.tree, &shelf) {
@@ -85,7 +85,7 @@ impl Embedded {
     ///
     /// # Errors
     ///
-    /// Fails if the bytes were not written by [`Embedded::encode`] of this version.
+    /// Fails if the bytes were not written by [`EmbeddedAlgorithm::encode`] of this version.
     pub fn decode(bytes: &[u8]) -> Result<Self, EmbedError> {
         let (version, _) = postcard::take_from_bytes::<String>(bytes)?;
         if version != VERSION {
@@ -119,11 +119,11 @@ pub type ResolvedPrograms = Result<(SourceMap, Vec<Arc<Program>>), (SourceMap, D
 
 /// The library, and the files found before.
 struct FoundFiles<'a> {
-    library: &'a dyn Library,
+    library: &'a dyn LibrarySource,
     imports: &'a [ImportedFile],
 }
 
-impl Library for FoundFiles<'_> {
+impl LibrarySource for FoundFiles<'_> {
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
         self.library.algorithm(collective, name)
     }
@@ -139,11 +139,11 @@ impl Library for FoundFiles<'_> {
 
 /// Remembers what was imported.
 struct ImportRecorder<'a> {
-    library: &'a dyn Library,
+    library: &'a dyn LibrarySource,
     found: RefCell<Vec<ImportedFile>>,
 }
 
-impl Library for ImportRecorder<'_> {
+impl LibrarySource for ImportRecorder<'_> {
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
         self.library.algorithm(collective, name)
     }

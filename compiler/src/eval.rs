@@ -8,7 +8,7 @@ use roundelay_dsl::diag::codes;
 use roundelay_dsl::span::Span;
 
 use crate::num::index;
-use crate::program::{Builtin, Expr, Node};
+use crate::program::{BuiltinFunction, ExprNode, SlotExpr};
 
 /// Arithmetic without a result; texts show the operation with its operands.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,23 +55,23 @@ impl EvalError {
 }
 
 /// Evaluates `e`.
-pub(crate) fn eval(e: &Expr, env: &mut [i64]) -> Result<i64, EvalError> {
+pub(crate) fn eval(e: &SlotExpr, env: &mut [i64]) -> Result<i64, EvalError> {
     let here = |error| EvalError { span: e.span, error };
     Ok(match &e.node {
-        Node::Int(v) => *v,
-        Node::Var(s) => env[index(*s)],
-        Node::Unary(UnOp::Neg, a) => {
+        ExprNode::Int(v) => *v,
+        ExprNode::Var(s) => env[index(*s)],
+        ExprNode::Unary(UnOp::Neg, a) => {
             let a = eval(a, env)?;
             a.checked_neg().ok_or_else(|| here(Overflow(format!("-({a})"))))?
         }
-        Node::Unary(UnOp::Not, a) => i64::from(eval(a, env)? == 0),
-        Node::Binary(BinOp::And, a, b) => i64::from(eval(a, env)? != 0 && eval(b, env)? != 0),
-        Node::Binary(BinOp::Or, a, b) => i64::from(eval(a, env)? != 0 || eval(b, env)? != 0),
-        Node::Binary(op, a, b) => {
+        ExprNode::Unary(UnOp::Not, a) => i64::from(eval(a, env)? == 0),
+        ExprNode::Binary(BinOp::And, a, b) => i64::from(eval(a, env)? != 0 && eval(b, env)? != 0),
+        ExprNode::Binary(BinOp::Or, a, b) => i64::from(eval(a, env)? != 0 || eval(b, env)? != 0),
+        ExprNode::Binary(op, a, b) => {
             let (a, b) = (eval(a, env)?, eval(b, env)?);
             operate(*op, a, b).map_err(here)?
         }
-        Node::Call(f, args) => {
+        ExprNode::Call(f, args) => {
             let first = eval(&args[0], env)?;
             let mut acc = first;
             if args.len() == 1 {
@@ -83,14 +83,14 @@ pub(crate) fn eval(e: &Expr, env: &mut [i64]) -> Result<i64, EvalError> {
             }
             acc
         }
-        Node::If(c, a, b) => {
+        ExprNode::If(c, a, b) => {
             if eval(c, env)? != 0 {
                 eval(a, env)?
             } else {
                 eval(b, env)?
             }
         }
-        Node::Let(slot, value, body) => {
+        ExprNode::Let(slot, value, body) => {
             let value = eval(value, env)?;
             env[index(*slot)] = value;
             eval(body, env)?
@@ -98,7 +98,7 @@ pub(crate) fn eval(e: &Expr, env: &mut [i64]) -> Result<i64, EvalError> {
     })
 }
 
-impl Builtin {
+impl BuiltinFunction {
     /// Returns the value, as programs compute it; with more than two arguments, pair by pair.
     ///
     /// # Errors
@@ -157,35 +157,40 @@ fn floor_div(a: i64, b: i64) -> Option<i64> {
     Some(if a % b != 0 && (a < 0) != (b < 0) { q - 1 } else { q })
 }
 
-fn unary_builtin(f: Builtin, a: i64) -> Result<i64, ArithmeticError> {
+fn unary_builtin(f: BuiltinFunction, a: i64) -> Result<i64, ArithmeticError> {
     let positive = |name: &str| match a > 0 {
         true => Ok(a.unsigned_abs()),
         false => Err(NotPositive(format!("{name}({a})"))),
     };
     Ok(match f {
-        Builtin::Log2 => i64::from(positive("log2")?.ilog2()),
-        Builtin::CeilLog2 => {
+        BuiltinFunction::Log2 => i64::from(positive("log2")?.ilog2()),
+        BuiltinFunction::CeilLog2 => {
             let a = positive("ceil_log2")?;
             i64::from(u64::BITS - (a - 1).leading_zeros())
         }
-        Builtin::Pow2 => i64::from(a > 0 && a.count_ones() == 1),
-        Builtin::Abs => a.checked_abs().ok_or_else(|| Overflow(format!("abs({a})")))?,
-        Builtin::Popcount => i64::from(a.count_ones()),
-        Builtin::TrailingZeros => i64::from(positive("trailing_zeros")?.trailing_zeros()),
-        Builtin::Lowbit => a & a.wrapping_neg(),
-        Builtin::Even => i64::from(a & 1 == 0),
-        Builtin::Odd => i64::from(a & 1 == 1),
-        Builtin::Min | Builtin::Max => a,
-        Builtin::Pow | Builtin::CeilDiv | Builtin::BitReverse | Builtin::Gcd => a,
+        BuiltinFunction::Pow2 => i64::from(a > 0 && a.count_ones() == 1),
+        BuiltinFunction::Abs => a.checked_abs().ok_or_else(|| Overflow(format!("abs({a})")))?,
+        BuiltinFunction::Popcount => i64::from(a.count_ones()),
+        BuiltinFunction::TrailingZeros => i64::from(positive("trailing_zeros")?.trailing_zeros()),
+        BuiltinFunction::Lowbit => a & a.wrapping_neg(),
+        BuiltinFunction::Even => i64::from(a & 1 == 0),
+        BuiltinFunction::Odd => i64::from(a & 1 == 1),
+        BuiltinFunction::Min | BuiltinFunction::Max => a,
+        BuiltinFunction::Pow
+        | BuiltinFunction::CeilDiv
+        | BuiltinFunction::BitReverse
+        | BuiltinFunction::Gcd => a,
     })
 }
 
-fn binary_builtin(f: Builtin, a: i64, b: i64) -> Result<i64, ArithmeticError> {
+fn binary_builtin(f: BuiltinFunction, a: i64, b: i64) -> Result<i64, ArithmeticError> {
     Ok(match f {
-        Builtin::Min => a.min(b),
-        Builtin::Max => a.max(b),
-        Builtin::Pow => u32::try_from(b).ok().and_then(|e| a.checked_pow(e)).ok_or(Power(a, b))?,
-        Builtin::CeilDiv => {
+        BuiltinFunction::Min => a.min(b),
+        BuiltinFunction::Max => a.max(b),
+        BuiltinFunction::Pow => {
+            u32::try_from(b).ok().and_then(|e| a.checked_pow(e)).ok_or(Power(a, b))?
+        }
+        BuiltinFunction::CeilDiv => {
             let shown = || format!("ceil_div({a}, {b})");
             if b == 0 {
                 return Err(DivisionByZero(shown()));
@@ -193,13 +198,13 @@ fn binary_builtin(f: Builtin, a: i64, b: i64) -> Result<i64, ArithmeticError> {
             let q = floor_div(a, b).ok_or_else(|| Overflow(shown()))?;
             q + i64::from(a % b != 0)
         }
-        Builtin::BitReverse => {
+        BuiltinFunction::BitReverse => {
             if !(0..=62).contains(&b) || a < 0 || (a >> b) != 0 {
                 return Err(TooManyBits(a, b));
             }
             if b == 0 { 0 } else { (a.cast_unsigned().reverse_bits() >> (64 - b)).cast_signed() }
         }
-        Builtin::Gcd => {
+        BuiltinFunction::Gcd => {
             let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
             while b != 0 {
                 (a, b) = (b, a % b);

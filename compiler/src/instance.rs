@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::budget;
-use crate::collective::Spec;
+use crate::collective::CollectiveSpec;
 use crate::program::Program;
 use crate::shape::Shape;
 
 /// Options of a compilation beside the program and its shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct CompileOptions {
     /// The root of a rooted collective.
     pub root: u32,
     /// Paths that `split … in paths` finds.
@@ -20,23 +20,23 @@ pub struct Options {
     pub limit: u64,
 }
 
-impl Default for Options {
+impl Default for CompileOptions {
     fn default() -> Self {
-        Options { root: 0, paths: 1, limit: budget::MOVES }
+        CompileOptions { root: 0, paths: 1, limit: budget::MOVES }
     }
 }
 
 /// A program at one shape.
 #[derive(Debug, Clone)]
-pub struct Instance {
+pub struct ProgramInstance {
     /// The program.
     pub program: Arc<Program>,
     /// The ranks.
     pub shape: Shape,
     /// Root, paths, limits.
-    pub options: Options,
+    pub options: CompileOptions,
     /// The specification to be met, in the instance's chunks.
-    pub spec: Spec,
+    pub spec: CollectiveSpec,
     /// Chunks of the program's own `chunks` clause.
     pub units: u32,
     /// Scratch buffers.
@@ -79,9 +79,9 @@ pub(crate) struct InstanceSetting<'i> {
     /// Extents of the ranks.
     pub(crate) axes: &'i [u32],
     /// Root, paths, limits.
-    pub(crate) options: &'i Options,
+    pub(crate) options: &'i CompileOptions,
     /// The specification, in the instance's chunks.
-    pub(crate) spec: &'i Spec,
+    pub(crate) spec: &'i CollectiveSpec,
     /// Chunks of the program's own `chunks` clause.
     pub(crate) units: u32,
     /// Parallel copies of the whole program.
@@ -96,7 +96,7 @@ impl InstanceSetting<'_> {
     }
 }
 
-impl Instance {
+impl ProgramInstance {
     /// Returns the number of ranks.
     pub fn ranks(&self) -> u32 {
         self.spec.ranks

@@ -22,16 +22,16 @@ pub mod failure;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 use roundelay_dsl::diag::Diagnostics;
 
-use crate::collective::Spec;
-use crate::instance::Instance;
+use crate::collective::CollectiveSpec;
+use crate::instance::ProgramInstance;
 use crate::num::{index, wide};
-use crate::plan::Buf;
+use crate::plan::PlanBuffer;
 use crate::postcondition::{self, PostconditionError};
-use crate::program::{Buffer, Kind, Style};
-use crate::walk::{Transfer, walk};
+use crate::program::{BufferStyle, CollectiveKind, ProgramBuffer};
+use crate::walk::{ChunkTransfer, walk};
 
 /// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct RunOutcome {
 ///
 /// # Errors
 /// Faults of evaluation: an index or a rank out of bounds, arithmetic without a result.
-pub fn interpret(instance: &Instance, seed: u64) -> Result<RunOutcome, Diagnostics> {
+pub fn interpret(instance: &ProgramInstance, seed: u64) -> Result<RunOutcome, Diagnostics> {
     let rounds = rounds_of(instance)?;
     let fault = cuts(&instance.spec).into_iter().find_map(|cut| {
         let mut run = LengthRun { instance, seed, cut, memory: BTreeMap::new() };
@@ -57,8 +57,8 @@ pub fn interpret(instance: &Instance, seed: u64) -> Result<RunOutcome, Diagnosti
 }
 
 /// Returns the transfers of every round.
-fn rounds_of(instance: &Instance) -> Result<Vec<Vec<Transfer>>, Diagnostics> {
-    let mut rounds: Vec<Vec<Transfer>> = Vec::new();
+fn rounds_of(instance: &ProgramInstance) -> Result<Vec<Vec<ChunkTransfer>>, Diagnostics> {
+    let mut rounds: Vec<Vec<ChunkTransfer>> = Vec::new();
     let done = walk(instance, &mut |round| {
         let mut transfers = Vec::new();
         round.all(&mut transfers)?;
@@ -73,9 +73,9 @@ fn rounds_of(instance: &Instance) -> Result<Vec<Vec<Transfer>>, Diagnostics> {
 #[derive(Debug, thiserror::Error)]
 enum WrongRun {
     #[error("round {round}: rank {rank} sends {buf:?} {chunk}, where nothing is")]
-    Unwritten { round: u32, rank: u32, buf: Buf, chunk: u32 },
+    Unwritten { round: u32, rank: u32, buf: PlanBuffer, chunk: u32 },
     #[error("round {round}: rank {rank}'s {buf:?} {chunk} from ranks {from:?}: {what}")]
-    Write { round: u32, rank: u32, buf: Buf, chunk: u32, from: Vec<u32>, what: &'static str },
+    Write { round: u32, rank: u32, buf: PlanBuffer, chunk: u32, from: Vec<u32>, what: &'static str },
     #[error("rank {rank}'s chunk {chunk} is wrong at the end")]
     Result { rank: u32, chunk: u32 },
     #[error("rank {rank} never hears of rank {other}")]
@@ -95,7 +95,7 @@ enum LengthRule {
 
 impl LengthRule {
     /// Returns the first element of a chunk in the whole vector.
-    fn start(self, chunk: u64, spec: &Spec) -> u64 {
+    fn start(self, chunk: u64, spec: &CollectiveSpec) -> u64 {
         let per = u64::from(spec.per_block().max(1));
         match self {
             LengthRule::Elements(n) => chunk * n / u64::from(spec.chunks),
@@ -107,7 +107,7 @@ impl LengthRule {
     }
 
     /// Returns the number of elements that a chunk of scratch has room for.
-    fn most(self, spec: &Spec) -> u64 {
+    fn most(self, spec: &CollectiveSpec) -> u64 {
         match self {
             LengthRule::Elements(n) => n.div_ceil(u64::from(spec.chunks)),
             LengthRule::Stairs => u64::from(spec.per_block().max(1)),
@@ -116,7 +116,7 @@ impl LengthRule {
 }
 
 /// Returns every cut that is worth a run.
-fn cuts(spec: &Spec) -> Vec<LengthRule> {
+fn cuts(spec: &CollectiveSpec) -> Vec<LengthRule> {
     let (blocks, per) = (u64::from(spec.blocks().max(1)), u64::from(spec.per_block()));
     let counts: Vec<u64> =
         if per <= 16 { (1..=per + 1).collect() } else { vec![1, 3, per / 2 + 1, per - 1, per + 1] };
@@ -128,14 +128,14 @@ fn cuts(spec: &Spec) -> Vec<LengthRule> {
 }
 
 /// A place: rank, buffer, chunk.
-type PlaceKey = (u32, Buf, u32);
+type PlaceKey = (u32, PlanBuffer, u32);
 
 /// A chunk and the contributions that it must end with, as rank and chunk.
 type AskedContent = (u32, Vec<(u32, u32)>);
 
 /// One run with one cut.
 struct LengthRun<'a> {
-    instance: &'a Instance,
+    instance: &'a ProgramInstance,
     seed: u64,
     cut: LengthRule,
     /// The stored elements, by place.
@@ -148,8 +148,8 @@ struct PlaceWrites<'t> {
     copied: Vec<Vec<u128>>,
     added: Vec<Vec<u128>>,
     /// The regions of the transfers.
-    regions: Vec<Vec<(Buf, u32)>>,
-    by: Vec<&'t Transfer>,
+    regions: Vec<Vec<(PlanBuffer, u32)>>,
+    by: Vec<&'t ChunkTransfer>,
 }
 
 impl LengthRun<'_> {
@@ -164,11 +164,16 @@ impl LengthRun<'_> {
         self.elements(chunk).map(|e| random(self.seed, rank, e)).collect()
     }
 
-    fn play(&mut self, rounds: &[Vec<Transfer>]) -> Result<(), WrongRun> {
+    fn play(&mut self, rounds: &[Vec<ChunkTransfer>]) -> Result<(), WrongRun> {
         let spec = &self.instance.spec;
         let (first, last) = match self.instance.program.style {
-            Style::Data => ((Buffer::Data, Buf::Data), (Buffer::Data, Buf::Data)),
-            Style::InputOutput => ((Buffer::Input, Buf::Input), (Buffer::Output, Buf::Output)),
+            BufferStyle::Data => {
+                ((ProgramBuffer::Data, PlanBuffer::Data), (ProgramBuffer::Data, PlanBuffer::Data))
+            }
+            BufferStyle::InputOutput => (
+                (ProgramBuffer::Input, PlanBuffer::Input),
+                (ProgramBuffer::Output, PlanBuffer::Output),
+            ),
         };
         for rank in 0..spec.ranks {
             for chunk in 0..spec.size(first.0) {
@@ -199,11 +204,17 @@ impl LengthRun<'_> {
     }
 
     /// Returns the results that a rank must end with: chunks, and the contributions of each.
-    fn asked(&self, buffer: Buffer, rank: u32) -> Result<Vec<AskedContent>, PostconditionError> {
+    fn asked(
+        &self,
+        buffer: ProgramBuffer,
+        rank: u32,
+    ) -> Result<Vec<AskedContent>, PostconditionError> {
         let spec = &self.instance.spec;
-        let Kind::Custom(custom) = &spec.kind else {
+        let CollectiveKind::Custom(custom) = &spec.kind else {
             let of = |chunk| Some((chunk, spec.expected(buffer, rank, chunk)?));
-            let all = (0..spec.size(buffer)).filter_map(of).filter(|_| spec.kind != Kind::Barrier);
+            let all = (0..spec.size(buffer))
+                .filter_map(of)
+                .filter(|_| spec.kind != CollectiveKind::Barrier);
             return Ok(all.map(|(chunk, e)| (chunk, e.contributions(spec.ranks))).collect());
         };
         // From the postconditions themselves, not from the table that the proofs use.
@@ -219,16 +230,17 @@ impl LengthRun<'_> {
     }
 
     /// Plays one round: all reads first, then all writes.
-    fn round(&mut self, round: &[Transfer]) -> Result<(), WrongRun> {
+    fn round(&mut self, round: &[ChunkTransfer]) -> Result<(), WrongRun> {
         let mut writes: BTreeMap<PlaceKey, PlaceWrites<'_>> = BTreeMap::new();
         for t in round {
-            let region: Vec<(Buf, u32)> = t.to.iter().collect();
+            let region: Vec<(PlanBuffer, u32)> = t.to.iter().collect();
             for ((buf, chunk), &(to, at)) in t.from.iter().zip(&region) {
                 let Some(value) = self.memory.get(&(t.src, buf, chunk)) else {
                     return Err(WrongRun::Unwritten { round: t.round, rank: t.src, buf, chunk });
                 };
                 let w = writes.entry((t.dst, to, at)).or_default();
-                if t.op == Op::Copy { &mut w.copied } else { &mut w.added }.push(value.clone());
+                if t.op == TransferOp::Copy { &mut w.copied } else { &mut w.added }
+                    .push(value.clone());
                 w.regions.push(region.clone());
                 w.by.push(t);
             }
@@ -255,7 +267,7 @@ impl LengthRun<'_> {
                 add(&mut value, operand);
             }
             let fits = match buf {
-                Buf::Scratch(_) => wide(value.len()) <= self.cut.most(&self.instance.spec),
+                PlanBuffer::Scratch(_) => wide(value.len()) <= self.cut.most(&self.instance.spec),
                 _ => value.len() == self.elements(chunk).count(),
             };
             if !fits {
@@ -276,8 +288,8 @@ fn add(sum: &mut [u128], operand: &[u128]) {
 
 /// Checks that the end of every rank of a barrier depends on the start of every other. Dependence travels along one
 /// lane; lanes do not wait for each other.
-fn barrier(instance: &Instance, rounds: &[Vec<Transfer>]) -> Result<(), WrongRun> {
-    if instance.spec.kind != Kind::Barrier {
+fn barrier(instance: &ProgramInstance, rounds: &[Vec<ChunkTransfer>]) -> Result<(), WrongRun> {
+    if instance.spec.kind != CollectiveKind::Barrier {
         return Ok(());
     }
     let n = index(instance.ranks());
@@ -326,7 +338,13 @@ mod tests {
 
     #[test]
     fn chunks_agree_by_their_place_in_the_block() {
-        let spec = Spec { kind: Kind::AllGather, ranks: 3, chunks: 12, root: 0, custom: None };
+        let spec = CollectiveSpec {
+            kind: CollectiveKind::AllGather,
+            ranks: 3,
+            chunks: 12,
+            root: 0,
+            custom: None,
+        };
         for cut in cuts(&spec) {
             let len = |c: u64| cut.start(c + 1, &spec) - cut.start(c, &spec);
             for chunk in 0..12 {

@@ -60,13 +60,15 @@ pub mod tolerance;
 pub mod verify;
 pub mod walk;
 
-pub use compile::{Checked, Method, Proved, UNROLL, by_symmetry, check, compile, tolerant};
-pub use embed::{EmbedError, Embedded, ResolvedPrograms};
+pub use compile::{
+    CheckReport, ProofMethod, ProvedPlans, UNROLL, by_symmetry, check, compile, tolerant,
+};
+pub use embed::{EmbedError, EmbeddedAlgorithm, ResolvedPrograms};
 pub use eval::{ArithmeticError, operate};
-pub use instance::{Instance, Options};
+pub use instance::{CompileOptions, ProgramInstance};
 pub use lower::project;
-pub use plan::{Placement, Plan, UnprovedPlan};
+pub use plan::{BufferPlacement, Plan, UnprovedPlan};
 pub use program::Program;
-pub use resolve::{Library, NoLibrary, resolve, resolve_tree};
+pub use resolve::{LibrarySource, NoLibrary, resolve, resolve_tree};
 pub use shape::{Shape, ShapeError};
 pub use verify::Verified;

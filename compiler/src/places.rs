@@ -8,10 +8,10 @@
 
 use std::sync::Arc;
 
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::{count, index, short};
-use crate::plan::{Buf, Region};
-use crate::program::{Buffer, Style};
+use crate::plan::{PlanBuffer, Region};
+use crate::program::{BufferStyle, ProgramBuffer};
 
 /// Numbers every chunk of every buffer of every rank.
 #[derive(Debug, Clone)]
@@ -26,11 +26,13 @@ pub(crate) struct PlaceNumbers {
 
 impl PlaceNumbers {
     /// Creates the places of the buffers that a program names.
-    pub(crate) fn new(instance: &Instance) -> Self {
+    pub(crate) fn new(instance: &ProgramInstance) -> Self {
         let spec = &instance.spec;
         let user = match instance.program.style {
-            Style::Data => [spec.size(Buffer::Data), 0, 0],
-            Style::InputOutput => [0, spec.size(Buffer::Input), spec.size(Buffer::Output)],
+            BufferStyle::Data => [spec.size(ProgramBuffer::Data), 0, 0],
+            BufferStyle::InputOutput => {
+                [0, spec.size(ProgramBuffer::Input), spec.size(ProgramBuffer::Output)]
+            }
         };
         Self::of_sizes(user, instance.scratch_chunks())
     }
@@ -53,18 +55,18 @@ impl PlaceNumbers {
     }
 
     /// Returns the place of a chunk of a buffer, inside a rank.
-    pub(crate) fn local(&self, buf: Buf, chunk: u32) -> usize {
+    pub(crate) fn local(&self, buf: PlanBuffer, chunk: u32) -> usize {
         let i = match buf {
-            Buf::Data => 0,
-            Buf::Input => 1,
-            Buf::Output => 2,
-            Buf::Scratch(i) => 3 + index(i),
+            PlanBuffer::Data => 0,
+            PlanBuffer::Input => 1,
+            PlanBuffer::Output => 2,
+            PlanBuffer::Scratch(i) => 3 + index(i),
         };
         self.first[i] + index(chunk)
     }
 
     /// Returns the place of a chunk of a buffer of a rank. A rank that has no places has that of no cell.
-    pub(crate) fn of(&self, rank: u32, buf: Buf, chunk: u32) -> usize {
+    pub(crate) fn of(&self, rank: u32, buf: PlanBuffer, chunk: u32) -> usize {
         let row = match &self.ranks {
             None => index(rank),
             Some(ranks) => match ranks.binary_search(&rank) {
@@ -91,15 +93,15 @@ impl PlaceNumbers {
     }
 
     /// Returns the buffer and the chunk of a place, of whatever rank.
-    pub(crate) fn name(&self, place: usize) -> (Buf, u32) {
+    pub(crate) fn name(&self, place: usize) -> (PlanBuffer, u32) {
         let local = place % self.per_rank.max(1);
         // Buffers of size 0 share their first place with the next one, which is meant.
         let i = self.first.partition_point(|&f| f <= local) - 1;
         let buf = match i {
-            0 => Buf::Data,
-            1 => Buf::Input,
-            2 => Buf::Output,
-            i => Buf::Scratch(short(i - 3)),
+            0 => PlanBuffer::Data,
+            1 => PlanBuffer::Input,
+            2 => PlanBuffer::Output,
+            i => PlanBuffer::Scratch(short(i - 3)),
         };
         (buf, count(local - self.first[i]))
     }

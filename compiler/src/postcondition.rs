@@ -7,11 +7,11 @@
 use std::num::TryFromIntError;
 
 use crate::eval::{ArithmeticError, eval};
-use crate::program::{Binder, CustomCollective, EnsureClause, Expr, Index};
+use crate::program::{ChunkIndex, CustomCollective, EnsureClause, RuleBinder, SlotExpr};
 
 /// The contributions that one chunk of a rank's output must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequiredContent {
     /// Chunk of the output.
     pub output: u32,
     /// The contributions that are summed, or the one that is copied: ranks with chunks of their input.
@@ -74,7 +74,7 @@ struct PostconditionReader<'c> {
     ranks: i64,
     input: i64,
     output: i64,
-    found: Vec<Asked>,
+    found: Vec<RequiredContent>,
 }
 
 /// Returns the results that the collective asks of a rank, in order of the chunks of its output. Chunks are
@@ -82,7 +82,11 @@ struct PostconditionReader<'c> {
 ///
 /// # Errors
 /// Fails where the postconditions have no meaning at this shape.
-pub fn asked(custom: &CustomCollective, axes: &[u32], rank: u32) -> ReadResult<Vec<Asked>> {
+pub fn asked(
+    custom: &CustomCollective,
+    axes: &[u32],
+    rank: u32,
+) -> ReadResult<Vec<RequiredContent>> {
     let ranks: i64 = axes.iter().map(|&a| i64::from(a)).product();
     let mut env = vec![0i64; custom.slots.len()];
     env[0] = ranks;
@@ -120,7 +124,7 @@ pub fn sizes(custom: &CustomCollective, axes: &[u32]) -> ReadResult<(u32, u32)> 
     Ok((size(&custom.input)?, size(&custom.output)?))
 }
 
-fn number(e: &Expr, env: &mut [i64]) -> ReadResult<i64> {
+fn number(e: &SlotExpr, env: &mut [i64]) -> ReadResult<i64> {
     Ok(eval(e, env).map_err(|e| e.error)?)
 }
 
@@ -128,13 +132,13 @@ impl PostconditionReader<'_> {
     fn follow(&mut self, ensure: &EnsureClause, at: usize, env: &mut [i64]) -> ReadResult<()> {
         match ensure.binders.get(at) {
             None => self.place(ensure, env),
-            Some(Binder::Let(slot, e)) => {
+            Some(RuleBinder::Let(slot, e)) => {
                 env[usize::from(*slot)] = number(e, env)?;
                 self.follow(ensure, at + 1, env)
             }
-            Some(Binder::Where(e)) if number(e, env)? == 0 => Ok(()),
-            Some(Binder::Where(_)) => self.follow(ensure, at + 1, env),
-            Some(Binder::For(slot, from, to)) => {
+            Some(RuleBinder::Where(e)) if number(e, env)? == 0 => Ok(()),
+            Some(RuleBinder::Where(_)) => self.follow(ensure, at + 1, env),
+            Some(RuleBinder::For(slot, from, to)) => {
                 let (mut v, to) = (number(from, env)?, number(to, env)?);
                 while v < to {
                     env[usize::from(*slot)] = v;
@@ -181,7 +185,7 @@ impl PostconditionReader<'_> {
                 return Err(PostconditionError::CountedTwice { rank, chunk });
             }
         }
-        let all = targets.into_iter().zip(of).map(|(output, of)| Asked { output, of });
+        let all = targets.into_iter().zip(of).map(|(output, of)| RequiredContent { output, of });
         self.found.extend(all.filter(|asked| !asked.of.is_empty()));
         Ok(())
     }
@@ -211,23 +215,23 @@ fn absent(what: &'static str, value: i64, size: i64) -> PostconditionError {
 }
 
 /// Returns the chunks that an index names, one by one.
-fn chunks(index: &Index, size: i64, env: &mut [i64]) -> ReadResult<Vec<u32>> {
+fn chunks(index: &ChunkIndex, size: i64, env: &mut [i64]) -> ReadResult<Vec<u32>> {
     let (from, end, by, take, count) = match index {
-        Index::All => (0, size, &None, &None, None),
-        Index::At(e) => {
+        ChunkIndex::All => (0, size, &None, &None, None),
+        ChunkIndex::At(e) => {
             let v = number(e, env)?;
             let end = v.checked_add(1).ok_or_else(|| absent("chunk", v, size))?;
             (v, end, &None, &None, None)
         }
-        Index::Range { from, to, by, take } => {
+        ChunkIndex::Range { from, to, by, take } => {
             (number(from, env)?, number(to, env)?, by, take, None)
         }
-        Index::Cyclic { from, count, by, take } => {
+        ChunkIndex::Cyclic { from, count, by, take } => {
             let count = number(count, env)?;
             (number(from, env)?, i64::MAX, by, take, Some(count))
         }
     };
-    let step = |e: &Option<Expr>, env: &mut [i64]| e.as_ref().map_or(Ok(1), |e| number(e, env));
+    let step = |e: &Option<SlotExpr>, env: &mut [i64]| e.as_ref().map_or(Ok(1), |e| number(e, env));
     let (stride, block) = (step(by, env)?, step(take, env)?);
     if stride < 1 || block < 1 {
         return Err(PostconditionError::Stride);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use expect_test::{Expect, expect};
 use roundelay_compiler::graph::{DependenceKind, StepGraph, unroll};
 use roundelay_compiler::{
-    Instance, NoLibrary, Options, Placement, Program, Shape, compile, resolve, verify,
+    BufferPlacement, CompileOptions, NoLibrary, Program, ProgramInstance, Shape, compile, resolve,
+    verify,
 };
 use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::diag::render::human;
@@ -28,7 +29,8 @@ fn refused(text: &str, findings: &Expect) {
     let (sources, program) = program(text);
     let shape = Shape::flat(3);
     let compiled =
-        compile(&program, &sources, &shape, &Options::default(), Placement::InPlace).map(|_| ());
+        compile(&program, &sources, &shape, &CompileOptions::default(), BufferPlacement::InPlace)
+            .map(|_| ());
     findings.assert_eq(&said(&sources, &compiled.expect_err("it is wrong")));
 }
 
@@ -168,7 +170,7 @@ fn a_circle_of_steps_is_told_step_by_step() {
 }
 ",
     );
-    let instance = Instance::new(&program, &Shape::flat(3), &Options::default());
+    let instance = ProgramInstance::new(&program, &Shape::flat(3), &CompileOptions::default());
     let instance = Arc::new(instance.expect("the shape fits"));
     let mut graph: StepGraph = unroll(&instance).expect("it unrolls");
     let ids: Vec<_> = graph.graph.node_indices().collect();

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use roundelay_compiler::verify::symmetry::Attempt;
+use roundelay_compiler::verify::symmetry::SymmetryAttempt;
 use roundelay_compiler::{
-    Instance, Library, Method, Options, Placement, Program, Shape, by_symmetry, check, compile,
-    project, resolve,
+    BufferPlacement, CompileOptions, LibrarySource, Program, ProgramInstance, ProofMethod, Shape,
+    by_symmetry, check, compile, project, resolve,
 };
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
@@ -14,7 +14,7 @@ use roundelay_dsl::span::SourceMap;
 /// The algorithms of the library that these programs use.
 struct Used;
 
-impl Library for Used {
+impl LibrarySource for Used {
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
         let text = match (collective, name) {
             ("all_reduce", "circulant") => {
@@ -52,19 +52,19 @@ fn shape(text: &str) -> Shape {
 }
 
 /// Returns the method by which a text is proved, or the codes of its findings.
-fn verdict(text: &str, at: &str) -> Result<Method, Vec<&'static str>> {
+fn verdict(text: &str, at: &str) -> Result<ProofMethod, Vec<&'static str>> {
     let (sources, program) = program(text);
-    let checked = check(&program, &sources, &shape(at), &Options::default());
+    let checked = check(&program, &sources, &shape(at), &CompileOptions::default());
     checked.map(|c| c.method).map_err(|found| found.iter().map(|d| d.code.0).collect())
 }
 
 /// Returns the group and the number of orbits if a text is proved by symmetry; `None` if no symmetry is found.
 fn symmetry(text: &str, at: &str) -> Result<Option<(&'static str, u32)>, Diagnostics> {
     let (sources, program) = program(text);
-    let instance = Instance::new(&program, &shape(at), &Options::default())?;
+    let instance = ProgramInstance::new(&program, &shape(at), &CompileOptions::default())?;
     Ok(match by_symmetry(&Arc::new(instance), &sources)? {
-        Attempt::Proved { group, orbits, .. } => Some((group, orbits)),
-        Attempt::Unknown(_) => None,
+        SymmetryAttempt::Proved { group, orbits, .. } => Some((group, orbits)),
+        SymmetryAttempt::Unknown(_) => None,
     })
 }
 
@@ -119,7 +119,13 @@ fn wide_values_hide_no_message() {
             let (sources, program) = program(&text);
             let shape = Shape::flat(n);
             let found = symmetry(&text, &n.to_string());
-            let all = compile(&program, &sources, &shape, &Options::default(), Placement::InPlace);
+            let all = compile(
+                &program,
+                &sources,
+                &shape,
+                &CompileOptions::default(),
+                BufferPlacement::InPlace,
+            );
             assert_eq!(all.is_ok(), right, "{wide} on {n}");
             if !right {
                 assert!(!matches!(found, Ok(Some(_))), "{wide} on {n} is proved");
@@ -128,14 +134,15 @@ fn wide_values_hide_no_message() {
             assert!(matches!(found, Ok(Some(_))), "{wide} on {n} is not proved: {found:?}");
             let all = all.expect("it is right");
             let instance = Arc::new(
-                Instance::new(&program, &shape, &Options::default()).expect("the shape fits"),
+                ProgramInstance::new(&program, &shape, &CompileOptions::default())
+                    .expect("the shape fits"),
             );
-            let alone = project(&instance, &sources, Placement::InPlace, 3).expect("a plan");
+            let alone = project(&instance, &sources, BufferPlacement::InPlace, 3).expect("a plan");
             assert_eq!(alone.part, all.plans()[3].part, "{wide}");
         }
     }
     assert_eq!(verdict(&gather(WIDE[0], false), "1024"), Err(vec!["RL0501"]));
-    assert!(matches!(verdict(&gather(WIDE[0], true), "1024"), Ok(Method::Symmetry { .. })));
+    assert!(matches!(verdict(&gather(WIDE[0], true), "1024"), Ok(ProofMethod::Symmetry { .. })));
 }
 
 /// The largest message of a plan is no bound that a wide value was cut to.
@@ -151,8 +158,13 @@ fn wide_values_shorten_no_message() {
                     r -> (r + 1) % n : copy data[(r - s) % n ..+ one] }} }} }}"
         );
         let (sources, program) = program(&text);
-        let proved =
-            compile(&program, &sources, &shape("4"), &Options::default(), Placement::InPlace);
+        let proved = compile(
+            &program,
+            &sources,
+            &shape("4"),
+            &CompileOptions::default(),
+            BufferPlacement::InPlace,
+        );
         let most = proved.expect("it is right").plans()[0].header.message;
         assert!((1..=4).contains(&most), "{most} chunks: {one}");
     }
@@ -178,7 +190,8 @@ fn memories(count: u32, chunks: &str, more: &str) -> String {
 fn memories_are_numbered_or_refused() {
     let too_big = |text: &str| {
         let (sources, program) = program(text);
-        let found = Instance::new(&program, &shape("2"), &Options::default()).expect_err("refused");
+        let found = ProgramInstance::new(&program, &shape("2"), &CompileOptions::default())
+            .expect_err("refused");
         assert_eq!(found[0].code, codes::TOO_BIG, "{found:?}");
         let at = found[0].span().expect("a place");
         sources.line_column(at).0
@@ -197,7 +210,7 @@ fn memories_are_numbered_or_refused() {
     let mut sources = SourceMap::new();
     let id = sources.add("here.algo", used);
     let programs = resolve(&mut sources, id, &Used).expect("the text resolves");
-    let found = Instance::new(&programs[1], &shape("2"), &Options::default());
+    let found = ProgramInstance::new(&programs[1], &shape("2"), &CompileOptions::default());
     assert_eq!(found.expect_err("refused")[0].code, codes::TOO_BIG);
 }
 
@@ -211,7 +224,7 @@ fn extents_do_not_wrap() {
         "algorithm a implements barrier on (i, j, k, l) ranks {
             each r { r -> r : copy data } }",
     );
-    let found = Instance::new(&program, &Shape { axes }, &Options::default());
+    let found = ProgramInstance::new(&program, &Shape { axes }, &CompileOptions::default());
     assert_eq!(found.expect_err("refused")[0].code, codes::SHAPE);
 }
 
@@ -286,7 +299,7 @@ fn ranks_that_stand_for_all_lie_along_any_axis() {
         let text = uneven(odd);
         assert_eq!(symmetry(&text, "2x3x4").expect("right"), Some(("shifts", orbits)), "{odd}");
         assert!(verdict(&text, "2x3x4").is_ok(), "{odd}");
-        assert!(matches!(verdict(&text, "4x64x4"), Ok(Method::Symmetry { .. })), "{odd}");
+        assert!(matches!(verdict(&text, "4x64x4"), Ok(ProofMethod::Symmetry { .. })), "{odd}");
         // One reduction too few, of the axis that differs.
         let wrong = text.replace(&format!("{odd} > 0"), &format!("{odd} > 1"));
         assert_ne!(wrong, text);

@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use roundelay_compiler::interpret::failure::interpret_failure;
-use roundelay_compiler::tolerance::Tolerant;
-use roundelay_compiler::{Instance, NoLibrary, Options, Program, Shape, check, resolve, tolerant};
+use roundelay_compiler::tolerance::TolerantPlan;
+use roundelay_compiler::{
+    CompileOptions, NoLibrary, Program, ProgramInstance, Shape, check, resolve, tolerant,
+};
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::SourceMap;
 
@@ -36,16 +38,17 @@ fn program(text: &str) -> (SourceMap, Arc<Program>) {
     (sources, programs.remove(0))
 }
 
-fn proved(text: &str, n: u32) -> Result<Tolerant, Diagnostic> {
+fn proved(text: &str, n: u32) -> Result<TolerantPlan, Diagnostic> {
     let (sources, program) = program(text);
-    let proved = tolerant(&program, &sources, &Shape::flat(n), &Options::default());
+    let proved = tolerant(&program, &sources, &Shape::flat(n), &CompileOptions::default());
     proved.map_err(|mut found| found.remove(0))
 }
 
 /// Returns the faults that the oracle finds in `runs` runs.
 fn played(text: &str, n: u32, runs: u64) -> Vec<String> {
     let (_, program) = program(text);
-    let instance = Instance::new(&program, &Shape::flat(n), &Options::default()).expect("ranks");
+    let instance =
+        ProgramInstance::new(&program, &Shape::flat(n), &CompileOptions::default()).expect("ranks");
     let run = |seed: u64| {
         let outcome = interpret_failure(&instance, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         outcome.map(|outcome| (!outcome.right).then_some(outcome.why)).expect("a run")
@@ -61,7 +64,7 @@ fn the_algorithm_of_the_library_goes_on_at_every_point_of_failure() {
     assert!(points.is_sorted() && points[7] > 5000, "{points:?}");
     for n in 2..=8 {
         let (sources, program) = program(RELAYED);
-        let found = check(&program, &sources, &Shape::flat(n), &Options::default());
+        let found = check(&program, &sources, &Shape::flat(n), &CompileOptions::default());
         let checked = found.unwrap_or_else(|d| panic!("{d:?}"));
         assert_eq!(checked.points, Some(points[n as usize - 1]));
         assert_eq!((checked.facts.bitwise, checked.facts.ordered), (Some(true), Some(true)));
@@ -82,7 +85,7 @@ fn what_one_rank_received_alone_is_a_fault_with_its_point() {
     assert_eq!(found.notes[0], "of rank 0's messages arrive: to rank 1 up to that of step 1");
     assert!(!played(ONE_ROUND, 3, 400).is_empty());
     let (sources, program) = program(ONE_ROUND);
-    let found = check(&program, &sources, &Shape::flat(3), &Options::default());
+    let found = check(&program, &sources, &Shape::flat(3), &CompileOptions::default());
     assert_eq!(found.expect_err("refuted")[0].code, codes::DISAGREE);
 }
 

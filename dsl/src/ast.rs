@@ -8,7 +8,7 @@ use crate::span::Span;
 
 /// A name and where it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Name {
+pub struct SpannedName {
     /// The identifier.
     pub text: String,
     /// The span of the name.
@@ -17,43 +17,43 @@ pub struct Name {
 
 /// A whole `.algo` file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct File {
+pub struct SourceFile {
     /// `//!` lines at the top, without their marker.
     pub docs: Vec<String>,
     /// Declarations in order.
-    pub items: Vec<Item>,
+    pub items: Vec<FileDeclaration>,
     /// The whole text.
     pub span: Span,
 }
 
 /// A top-level declaration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Item {
+pub enum FileDeclaration {
     /// `import "file.algo"`
-    Import(Import),
+    Import(ImportDecl),
     /// `fn f(a, b) = expr` or `fn f(a) { let x = …  expr }`
     Fn(FnDef),
     /// `collective c on n ranks { … }`
-    Collective(Collective),
+    Collective(CollectiveDecl),
     /// `algorithm a implements c on n ranks { … }`
-    Algorithm(Algorithm),
+    Algorithm(AlgorithmDecl),
 }
 
-impl Item {
+impl FileDeclaration {
     /// Returns the span of the whole item.
     pub fn span(&self) -> Span {
         match self {
-            Item::Import(i) => i.span,
-            Item::Fn(f) => f.span,
-            Item::Collective(c) => c.span,
-            Item::Algorithm(a) => a.span,
+            FileDeclaration::Import(i) => i.span,
+            FileDeclaration::Fn(f) => f.span,
+            FileDeclaration::Collective(c) => c.span,
+            FileDeclaration::Algorithm(a) => a.span,
         }
     }
 }
 
 /// `import "path"`: the functions, collectives and algorithms of another file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Import {
+pub struct ImportDecl {
     /// The path as written, relative to the importing file.
     pub path: String,
     /// The span of the string.
@@ -68,11 +68,11 @@ pub struct FnDef {
     /// `///` lines before it, without their marker.
     pub docs: Vec<String>,
     /// Its name.
-    pub name: Name,
+    pub name: SpannedName,
     /// Its parameters.
-    pub params: Vec<Name>,
+    pub params: Vec<SpannedName>,
     /// `let`s of a block body, in order; empty for `= expr`.
-    pub lets: Vec<(Name, Expr)>,
+    pub lets: Vec<(SpannedName, Expr)>,
     /// Its value.
     pub value: Expr,
     /// The span of the whole item.
@@ -81,22 +81,22 @@ pub struct FnDef {
 
 /// The axes that follow `on`: `n ranks`, or `(node, gpu) ranks`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Axes {
+pub enum AxesClause {
     /// One axis; the name is the number of ranks.
-    Flat(Name),
+    Flat(SpannedName),
     /// Several axes, slowest first; each name is a coordinate, `name.size` its extent.
-    Grid(Vec<Name>, Span),
+    Grid(Vec<SpannedName>, Span),
 }
 
 /// A collective declared by its pre- and postcondition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Collective {
+pub struct CollectiveDecl {
     /// `///` lines before it.
     pub docs: Vec<String>,
     /// Its name.
-    pub name: Name,
+    pub name: SpannedName,
     /// Its ranks.
-    pub axes: Axes,
+    pub axes: AxesClause,
     /// `input E`: chunks in every rank's input.
     pub input: Option<Expr>,
     /// `output E`: chunks in every rank's output.
@@ -109,15 +109,15 @@ pub struct Collective {
 
 /// An algorithm. Clauses come first, then statements, then the schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Algorithm {
+pub struct AlgorithmDecl {
     /// `///` lines before it.
     pub docs: Vec<String>,
     /// Its name.
-    pub name: Name,
+    pub name: SpannedName,
     /// The collective that it claims to implement.
-    pub collective: Name,
+    pub collective: SpannedName,
     /// Its ranks.
-    pub axes: Axes,
+    pub axes: AxesClause,
     /// `requires E` clauses.
     pub requires: Vec<Expr>,
     /// `tolerates E`: how many ranks may fail.
@@ -125,11 +125,11 @@ pub struct Algorithm {
     /// `chunks E`: into how many chunks the whole vector is cut.
     pub chunks: Option<Expr>,
     /// `scratch t[E]` clauses.
-    pub scratch: Vec<Scratch>,
+    pub scratch: Vec<ScratchDecl>,
     /// The statements: what moves.
     pub body: Vec<Stmt>,
     /// The schedule: how it is played.
-    pub schedule: Option<Schedule>,
+    pub schedule: Option<ScheduleClause>,
     /// The span of the header, `algorithm … ranks`.
     pub header: Span,
     /// The span of the whole item.
@@ -138,18 +138,18 @@ pub struct Algorithm {
 
 /// `scratch t[E]`: a named buffer of E chunks on every rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Scratch {
+pub struct ScratchDecl {
     /// Its name.
-    pub name: Name,
+    pub name: SpannedName,
     /// Its size in chunks.
     pub chunks: Expr,
 }
 
 /// `schedule { pipeline 8  channels 2  slots 4  protocol direct }`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Schedule {
+pub struct ScheduleClause {
     /// Key and value; a word value (`direct`) is an [`ExprKind::Name`].
-    pub entries: Vec<(Name, Expr)>,
+    pub entries: Vec<(SpannedName, Expr)>,
     /// The span of the whole block.
     pub span: Span,
 }
@@ -158,28 +158,28 @@ pub struct Schedule {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Stmt {
     /// `let x = e`
-    Let(Name, Expr),
+    Let(SpannedName, Expr),
     /// `for x in a..b where c { … }`
-    For(For),
+    For(ForStmt),
     /// `if c { … } else { … }`; `else if` is an `If` alone in `otherwise`.
-    If(If),
+    If(IfStmt),
     /// `each r where c { … }`
-    Each(Each),
+    Each(EachStmt),
     /// `a -> b : op region …`
-    Transfer(Transfer),
+    Transfer(TransferStmt),
     /// `use …`
-    Use(Use),
+    Use(UseStmt),
     /// `split …`
-    Split(Split),
+    Split(SplitStmt),
     /// `output[e] = …` (in a collective only)
-    Ensure(Ensure),
+    Ensure(EnsureClause),
 }
 
 /// `for var in from..to where filter { body }`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct For {
+pub struct ForStmt {
     /// The loop variable.
-    pub var: Name,
+    pub var: SpannedName,
     /// First value.
     pub from: Expr,
     /// One past the last value.
@@ -194,7 +194,7 @@ pub struct For {
 
 /// `if cond { then } else { otherwise }`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct If {
+pub struct IfStmt {
     /// The condition.
     pub cond: Expr,
     /// The statements that are executed if it is true.
@@ -207,9 +207,9 @@ pub struct If {
 
 /// `each r where filter { body }` or `each (i, g) { body }`: all ranks at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Each {
+pub struct EachStmt {
     /// One name for the rank, or one a coordinate.
-    pub vars: Vec<Name>,
+    pub vars: Vec<SpannedName>,
     /// Ranks for which it is false take no part.
     pub filter: Option<Expr>,
     /// The body.
@@ -220,26 +220,26 @@ pub struct Each {
 
 /// A rank: a number, or a tuple of coordinates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Rank {
+pub enum RankRef {
     /// Linear number.
     One(Expr),
     /// One coordinate an axis.
     Tuple(Vec<Expr>, Span),
 }
 
-impl Rank {
+impl RankRef {
     /// Returns the span of the rank.
     pub fn span(&self) -> Span {
         match self {
-            Rank::One(e) => e.span,
-            Rank::Tuple(_, s) => *s,
+            RankRef::One(e) => e.span,
+            RankRef::Tuple(_, s) => *s,
         }
     }
 }
 
 /// The operation of a transfer at its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Op {
+pub enum TransferOp {
     /// Overwrites.
     Copy,
     /// Combines with what is there.
@@ -248,37 +248,37 @@ pub enum Op {
 
 /// `src -> dst : op from -> to as wire`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Transfer {
+pub struct TransferStmt {
     /// Reads here.
-    pub src: Rank,
+    pub src: RankRef,
     /// Writes there.
-    pub dst: Rank,
+    pub dst: RankRef,
     /// The operation.
-    pub op: Op,
+    pub op: TransferOp,
     /// Region read on `src`.
-    pub from: Region,
+    pub from: RegionRef,
     /// Region written on `dst`; the same as `from` if absent.
-    pub to: Option<Region>,
+    pub to: Option<RegionRef>,
     /// Element type on the wire, if not the buffer's.
-    pub wire: Option<Name>,
+    pub wire: Option<SpannedName>,
     /// The span of the whole statement.
     pub span: Span,
 }
 
 /// `buffer` or `buffer[index]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Region {
+pub struct RegionRef {
     /// `data`, `input`, `output` or a scratch name.
-    pub buffer: Name,
+    pub buffer: SpannedName,
     /// The chunks; all if absent.
-    pub index: Option<Index>,
+    pub index: Option<RegionIndex>,
     /// The span of the whole.
     pub span: Span,
 }
 
 /// The chunks of a buffer that a region names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Index {
+pub enum RegionIndex {
     /// `[i]`
     At(Expr),
     /// `[from..to by stride take block]`: blocks of `block` chunks at `stride`, cut off at `to`.
@@ -307,17 +307,17 @@ pub enum Index {
 
 /// `use collective.name over axis on region -> region root r via path`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Use {
+pub struct UseStmt {
     /// The collective; the enclosing algorithm's own if absent.
-    pub collective: Option<Name>,
+    pub collective: Option<SpannedName>,
     /// The algorithm.
-    pub name: Name,
+    pub name: SpannedName,
     /// The axis along which groups are formed; all ranks if absent.
-    pub over: Option<Name>,
+    pub over: Option<SpannedName>,
     /// The region that is its `data` (or its `input`).
-    pub on: Option<Region>,
+    pub on: Option<RegionRef>,
     /// The region that is its `output`, if not the same.
-    pub to: Option<Region>,
+    pub to: Option<RegionRef>,
     /// Root of a rooted collective, counted inside the group.
     pub root: Option<Expr>,
     /// The path that it rides.
@@ -328,11 +328,11 @@ pub struct Use {
 
 /// `split buffer over var in a..b by weight { body }`, or `in paths`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Split {
+pub struct SplitStmt {
     /// The buffer that is cut (`data`).
-    pub buffer: Name,
+    pub buffer: SpannedName,
     /// Number of the part.
-    pub var: Name,
+    pub var: SpannedName,
     /// Bounds; `None` is `paths`.
     pub range: Option<(Expr, Expr)>,
     /// Weight of a part: shares are in proportion.
@@ -345,15 +345,15 @@ pub struct Split {
 
 /// `output[e] = input[f] at rank`, or `= reduce p in a..b where c : input[f] at p`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ensure {
+pub struct EnsureClause {
     /// The chunk of which something is asked.
-    pub target: Region,
+    pub target: RegionRef,
     /// The bound variable of a reduction.
     pub reduce: Option<EnsureReduce>,
     /// The contributing chunk.
-    pub source: Region,
+    pub source: RegionRef,
     /// The rank whose input it is.
-    pub at: Rank,
+    pub at: RankRef,
     /// The span of the whole statement.
     pub span: Span,
 }
@@ -362,7 +362,7 @@ pub struct Ensure {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnsureReduce {
     /// The variable.
-    pub var: Name,
+    pub var: SpannedName,
     /// First value.
     pub from: Expr,
     /// One past the last.
@@ -388,13 +388,13 @@ pub enum ExprKind {
     /// A variable.
     Name(String),
     /// `axis.size`
-    Field(Name, Name),
+    Field(SpannedName, SpannedName),
     /// `-e`, `!e`
     Unary(UnOp, Box<Expr>),
     /// `a + b` …
     Binary(BinOp, Box<Expr>, Box<Expr>),
     /// `f(a, b)`: a built-in, or a `fn` of the file.
-    Call(Name, Vec<Expr>),
+    Call(SpannedName, Vec<Expr>),
     /// `if c { a } else { b }`
     If(Box<Expr>, Box<Expr>, Box<Expr>),
 }

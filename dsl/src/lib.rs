@@ -2,7 +2,7 @@
 //!
 //! This package knows no rank count, no graph and no fabric, and does no I/O: callers bring text.
 //!
-//! * [`parse`] makes an [`ast::File`] of a source, or diagnostics (several, if several declarations fail).
+//! * [`parse`] makes an [`ast::SourceFile`] of a source, or diagnostics (several, if several declarations fail).
 //! * [`print`] formats a text canonically, keeping its comments.
 //! * [`diag`] is how every package of the project reports a fault in a user's input.
 #![forbid(unsafe_code)]

@@ -22,7 +22,7 @@ use std::ops::Range;
 use pest::Parser as _;
 use pest::iterators::{Pair, Pairs};
 
-use crate::ast::File;
+use crate::ast::SourceFile;
 use crate::diag::{Diagnostic, Diagnostics, codes};
 use crate::lex::{SourceToken, TokenKind, lex};
 use crate::span::{SourceId, SourceMap, Span};
@@ -42,14 +42,14 @@ struct AlgoGrammar;
 /// At most one syntax error (RL0101) a declaration, in the order of the text, some fifty in all; RL0102 if the text is
 /// larger than [`MAX_BYTES`] or nested deeper than [`MAX_DEPTH`], RL0103 for NUL bytes, RL0104 if it
 /// declares nothing, RL0105 for numbers beyond 64 bits, RL0208 for misplaced statements.
-pub fn parse(sources: &SourceMap, id: SourceId) -> Result<File, Diagnostics> {
+pub fn parse(sources: &SourceMap, id: SourceId) -> Result<SourceFile, Diagnostics> {
     with_stack(|| parse_within(sources, id))
 }
 
-fn parse_within(sources: &SourceMap, id: SourceId) -> Result<File, Diagnostics> {
+fn parse_within(sources: &SourceMap, id: SourceId) -> Result<SourceFile, Diagnostics> {
     let input = ParserInput::new(sources, id)?;
     let mut file =
-        File { docs: Vec::new(), items: Vec::new(), span: input.span(0, input.text.len()) };
+        SourceFile { docs: Vec::new(), items: Vec::new(), span: input.span(0, input.text.len()) };
     let mut faults = Diagnostics::new();
     for range in input.declarations() {
         if faults.len() >= MAX_FAULTS {

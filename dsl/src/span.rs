@@ -7,7 +7,7 @@ use crate::lex::trim_line;
 /// The mark at the beginning of some files. It has no width, so no column.
 const BYTE_ORDER_MARK: char = '\u{FEFF}';
 
-/// Index of a [`Source`] in its [`SourceMap`].
+/// Index of a [`SourceText`] in its [`SourceMap`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourceId(pub u32);
 
@@ -40,7 +40,7 @@ impl Span {
 
 /// One text: a file, or a piece of a Rust source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
+pub struct SourceText {
     /// Path or name, as messages show it.
     pub name: String,
     /// The text.
@@ -52,7 +52,7 @@ pub struct Source {
 /// All texts of one compilation; spans point into it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceMap {
-    sources: Vec<Source>,
+    sources: Vec<SourceText>,
 }
 
 impl SourceMap {
@@ -73,7 +73,7 @@ impl SourceMap {
         text: impl Into<String>,
         line: u32,
     ) -> SourceId {
-        self.sources.push(Source { name: name.into(), text: text.into(), line });
+        self.sources.push(SourceText { name: name.into(), text: text.into(), line });
         SourceId(self.sources.len() as u32 - 1)
     }
 
@@ -83,7 +83,7 @@ impl SourceMap {
     }
 
     /// Returns the text with this id.
-    pub fn get(&self, id: SourceId) -> &Source {
+    pub fn get(&self, id: SourceId) -> &SourceText {
         &self.sources[id.0 as usize]
     }
 
@@ -94,7 +94,7 @@ impl SourceMap {
 
     /// Returns the one-based line and column (in characters that have a width) of a span's start.
     pub fn line_column(&self, span: Span) -> (u32, u32) {
-        let Source { text, line, .. } = self.get(span.source);
+        let SourceText { text, line, .. } = self.get(span.source);
         let at = (span.start as usize).min(text.len());
         let before = &text.as_bytes()[..at];
         let line = line + before.iter().filter(|&&b| b == b'\n').count() as u32;

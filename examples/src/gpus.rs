@@ -1,7 +1,7 @@
 //! Holds what the examples for several GPUs have in common: their ranks, and the times of two ways of doing the same.
 
 use roundelay::cuda::{CudaGraph, CudaOptions, CudaStream, probe};
-use roundelay::{Communicator, Error, Launcher, RedOp};
+use roundelay::{Communicator, Error, RankLauncher, RedOp};
 
 /// Graphs of each way that are launched before any is timed.
 const WARMUP: usize = 3;
@@ -30,7 +30,7 @@ pub fn run(rank: impl FnOnce(&mut Communicator) -> Result<(), Error>) -> Result<
         return Ok(());
     };
     let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
-    let outcome = Launcher::new(ranks).program(program).run(|_, line| println!("{line}"))?;
+    let outcome = RankLauncher::new(ranks).program(program).run(|_, line| println!("{line}"))?;
     match outcome.success() {
         true => Ok(()),
         false => Err(Error::Start(format!("a rank failed: {:?}", outcome.cause))),

@@ -33,9 +33,9 @@ pub mod gpus;
 /// The page on the Rust API, whose blocks are tested as they stand.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/api.md")]
-pub struct Api;
+pub struct ApiPage;
 
 /// The page that everybody reads first.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
-pub struct Readme;
+pub struct ReadmePage;

@@ -2,18 +2,18 @@
 
 use roundelay::cuda::DevicePtr;
 use roundelay::operation::{CallBuffer, MemoryKind};
-use roundelay::{DType, Error, Typed};
+use roundelay::{DType, Error, TypedMemory};
 
-/// Elements at an address. It is a promise of its maker ([`Buffer::new`]), not a borrow.
+/// Elements at an address. It is a promise of its maker ([`ElementBuffer::new`]), not a borrow.
 #[derive(Debug, Clone, Copy)]
-pub struct Buffer {
+pub struct ElementBuffer {
     address: u64,
     elements: usize,
     dtype: DType,
     memory: MemoryKind,
 }
 
-impl Buffer {
+impl ElementBuffer {
     /// Describes elements of a type at an address.
     ///
     /// # Safety
@@ -21,7 +21,7 @@ impl Buffer {
     /// Until the operation that it is given to has ended, that many elements lie there; nothing else writes them
     /// meanwhile, nor reads them where the operation writes.
     pub unsafe fn new(address: u64, elements: usize, dtype: DType, memory: MemoryKind) -> Self {
-        Buffer { address, elements, dtype, memory }
+        ElementBuffer { address, elements, dtype, memory }
     }
 
     /// Returns the address of the first element.
@@ -80,30 +80,30 @@ impl Buffer {
         }
     }
 
-    pub(crate) fn read<'a>(&self) -> Result<Typed<&'a [u8]>, Error> {
+    pub(crate) fn read<'a>(&self) -> Result<TypedMemory<&'a [u8]>, Error> {
         let bytes = self.bytes()?;
         if bytes == 0 {
-            return Typed::read(&[], self.dtype);
+            return TypedMemory::read(&[], self.dtype);
         }
         let address = std::ptr::with_exposed_provenance(self.address as usize);
         // SAFETY: `new` promises that the bytes lie there until the operation has ended.
-        Typed::read(unsafe { std::slice::from_raw_parts(address, bytes) }, self.dtype)
+        TypedMemory::read(unsafe { std::slice::from_raw_parts(address, bytes) }, self.dtype)
     }
 
-    pub(crate) fn write<'a>(&self) -> Result<Typed<&'a mut [u8]>, Error> {
+    pub(crate) fn write<'a>(&self) -> Result<TypedMemory<&'a mut [u8]>, Error> {
         let bytes = self.bytes()?;
         if bytes == 0 {
-            return Typed::write(&mut [], self.dtype);
+            return TypedMemory::write(&mut [], self.dtype);
         }
         let address = std::ptr::with_exposed_provenance_mut(self.address as usize);
         // SAFETY: as in `read`, and nothing else touches them.
-        Typed::write(unsafe { std::slice::from_raw_parts_mut(address, bytes) }, self.dtype)
+        TypedMemory::write(unsafe { std::slice::from_raw_parts_mut(address, bytes) }, self.dtype)
     }
 
-    pub(crate) fn on_device(&self) -> Result<Typed<DevicePtr>, Error> {
+    pub(crate) fn on_device(&self) -> Result<TypedMemory<DevicePtr>, Error> {
         self.bytes()?;
         // SAFETY: `new` promises that the elements lie there until the operation has ended.
         let address = unsafe { DevicePtr::new(self.address) };
-        Ok(Typed::device(address, self.elements, self.dtype))
+        Ok(TypedMemory::device(address, self.elements, self.dtype))
     }
 }

@@ -11,13 +11,13 @@ use roundelay::cuda::{CudaOptions, CudaStream};
 use roundelay::internal::{OwnerProcess, interrupt, settle};
 use roundelay::operation::MemoryKind;
 use roundelay::{
-    AbortHandle, CallOptions, Communicator, DType, Delivered, Error, Handles, Hints, Messages,
-    PendingMessage, RedOp, Reduction, Setup, Status, Typed, Work,
+    AbortHandle, CallOptions, Communicator, DType, DeliveredMessage, Error, Hints, JobSetup,
+    PendingMessage, RankHandles, RedOp, Reduction, TaggedMessages, TypedMemory, Work, WorkStatus,
 };
 
-use crate::buffer::Buffer;
+use crate::buffer::ElementBuffer;
 use crate::gpu_watch;
-use crate::request::{Request, TaggedMessage};
+use crate::request::{CallRequest, TaggedMessage};
 
 /// Options of one operation; what is not set is as the communicator has it.
 #[derive(Debug, Clone, Default)]
@@ -42,7 +42,7 @@ pub struct CommHandle {
 pub(crate) struct HandleState {
     /// The process that is the rank. In its children the locks below may be held for ever.
     process: OwnerProcess,
-    now: RwLock<Now>,
+    now: RwLock<GenerationFacts>,
     /// The generation of `now`.
     generation: AtomicU64,
     /// None after it was shut down.
@@ -53,23 +53,23 @@ pub(crate) struct HandleState {
 
 /// The facts of a generation that are known while another thread uses the communicator.
 #[derive(Clone)]
-struct Now {
+struct GenerationFacts {
     rank: u32,
     size: u32,
     /// None once it was shut down: what they hold is let go of then.
-    ends: Option<Ends>,
+    ends: Option<SharedParts>,
     /// True if it had been aborted when it was shut down.
     was_aborted: bool,
 }
 
 /// The parts of a communicator that are used while another thread uses the rest.
 #[derive(Clone)]
-struct Ends {
+struct SharedParts {
     abort: AbortHandle,
-    messages: Messages,
+    messages: TaggedMessages,
 }
 
-impl Now {
+impl GenerationFacts {
     fn is_aborted(&self) -> bool {
         self.ends.as_ref().map_or(self.was_aborted, |ends| ends.abort.is_aborted())
     }
@@ -82,20 +82,20 @@ impl Now {
 
     fn of(comm: &mut Communicator) -> Result<Self, Error> {
         let (rank, size, abort) = (comm.rank(), comm.size(), comm.abort_handle());
-        let ends = Some(Ends { abort, messages: comm.messages()? });
-        Ok(Now { rank, size, ends, was_aborted: false })
+        let ends = Some(SharedParts { abort, messages: comm.messages()? });
+        Ok(GenerationFacts { rank, size, ends, was_aborted: false })
     }
 }
 
 /// An operation in the background. Dropped, it goes on.
-pub struct Pending {
+pub struct PendingOperation {
     what: PendingKind,
 }
 
 enum PendingKind {
     Work(Work<()>),
-    Sent(PendingMessage<Typed<&'static [u8]>>),
-    Received(PendingMessage<Typed<&'static mut [u8]>>),
+    Sent(PendingMessage<TypedMemory<&'static [u8]>>),
+    Received(PendingMessage<TypedMemory<&'static mut [u8]>>),
 }
 
 impl CommHandle {
@@ -105,7 +105,7 @@ impl CommHandle {
     ///
     /// The errors of [`Communicator::messages`].
     pub fn new(mut comm: Communicator) -> Result<Self, Error> {
-        let now = RwLock::new(Now::of(&mut comm)?);
+        let now = RwLock::new(GenerationFacts::of(&mut comm)?);
         let generation = AtomicU64::new(comm.generation());
         let (comm, kept) = (Mutex::new(Some(comm)), Mutex::default());
         let process = OwnerProcess::here();
@@ -120,7 +120,7 @@ impl CommHandle {
     pub fn join(
         rank: u32,
         size: u32,
-        setup: &Setup,
+        setup: &JobSetup,
         share: impl FnOnce(Option<&str>) -> Result<String, Error>,
     ) -> Result<Self, Error> {
         CommHandle::new(Communicator::join_with(rank, size, setup, share)?)
@@ -131,7 +131,7 @@ impl CommHandle {
     /// # Errors
     ///
     /// The errors of [`Communicator::alone`].
-    pub fn alone(setup: &Setup) -> Result<Self, Error> {
+    pub fn alone(setup: &JobSetup) -> Result<Self, Error> {
         CommHandle::new(Communicator::alone(setup)?)
     }
 
@@ -154,7 +154,7 @@ impl CommHandle {
         self.now(|now| now.size)
     }
 
-    fn now<R>(&self, read: impl FnOnce(&Now) -> R) -> R {
+    fn now<R>(&self, read: impl FnOnce(&GenerationFacts) -> R) -> R {
         read(&self.shared.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -162,8 +162,8 @@ impl CommHandle {
     ///
     /// # Errors
     ///
-    /// The errors of [`Request::perform`]; [`Error::Usage`] after [`CommHandle::shutdown`].
-    pub fn perform(&self, request: Request, options: RequestOptions) -> Result<(), Error> {
+    /// The errors of [`CallRequest::perform`]; [`Error::Usage`] after [`CommHandle::shutdown`].
+    pub fn perform(&self, request: CallRequest, options: RequestOptions) -> Result<(), Error> {
         self.under(options, |comm| request.perform(comm))
     }
 
@@ -202,13 +202,13 @@ impl CommHandle {
     /// # Errors
     ///
     /// [`Error::Usage`] after [`CommHandle::shutdown`], or if the stream is none. Errors of the call come with
-    /// [`Pending::wait`].
+    /// [`PendingOperation::wait`].
     pub fn start(
         &self,
-        request: Request,
+        request: CallRequest,
         options: RequestOptions,
         kept: Box<dyn Any + Send>,
-    ) -> Result<Pending, Error> {
+    ) -> Result<PendingOperation, Error> {
         self.with(|comm| {
             let options = options.of(comm)?;
             let work = comm.with(options).start(move |comm| {
@@ -216,7 +216,7 @@ impl CommHandle {
                 drop(kept);
                 done
             });
-            Ok(Pending { what: PendingKind::Work(work) })
+            Ok(PendingOperation { what: PendingKind::Work(work) })
         })
     }
 
@@ -224,13 +224,13 @@ impl CommHandle {
     ///
     /// # Errors
     ///
-    /// The errors of [`Messages::send`]; [`Error::Unsupported`] for memory of a GPU; [`Error::Usage`] after
+    /// The errors of [`TaggedMessages::send`]; [`Error::Unsupported`] for memory of a GPU; [`Error::Usage`] after
     /// [`CommHandle::shutdown`].
     pub fn message(
         &self,
         message: &TaggedMessage,
         timeout: Option<Duration>,
-    ) -> Result<Delivered, Error> {
+    ) -> Result<DeliveredMessage, Error> {
         let messages = self.messages(message, timeout)?;
         let TaggedMessage { buffer, peer, tag, is_send } = message;
         match is_send {
@@ -238,7 +238,7 @@ impl CommHandle {
             true => {
                 messages.send(&buffer.read()?, message.receiver()?, *tag)?;
                 let bytes = (buffer.elements() * buffer.dtype().size()) as u64;
-                Ok(Delivered { source: self.rank(), tag: *tag, bytes })
+                Ok(DeliveredMessage { source: self.rank(), tag: *tag, bytes })
             }
         }
     }
@@ -247,13 +247,13 @@ impl CommHandle {
     ///
     /// # Errors
     ///
-    /// The errors of [`Messages::start_send`], and those of [`CommHandle::message`] about its memory.
+    /// The errors of [`TaggedMessages::start_send`], and those of [`CommHandle::message`] about its memory.
     pub fn start_message(
         &self,
         message: &TaggedMessage,
         timeout: Option<Duration>,
         kept: Box<dyn Any + Send>,
-    ) -> Result<Pending, Error> {
+    ) -> Result<PendingOperation, Error> {
         let messages = self.messages(message, timeout)?;
         let TaggedMessage { buffer, peer, tag, is_send } = message;
         let what = match is_send {
@@ -262,7 +262,7 @@ impl CommHandle {
             }
             false => PendingKind::Received(messages.start_recv(buffer.write()?, *peer, *tag)?),
         };
-        let pending = Pending { what };
+        let pending = PendingOperation { what };
         pending.on_completion(move |_| drop(kept));
         Ok(pending)
     }
@@ -271,7 +271,7 @@ impl CommHandle {
         &self,
         message: &TaggedMessage,
         timeout: Option<Duration>,
-    ) -> Result<Messages, Error> {
+    ) -> Result<TaggedMessages, Error> {
         if message.buffer.memory() == MemoryKind::Device {
             return Err(Error::Unsupported(
                 "messages with tags move memory of this host only: send what lies on a GPU without a tag, in a \
@@ -313,7 +313,7 @@ impl CommHandle {
         let result = call(comm);
         let (known, generation) = (&self.shared.generation, comm.generation());
         if known.load(Ordering::Relaxed) != generation {
-            let now = Now::of(comm)?;
+            let now = GenerationFacts::of(comm)?;
             *self.shared.now.write().unwrap_or_else(PoisonError::into_inner) = now;
             known.store(generation, Ordering::Relaxed);
         }
@@ -383,7 +383,7 @@ impl CommHandle {
     pub fn reconfigure(
         &self,
         id: &str,
-        handles: Handles<'_>,
+        handles: RankHandles<'_>,
         timeout: Duration,
     ) -> Result<(), Error> {
         self.with(|comm| comm.reconfigure(id, handles, timeout))
@@ -404,7 +404,7 @@ impl CommHandle {
     /// # Errors
     ///
     /// The errors of [`Communicator::tolerant_all_reduce`]; [`Error::Unsupported`] for memory of a GPU.
-    pub fn tolerant_all_reduce(&self, data: &Buffer, op: RedOp) -> Result<Vec<u32>, Error> {
+    pub fn tolerant_all_reduce(&self, data: &ElementBuffer, op: RedOp) -> Result<Vec<u32>, Error> {
         data.on_host()?;
         let mut data = data.write()?;
         self.with(|comm| comm.tolerant_all_reduce(&mut data, op))
@@ -453,7 +453,7 @@ impl CommHandle {
 
     /// Returns true once any rank has ended the communicator.
     pub fn is_aborted(&self) -> bool {
-        self.now(Now::is_aborted)
+        self.now(GenerationFacts::is_aborted)
     }
 
     /// Ends this rank's part after all operations that were started, and frees what it holds. Others may go on
@@ -541,9 +541,9 @@ impl RequestOptions {
     }
 }
 
-impl Pending {
+impl PendingOperation {
     pub(crate) fn of(work: Work<()>) -> Self {
-        Pending { what: PendingKind::Work(work) }
+        PendingOperation { what: PendingKind::Work(work) }
     }
 
     /// Waits for the end of the operation, at most that long; returns `None` if it has not ended then.
@@ -570,7 +570,7 @@ impl Pending {
         }
     }
 
-    fn delivered(&self) -> Option<Result<Option<Delivered>, Error>> {
+    fn delivered(&self) -> Option<Result<Option<DeliveredMessage>, Error>> {
         let delivered = match &self.what {
             PendingKind::Work(_) => return None,
             PendingKind::Sent(message) => message.result()?,
@@ -585,7 +585,7 @@ impl Pending {
     }
 
     /// Returns the progress of the operation.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> WorkStatus {
         match &self.what {
             PendingKind::Work(work) => work.status(),
             PendingKind::Sent(message) => message.status(),
@@ -594,7 +594,7 @@ impl Pending {
     }
 
     /// Has a function called once, when the operation has ended; see [`Work::on_completion`].
-    pub fn on_completion(&self, callback: impl FnOnce(Status) + Send + 'static) {
+    pub fn on_completion(&self, callback: impl FnOnce(WorkStatus) + Send + 'static) {
         match &self.what {
             PendingKind::Work(work) => work.on_completion(callback),
             PendingKind::Sent(message) => message.on_completion(callback),

@@ -1,7 +1,7 @@
 //! The C interface of roundelay, and what bindings of other languages share with it.
 //!
-//! A [`Request`] is a call as data, on memory that the caller vouches for ([`Buffer`]). A [`CommHandle`] is a communicator
-//! that any thread may use; it performs requests on the caller's thread, or starts them in the background ([`Pending`]).
+//! A [`CallRequest`] is a call as data, on memory that the caller vouches for ([`ElementBuffer`]). A [`CommHandle`] is a communicator
+//! that any thread may use; it performs requests on the caller's thread, or starts them in the background ([`PendingOperation`]).
 
 #[allow(non_camel_case_types, reason = "names of C")]
 pub mod abi;
@@ -15,7 +15,7 @@ mod window;
 /// The text of `roundelay.h`, for bindings whose users compile against this very library.
 pub const HEADER: &str = include_str!("../include/roundelay.h");
 
-pub use buffer::Buffer;
-pub use handle::{CommHandle, Pending, RequestOptions};
-pub use request::{Request, TaggedMessage};
-pub use window::{Change, Copied, MappedPart, WindowHandle, WindowPlace};
+pub use buffer::ElementBuffer;
+pub use handle::{CommHandle, PendingOperation, RequestOptions};
+pub use request::{CallRequest, TaggedMessage};
+pub use window::{CopyOperation, MappedPart, WindowHandle, WindowPlace, WordChange};

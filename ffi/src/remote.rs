@@ -2,13 +2,13 @@
 
 use std::any::Any;
 
-use roundelay::{Endpoint, Error, Region, RemoteRegion, Rights};
+use roundelay::{Endpoint, Error, RegisteredRegion, RemoteRegion, WindowRights};
 
-use crate::buffer::Buffer;
-use crate::handle::Pending;
+use crate::buffer::ElementBuffer;
+use crate::handle::PendingOperation;
 
 /// A region of a caller's memory, with whatever owns that.
-pub type Registered = Region<Box<dyn Any + Send>>;
+pub type Registered = RegisteredRegion<Box<dyn Any + Send>>;
 
 /// Registers a buffer, whose memory `kept` owns: see [`Endpoint::register`].
 ///
@@ -17,13 +17,13 @@ pub type Registered = Region<Box<dyn Any + Send>>;
 /// Those of that function; [`Error::Unsupported`] for memory of a GPU.
 pub fn register(
     endpoint: &Endpoint,
-    buffer: &Buffer,
-    rights: Rights,
+    buffer: &ElementBuffer,
+    rights: WindowRights,
     kept: Box<dyn Any + Send>,
 ) -> Result<Registered, Error> {
     buffer.on_host()?;
     let memory = bytes(buffer)?;
-    // SAFETY: `Buffer::new` promises that they lie there until this has ended.
+    // SAFETY: `ElementBuffer::new` promises that they lie there until this has ended.
     unsafe { endpoint.register_at(memory, rights, kept) }
 }
 
@@ -32,34 +32,34 @@ pub fn register(
 ///
 /// # Errors
 ///
-/// Errors of the buffer; others come with [`Pending::wait`].
+/// Errors of the buffer; others come with [`PendingOperation::wait`].
 pub fn start_write(
     region: &RemoteRegion,
-    buffer: &Buffer,
+    buffer: &ElementBuffer,
     (at, value): (u64, Option<u64>),
     kept: Box<dyn Any + Send>,
-) -> Result<Pending, Error> {
+) -> Result<PendingOperation, Error> {
     buffer.on_host()?;
     let (address, bytes) = bytes(buffer)?;
-    // SAFETY: `Buffer::new` promises that they lie there until it has ended.
+    // SAFETY: `ElementBuffer::new` promises that they lie there until it has ended.
     let work = unsafe { region.write_at_async((address.cast_const(), bytes), at, value, kept) };
-    Ok(Pending::of(work))
+    Ok(PendingOperation::of(work))
 }
 
 /// Starts to read a peer's region into a buffer: see [`RemoteRegion::read_async`]. `kept` is dropped when it has ended.
 ///
 /// # Errors
 ///
-/// Errors of the buffer; others come with [`Pending::wait`].
+/// Errors of the buffer; others come with [`PendingOperation::wait`].
 pub fn start_read(
     region: &RemoteRegion,
-    buffer: &Buffer,
+    buffer: &ElementBuffer,
     at: u64,
     kept: Box<dyn Any + Send>,
-) -> Result<Pending, Error> {
+) -> Result<PendingOperation, Error> {
     buffer.on_host()?;
-    // SAFETY: `Buffer::new` promises that they lie there until it has ended.
-    Ok(Pending::of(unsafe { region.read_at_async(bytes(buffer)?, at, kept) }))
+    // SAFETY: `ElementBuffer::new` promises that they lie there until it has ended.
+    Ok(PendingOperation::of(unsafe { region.read_at_async(bytes(buffer)?, at, kept) }))
 }
 
 /// Writes a buffer to a peer's region; returns when it is there: see [`RemoteRegion::write`].
@@ -69,7 +69,7 @@ pub fn start_read(
 /// Those of that function, and of the buffer.
 pub fn write(
     region: &RemoteRegion,
-    buffer: &Buffer,
+    buffer: &ElementBuffer,
     at: u64,
     value: Option<u64>,
 ) -> Result<(), Error> {
@@ -86,13 +86,13 @@ pub fn write(
 /// # Errors
 ///
 /// Those of that function, and of the buffer.
-pub fn read(region: &RemoteRegion, buffer: &Buffer, at: u64) -> Result<(), Error> {
+pub fn read(region: &RemoteRegion, buffer: &ElementBuffer, at: u64) -> Result<(), Error> {
     buffer.on_host()?;
     region.read(&mut buffer.write()?, at)
 }
 
 /// Returns the memory of a buffer.
-fn bytes(buffer: &Buffer) -> Result<(*mut u8, usize), Error> {
+fn bytes(buffer: &ElementBuffer) -> Result<(*mut u8, usize), Error> {
     // Refuses what has no address, or is too long.
     buffer.read()?;
     let address = std::ptr::with_exposed_provenance_mut(buffer.address() as usize);

@@ -1,31 +1,31 @@
 //! What other languages ask of a communicator, at once or in the background: calls as data.
 
-use roundelay::operation::{InputBuffer, Message, Operand, Operation, OutputBuffer};
-use roundelay::{Algorithm, Communicator, DType, Error, Peer, Reduction};
+use roundelay::operation::{CallMessage, CallOperand, InputBuffer, Operation, OutputBuffer};
+use roundelay::{Algorithm, Communicator, DType, Error, ReceiveSource, Reduction};
 
-use crate::buffer::Buffer;
+use crate::buffer::ElementBuffer;
 
 /// A call on memory that its maker vouches for until the call has ended.
 #[derive(Debug)]
-pub enum Request {
+pub enum CallRequest {
     /// A collective.
     Collective(Operation<'static>),
     /// Messages between single ranks, at once.
-    Messages(Vec<Message<'static>>),
+    Messages(Vec<CallMessage<'static>>),
     /// An algorithm that the caller brings, in place without an input.
     Algorithm {
         /// The algorithm.
         algorithm: Algorithm,
         /// The memory that is written, or read and written in place.
-        output: Operand<'static, &'static mut [u8]>,
+        output: CallOperand<'static, &'static mut [u8]>,
         /// The memory that is read.
-        input: Operand<'static, &'static [u8]>,
+        input: CallOperand<'static, &'static [u8]>,
         /// The reduction, of no meaning where nothing is reduced.
         reduction: Reduction,
     },
 }
 
-impl Request {
+impl CallRequest {
     /// Performs the call on this thread.
     ///
     /// # Errors
@@ -33,22 +33,22 @@ impl Request {
     /// The errors of the call.
     pub fn perform(self, comm: &mut Communicator) -> Result<(), Error> {
         match self {
-            Request::Collective(mut operation) => comm.perform(&mut operation),
-            Request::Messages(mut messages) => comm.exchange("batch", &mut messages).map(drop),
-            Request::Algorithm { algorithm, output, input, reduction } => {
+            CallRequest::Collective(mut operation) => comm.perform(&mut operation),
+            CallRequest::Messages(mut messages) => comm.exchange("batch", &mut messages).map(drop),
+            CallRequest::Algorithm { algorithm, output, input, reduction } => {
                 let done = match (output, input) {
-                    (Operand::One(mut data), Operand::None) => {
+                    (CallOperand::One(mut data), CallOperand::None) => {
                         comm.execute(&algorithm, &mut data, reduction)
                     }
-                    (Operand::One(mut output), Operand::One(input)) => {
+                    (CallOperand::One(mut output), CallOperand::One(input)) => {
                         comm.execute_into(&algorithm, &mut output, &input, reduction)
                     }
                     // What has no meaning on this rank is empty.
-                    (Operand::None, Operand::One(input)) => {
+                    (CallOperand::None, CallOperand::One(input)) => {
                         let mut output = OutputBuffer::empty(input.dtype(), input.memory());
                         comm.execute_into(&algorithm, &mut output, &input, reduction)
                     }
-                    (Operand::None, Operand::None) => {
+                    (CallOperand::None, CallOperand::None) => {
                         let memory = roundelay::operation::MemoryKind::Host;
                         let mut output = OutputBuffer::empty(DType::U8, memory);
                         let input = InputBuffer::empty(DType::U8, memory);
@@ -70,9 +70,9 @@ impl Request {
 #[derive(Debug, Clone, Copy)]
 pub struct TaggedMessage {
     /// The memory that is sent, or received into.
-    pub buffer: Buffer,
+    pub buffer: ElementBuffer,
     /// The rank at the other end; one that sends names it.
-    pub peer: Peer,
+    pub peer: ReceiveSource,
     /// The tag, which both ends name.
     pub tag: u64,
     /// True if it is sent.
@@ -82,8 +82,10 @@ pub struct TaggedMessage {
 impl TaggedMessage {
     pub(crate) fn receiver(&self) -> Result<u32, Error> {
         match self.peer {
-            Peer::Rank(rank) => Ok(rank),
-            Peer::Any => Err(Error::Usage("a message is sent to one rank: name it".into())),
+            ReceiveSource::Rank(rank) => Ok(rank),
+            ReceiveSource::Any => {
+                Err(Error::Usage("a message is sent to one rank: name it".into()))
+            }
         }
     }
 }

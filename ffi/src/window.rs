@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use roundelay::cuda::{CudaWindow, DevicePtr};
 use roundelay::{
-    Access, AnyMapped, AnyWindow, Attributes, Communicator, DType, Error, Memory, RedOp, Refusal,
-    Rights, Typed,
+    AccessRefusal, AnyMapped, AnyWindow, Communicator, DType, ElementMemory, Error, PartAttributes,
+    RedOp, TypedMemory, WindowAccess, WindowRights,
 };
 
-use crate::buffer::Buffer;
-use crate::handle::{CommHandle, Pending, RequestOptions};
+use crate::buffer::ElementBuffer;
+use crate::handle::{CommHandle, PendingOperation, RequestOptions};
 use roundelay::operation::MemoryKind;
 
 /// A window of a communicator. Any thread may use it.
@@ -20,17 +20,17 @@ use roundelay::operation::MemoryKind;
 pub struct WindowHandle {
     handle: CommHandle,
     /// None once it was freed.
-    inner: RwLock<Option<Inner>>,
+    inner: RwLock<Option<WindowInner>>,
     /// The longest time without progress, where it is not the communicator's, of operations on GPU memory.
     timeout: Mutex<Option<Duration>>,
 }
 
-enum Inner {
+enum WindowInner {
     Host(Box<AnyWindow>),
     Device(OnDevice),
 }
 
-type OnDevice = CudaWindow<Typed<DevicePtr>>;
+type OnDevice = CudaWindow<TypedMemory<DevicePtr>>;
 
 /// A peer's part, mapped here.
 #[derive(Debug, Clone)]
@@ -62,7 +62,7 @@ pub struct WindowPlace {
 
 /// The operation that copies or combines elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Copied {
+pub enum CopyOperation {
     /// They are written to the peer's part.
     Put,
     /// They are read from it.
@@ -73,7 +73,7 @@ pub enum Copied {
 
 /// The change of a word of 8 bytes, in one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum WordChange {
     /// The number is added, wrapping around.
     Add(u64),
     /// The second number is stored if the first one is there.
@@ -90,8 +90,8 @@ impl CommHandle {
     /// [`Error::Unsupported`] for such a one with fewer than all rights.
     pub fn window(
         &self,
-        buffer: &Buffer,
-        rights: Rights,
+        buffer: &ElementBuffer,
+        rights: WindowRights,
         options: RequestOptions,
         kept: Box<dyn Any + Send>,
     ) -> Result<WindowHandle, Error> {
@@ -100,14 +100,14 @@ impl CommHandle {
                 let address = std::ptr::with_exposed_provenance_mut(buffer.address() as usize);
                 let (dtype, memory) = (buffer.dtype(), (address, buffer.elements()));
                 buffer.read()?;
-                // SAFETY: `Buffer::new` promises that they lie there until this has ended.
+                // SAFETY: `ElementBuffer::new` promises that they lie there until this has ended.
                 let made = |comm: &mut Communicator| unsafe {
                     comm.window_at(memory, dtype, rights, kept)
                 };
-                Inner::Host(Box::new(self.under(options, made)?))
+                WindowInner::Host(Box::new(self.under(options, made)?))
             }
             MemoryKind::Device => {
-                if rights != Rights::ALL {
+                if rights != WindowRights::ALL {
                     return Err(not_on_device("fewer rights than all", OPEN));
                 }
                 let memory = buffer.on_device()?;
@@ -116,7 +116,7 @@ impl CommHandle {
                 if !matches!(made, Err(Error::Usage(_) | Error::Unsupported(_))) {
                     self.keep(kept);
                 }
-                Inner::Device(made?)
+                WindowInner::Device(made?)
             }
         };
         let (inner, timeout) = (RwLock::new(Some(inner)), Mutex::new(None));
@@ -148,7 +148,7 @@ fn of_host() -> Error {
 }
 
 impl WindowHandle {
-    fn with<R>(&self, call: impl FnOnce(&Inner) -> Result<R, Error>) -> Result<R, Error> {
+    fn with<R>(&self, call: impl FnOnce(&WindowInner) -> Result<R, Error>) -> Result<R, Error> {
         self.handle.check_process()?;
         match &*self.inner.read().unwrap_or_else(PoisonError::into_inner) {
             Some(inner) => call(inner),
@@ -163,8 +163,8 @@ impl WindowHandle {
         call: impl FnOnce(&AnyWindow) -> Result<R, Error>,
     ) -> Result<R, Error> {
         self.with(|inner| match inner {
-            Inner::Host(window) => call(window),
-            Inner::Device(_) => Err(not_on_device(what, remedy)),
+            WindowInner::Host(window) => call(window),
+            WindowInner::Device(_) => Err(not_on_device(what, remedy)),
         })
     }
 
@@ -188,36 +188,36 @@ impl WindowHandle {
     /// the window's kind of memory.
     pub fn access(
         &self,
-        what: Copied,
-        buffer: &Buffer,
+        what: CopyOperation,
+        buffer: &ElementBuffer,
         place: WindowPlace,
         options: RequestOptions,
     ) -> Result<(), Error> {
         let WindowPlace { peer, at } = place;
         self.with(|inner| match (inner, buffer.memory(), what) {
-            (Inner::Host(window), MemoryKind::Host, Copied::Put) => {
+            (WindowInner::Host(window), MemoryKind::Host, CopyOperation::Put) => {
                 window.put(&buffer.read()?, peer, at)
             }
-            (Inner::Host(window), MemoryKind::Host, Copied::Get) => {
+            (WindowInner::Host(window), MemoryKind::Host, CopyOperation::Get) => {
                 window.get(&mut buffer.write()?, peer, at)
             }
-            (Inner::Host(window), MemoryKind::Host, Copied::Accumulate(op)) => {
+            (WindowInner::Host(window), MemoryKind::Host, CopyOperation::Accumulate(op)) => {
                 window.accumulate(&buffer.read()?, op, peer, at)
             }
-            (Inner::Device(_), _, Copied::Accumulate(_)) => Err(not_on_device(
+            (WindowInner::Device(_), _, CopyOperation::Accumulate(_)) => Err(not_on_device(
                 "accumulate",
                 "put to a place of this rank's own, which its owner reduces",
             )),
-            (Inner::Device(window), MemoryKind::Device, Copied::Put) => {
+            (WindowInner::Device(window), MemoryKind::Device, CopyOperation::Put) => {
                 let data = buffer.on_device()?;
                 self.enqueue(options, |comm| comm.put(window, &data, peer, at))
             }
-            (Inner::Device(window), MemoryKind::Device, Copied::Get) => {
+            (WindowInner::Device(window), MemoryKind::Device, CopyOperation::Get) => {
                 let mut data = buffer.on_device()?;
                 self.enqueue(options, |comm| comm.get(window, &mut data, peer, at))
             }
-            (Inner::Device(_), MemoryKind::Host, _) => Err(of_device()),
-            (Inner::Host(_), MemoryKind::Device, _) => Err(of_host()),
+            (WindowInner::Device(_), MemoryKind::Host, _) => Err(of_device()),
+            (WindowInner::Host(_), MemoryKind::Device, _) => Err(of_host()),
         })
     }
 
@@ -225,32 +225,32 @@ impl WindowHandle {
     ///
     /// # Errors
     ///
-    /// Errors of the arguments; others come with [`Pending::wait`]. [`Error::Unsupported`] on GPUs, where nothing needs
+    /// Errors of the arguments; others come with [`PendingOperation::wait`]. [`Error::Unsupported`] on GPUs, where nothing needs
     /// the background.
     pub fn start(
         &self,
-        what: Copied,
-        buffer: &Buffer,
+        what: CopyOperation,
+        buffer: &ElementBuffer,
         place: WindowPlace,
         kept: Box<dyn Any + Send>,
-    ) -> Result<Pending, Error> {
+    ) -> Result<PendingOperation, Error> {
         let WindowPlace { peer, at } = place;
         let work = self.on_host(("work in the background", AT_ONCE), |window| {
             if buffer.memory() == MemoryKind::Device {
                 return Err(of_host());
             }
-            // SAFETY: `Buffer::new` promises that they lie there until it has ended.
+            // SAFETY: `ElementBuffer::new` promises that they lie there until it has ended.
             unsafe {
                 match what {
-                    Copied::Put => window.start_put(&buffer.read()?, peer, at, kept),
-                    Copied::Get => window.start_get(&mut buffer.write()?, peer, at, kept),
-                    Copied::Accumulate(op) => {
+                    CopyOperation::Put => window.start_put(&buffer.read()?, peer, at, kept),
+                    CopyOperation::Get => window.start_get(&mut buffer.write()?, peer, at, kept),
+                    CopyOperation::Accumulate(op) => {
                         window.start_accumulate(&buffer.read()?, op, (peer, at), kept)
                     }
                 }
             }
         })?;
-        Ok(Pending::of(work))
+        Ok(PendingOperation::of(work))
     }
 
     /// Changes a word of a peer's part, and returns what it was: see [`roundelay::Window::fetch_add`].
@@ -258,15 +258,15 @@ impl WindowHandle {
     /// # Errors
     ///
     /// Those of that function; [`Error::Usage`] on GPUs, where [`WindowHandle::change_into`] does it.
-    pub fn change(&self, what: Change, place: WindowPlace) -> Result<u64, Error> {
+    pub fn change(&self, what: WordChange, place: WindowPlace) -> Result<u64, Error> {
         self.with(|inner| match (inner, what) {
-            (Inner::Host(window), Change::Add(value)) => {
+            (WindowInner::Host(window), WordChange::Add(value)) => {
                 window.fetch_add(value, place.peer, place.at)
             }
-            (Inner::Host(window), Change::Swap(from, to)) => {
+            (WindowInner::Host(window), WordChange::Swap(from, to)) => {
                 window.compare_swap(from, to, place.peer, place.at)
             }
-            (Inner::Device(_), _) => Err(of_device()),
+            (WindowInner::Device(_), _) => Err(of_device()),
         })
     }
 
@@ -278,19 +278,19 @@ impl WindowHandle {
     /// Those of that function; [`Error::Usage`] for a window of host memory, or a buffer there.
     pub fn change_into(
         &self,
-        what: Change,
+        what: WordChange,
         WindowPlace { peer, at }: WindowPlace,
-        before: &Buffer,
+        before: &ElementBuffer,
         options: RequestOptions,
     ) -> Result<(), Error> {
         self.with(|inner| match (inner, before.memory()) {
-            (Inner::Host(_), _) => Err(of_host()),
-            (Inner::Device(_), MemoryKind::Host) => Err(of_device()),
-            (Inner::Device(window), MemoryKind::Device) => {
+            (WindowInner::Host(_), _) => Err(of_host()),
+            (WindowInner::Device(_), MemoryKind::Host) => Err(of_device()),
+            (WindowInner::Device(window), MemoryKind::Device) => {
                 let mut before = before.on_device()?;
                 self.enqueue(options, |comm| match what {
-                    Change::Add(value) => comm.fetch_add(window, value, peer, at, &mut before),
-                    Change::Swap(from, to) => {
+                    WordChange::Add(value) => comm.fetch_add(window, value, peer, at, &mut before),
+                    WordChange::Swap(from, to) => {
                         comm.compare_swap(window, (from, to), peer, at, &mut before)
                     }
                 })
@@ -305,8 +305,8 @@ impl WindowHandle {
     /// Those of these functions.
     pub fn signal(&self, peer: u32, options: RequestOptions) -> Result<(), Error> {
         self.with(|inner| match inner {
-            Inner::Host(window) => window.signal(peer),
-            Inner::Device(window) => self.enqueue(options, |comm| comm.signal(window, peer)),
+            WindowInner::Host(window) => window.signal(peer),
+            WindowInner::Device(window) => self.enqueue(options, |comm| comm.signal(window, peer)),
         })
     }
 
@@ -317,8 +317,10 @@ impl WindowHandle {
     /// Those of these functions.
     pub fn wait_signal(&self, peer: u32, options: RequestOptions) -> Result<(), Error> {
         self.with(|inner| match inner {
-            Inner::Host(window) => window.wait_signal(peer),
-            Inner::Device(window) => self.enqueue(options, |comm| comm.wait_signal(window, peer)),
+            WindowInner::Host(window) => window.wait_signal(peer),
+            WindowInner::Device(window) => {
+                self.enqueue(options, |comm| comm.wait_signal(window, peer))
+            }
         })
     }
 
@@ -340,8 +342,8 @@ impl WindowHandle {
     /// Those of these functions.
     pub fn flush(&self, peer: u32, options: RequestOptions) -> Result<(), Error> {
         self.with(|inner| match inner {
-            Inner::Host(window) => window.flush(peer),
-            Inner::Device(window) => self.enqueue(options, |comm| comm.flush(window, peer)),
+            WindowInner::Host(window) => window.flush(peer),
+            WindowInner::Device(window) => self.enqueue(options, |comm| comm.flush(window, peer)),
         })
     }
 
@@ -350,8 +352,8 @@ impl WindowHandle {
     /// # Errors
     ///
     /// [`Error::Usage`] if the window was freed; [`Error::Unsupported`] on GPUs.
-    pub fn start_flush(&self, peer: u32) -> Result<Pending, Error> {
-        let start = |window: &AnyWindow| Ok(Pending::of(window.start_flush(peer)));
+    pub fn start_flush(&self, peer: u32) -> Result<PendingOperation, Error> {
+        let start = |window: &AnyWindow| Ok(PendingOperation::of(window.start_flush(peer)));
         self.on_host(("work in the background", AT_ONCE), start)
     }
 
@@ -360,7 +362,7 @@ impl WindowHandle {
     /// # Errors
     ///
     /// Those of that function; [`Error::Unsupported`] on GPUs.
-    pub fn withdraw(&self, rights: Rights) -> Result<(), Error> {
+    pub fn withdraw(&self, rights: WindowRights) -> Result<(), Error> {
         self.on_host(("withdraw", OPEN), |window| window.withdraw(rights))
     }
 
@@ -372,8 +374,8 @@ impl WindowHandle {
     /// Those of these functions.
     pub fn map_remote(&self, peer: u32) -> Result<MappedPart, Error> {
         self.with(|inner| match inner {
-            Inner::Host(window) => Ok(MappedPart::Host(window.map_remote(peer)?)),
-            Inner::Device(window) => {
+            WindowInner::Host(window) => Ok(MappedPart::Host(window.map_remote(peer)?)),
+            WindowInner::Device(window) => {
                 let map = |comm: &mut Communicator| comm.map_remote(window, peer);
                 Ok(MappedPart::Device(self.handle.with(map)?.address()))
             }
@@ -387,15 +389,15 @@ impl WindowHandle {
     /// Those of [`roundelay::Window::attributes`].
     pub fn attributes(&self, peer: u32) -> Result<(usize, bool), Error> {
         self.with(|inner| match inner {
-            Inner::Host(window) => {
-                let Attributes { access, len, .. } = window.attributes(peer)?;
-                Ok((len, access == Access::Mapped))
+            WindowInner::Host(window) => {
+                let PartAttributes { access, len, .. } = window.attributes(peer)?;
+                Ok((len, access == WindowAccess::Mapped))
             }
-            Inner::Device(window) => {
+            WindowInner::Device(window) => {
                 let mapped = self.handle.with(|comm| comm.map_remote(window, peer));
                 let is_mapped = match mapped {
                     Ok(_) => true,
-                    Err(Error::Window { refusal: Refusal::NotMapped, .. }) => false,
+                    Err(Error::Window { refusal: AccessRefusal::NotMapped, .. }) => false,
                     Err(error) => return Err(error),
                 };
                 Ok((window.memory().elements(), is_mapped))
@@ -410,8 +412,8 @@ impl WindowHandle {
     /// [`Error::Usage`] if the window was freed.
     pub fn dtype(&self) -> Result<DType, Error> {
         self.with(|inner| match inner {
-            Inner::Host(window) => Ok(window.dtype()),
-            Inner::Device(window) => Ok(window.memory().dtype()),
+            WindowInner::Host(window) => Ok(window.dtype()),
+            WindowInner::Device(window) => Ok(window.memory().dtype()),
         })
     }
 
@@ -423,8 +425,8 @@ impl WindowHandle {
     pub fn set_timeout(&self, timeout: Duration) -> Result<(), Error> {
         self.with(|inner| {
             match inner {
-                Inner::Host(window) => window.set_timeout(timeout),
-                Inner::Device(_) => {
+                WindowInner::Host(window) => window.set_timeout(timeout),
+                WindowInner::Device(_) => {
                     *self.timeout.lock().unwrap_or_else(PoisonError::into_inner) = Some(timeout);
                 }
             }
@@ -443,8 +445,8 @@ impl WindowHandle {
         let taken = self.inner.write().unwrap_or_else(PoisonError::into_inner).take();
         let inner = taken.ok_or_else(|| Error::Usage("this window was freed before".into()))?;
         self.handle.with(|comm| match inner {
-            Inner::Host(window) => window.free(comm),
-            Inner::Device(window) => window.free(comm).map(drop),
+            WindowInner::Host(window) => window.free(comm),
+            WindowInner::Device(window) => window.free(comm).map(drop),
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use roundelay_tests::{Needs, compile_program};
+use roundelay_tests::{CheckNeeds, compile_program};
 
 /// Returns the folder in which cargo put the library for this test.
 fn library() -> PathBuf {
@@ -122,7 +122,7 @@ fn gpus_in_c() {
     all(&["of a host: 712: this communicator has no GPUs"]);
     if let Some((_, why)) = said.split_once("no GPU: 710: ") {
         all(&["no GPU: 710: ", "with its host, the sum is 3", "not everywhere: 712: "]);
-        roundelay_tests::skip(Needs::Gpus, why.lines().next().unwrap_or_default());
+        roundelay_tests::skip(CheckNeeds::Gpus, why.lines().next().unwrap_or_default());
         return;
     }
     all(&[
@@ -172,7 +172,7 @@ fn ranks_that_come_and_go_in_c() {
 #[test]
 fn a_program_in_cpp() {
     if Command::new("c++").arg("--version").output().is_err() {
-        roundelay_tests::skip(Needs::Tool, "there is no C++ compiler (c++)");
+        roundelay_tests::skip(CheckNeeds::Tool, "there is no C++ compiler (c++)");
         return;
     }
     let said = play("c++", &["-std=c++17"], "cpp/overlap.cpp");

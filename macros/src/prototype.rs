@@ -44,7 +44,7 @@ pub(crate) struct PrototypeAlgorithm {
     /// The shapes at which it is to be proved, if not at the usual rank counts.
     pub(crate) check: Option<Vec<Shape>>,
     /// The algorithm first.
-    pub(crate) tree: ast::File,
+    pub(crate) tree: ast::SourceFile,
     /// The texts of the functions, and the way back from their bytes to tokens.
     pub(crate) pieces: SourcePieces,
 }

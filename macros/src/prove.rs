@@ -6,7 +6,9 @@ use std::sync::Arc;
 use roundelay_algorithms::AlgorithmLibrary;
 use roundelay_algorithms::import::{ALLOW_IMPORT, ImportFolders};
 use roundelay_compiler::samples::{not_meant_for, usual_shapes};
-use roundelay_compiler::{Embedded, Instance, Library, Options, Program, Shape, check};
+use roundelay_compiler::{
+    CompileOptions, EmbeddedAlgorithm, LibrarySource, Program, ProgramInstance, Shape, check,
+};
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
@@ -21,7 +23,7 @@ pub(crate) struct RefutedAlgorithm {
 /// Resolves an algorithm, and proves it at the shapes asked for, or else the usual ones that it allows;
 /// the first of a tree, or all.
 pub(crate) fn prove(
-    embedded: &mut Embedded,
+    embedded: &mut EmbeddedAlgorithm,
     check: Option<&[Shape]>,
     all: bool,
 ) -> Result<Vec<Arc<Program>>, RefutedAlgorithm> {
@@ -54,8 +56,8 @@ fn proved(
         let last = shape.ranks().saturating_sub(1) as u32;
         let roots = if program.kind.rooted() && last > 0 { vec![0, last] } else { vec![0] };
         for root in roots {
-            let options = Options { root, ..Options::default() };
-            match Instance::new(program, shape, &options) {
+            let options = CompileOptions { root, ..CompileOptions::default() };
+            match ProgramInstance::new(program, shape, &options) {
                 Ok(_) => {}
                 Err(found) if asked.is_none() && not_meant_for(&found) => {
                     skipped.get_or_insert(found);
@@ -96,7 +98,7 @@ impl LibraryFiles {
     }
 }
 
-impl Library for LibraryFiles {
+impl LibrarySource for LibraryFiles {
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
         AlgorithmLibrary.algorithm(collective, name)
     }

@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use roundelay_compiler::Embedded;
+use roundelay_compiler::EmbeddedAlgorithm;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics};
 use roundelay_dsl::span::SourceMap;
 
@@ -16,7 +16,7 @@ fn of_file(text: &str) -> Found {
     let mut sources = SourceMap::new();
     let id = sources.add("twin.algo", text);
     match roundelay_dsl::parse(&sources, id) {
-        Ok(tree) => refuted(Embedded::new(sources, tree)),
+        Ok(tree) => refuted(EmbeddedAlgorithm::new(sources, tree)),
         Err(found) => Err((sources, found)),
     }
 }
@@ -29,13 +29,13 @@ fn of_rust(attribute: &str, item: &str) -> Found {
     let item = item.collect();
     let marked = MarkedFunction { role: MacroRole::Algorithm, attribute, item };
     match parse::prototype(&marked, &[]) {
-        Ok(p) => refuted(Embedded::new(p.pieces.sources, p.tree)),
+        Ok(p) => refuted(EmbeddedAlgorithm::new(p.pieces.sources, p.tree)),
         Err(ParseFault::Ours(pieces, found)) => Err((pieces.sources, found)),
         Err(ParseFault::Rust(e)) => panic!("{e}"),
     }
 }
 
-fn refuted(mut embedded: Embedded) -> Found {
+fn refuted(mut embedded: EmbeddedAlgorithm) -> Found {
     prove(&mut embedded, None, false).map(drop).map_err(|r| (r.sources, r.found))
 }
 

@@ -19,8 +19,8 @@ use roundelay::internal::{
 };
 use roundelay::limits::BOARD;
 
-use crate::failure::{Failure, Outcome};
-use crate::id::{Id, MOST as MOST_PLACES, Token};
+use crate::failure::{CallFailure, Outcome};
+use crate::id::{MOST as MOST_PLACES, ParsedId, Token};
 
 /// The beginning of every request and answer.
 const MAGIC: [u8; 8] = *b"rlboard\x01";
@@ -38,7 +38,7 @@ const WAITING: usize = 4096;
 const POST: u8 = 1;
 const FETCH: u8 = 2;
 
-struct Board {
+struct IdBoard {
     /// The process that serves it: its children have it too, and not the thread.
     process: OwnerProcess,
     places: Vec<SocketAddr>,
@@ -53,7 +53,7 @@ struct Board {
 
 /// A place among the strangers of a board, which comes back whatever becomes of its connection.
 struct StrangerPlace {
-    board: &'static Board,
+    board: &'static IdBoard,
     number: u64,
 }
 
@@ -68,7 +68,7 @@ struct WaitingPlace(&'static AtomicUsize);
 
 impl WaitingPlace {
     /// Takes a place, if one is free.
-    fn take(board: &'static Board) -> Option<Self> {
+    fn take(board: &'static IdBoard) -> Option<Self> {
         let place = WaitingPlace(&board.waiting);
         (board.waiting.fetch_add(1, Ordering::Relaxed) < WAITING).then_some(place)
     }
@@ -80,7 +80,7 @@ impl Drop for WaitingPlace {
     }
 }
 
-impl Board {
+impl IdBoard {
     fn notes(&self) -> MutexGuard<'_, BTreeMap<Token, Option<Vec<u8>>>> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -200,8 +200,8 @@ fn request(head: &[u8; HEAD]) -> Option<(Token, u8, usize)> {
 }
 
 /// Returns the board of this process, which it begins to serve. A child of a process that serves one serves its own.
-fn own() -> Outcome<&'static Board> {
-    static OWN: AtomicPtr<Board> = AtomicPtr::new(std::ptr::null_mut());
+fn own() -> Outcome<&'static IdBoard> {
+    static OWN: AtomicPtr<IdBoard> = AtomicPtr::new(std::ptr::null_mut());
     loop {
         let current = OWN.load(Ordering::Acquire);
         // SAFETY: boards are never freed.
@@ -209,7 +209,7 @@ fn own() -> Outcome<&'static Board> {
             return Ok(board);
         }
         let made = serve().map_err(|error| {
-            Failure::system(format!(
+            CallFailure::system(format!(
                 "this process cannot listen for the other ranks: {error}; free a port, or raise the limit of \
                  descriptors"
             ))
@@ -220,7 +220,7 @@ fn own() -> Outcome<&'static Board> {
     }
 }
 
-fn serve() -> std::io::Result<&'static Board> {
+fn serve() -> std::io::Result<&'static IdBoard> {
     let hints = Hints::from_env().map_err(std::io::Error::other)?;
     let own = match hints.interface() {
         Some(interface) => Some(interface_address(interface).map_err(std::io::Error::other)?),
@@ -238,7 +238,7 @@ fn serve() -> std::io::Result<&'static Board> {
         far.chain([Ipv4Addr::LOCALHOST.into()]).collect()
     };
     let places: Vec<IpAddr> = own.map_or_else(everywhere, |ip| vec![ip]);
-    let board: &'static Board = Box::leak(Box::new(Board {
+    let board: &'static IdBoard = Box::leak(Box::new(IdBoard {
         process: OwnerProcess::here(),
         places: places.into_iter().map(|ip| SocketAddr::new(ip, port)).collect(),
         notes: Mutex::default(),
@@ -273,9 +273,9 @@ fn serve() -> std::io::Result<&'static Board> {
 }
 
 /// Makes an id whose ranks meet at this process's board.
-pub(crate) fn announce() -> Outcome<Id> {
+pub(crate) fn announce() -> Outcome<ParsedId> {
     let board = own()?;
-    let id = Id::new(board.places.clone())?;
+    let id = ParsedId::new(board.places.clone())?;
     board.expect(id.token);
     Ok(id)
 }
@@ -286,7 +286,7 @@ pub(crate) fn places() -> Outcome<Vec<SocketAddr>> {
 }
 
 /// Leaves the note of an id, at the board that it names.
-pub(crate) fn post(id: &Id, note: &str, deadline: Instant) -> Outcome {
+pub(crate) fn post(id: &ParsedId, note: &str, deadline: Instant) -> Outcome {
     if let Some(board) = here(id) {
         board.leave(id.token, note.as_bytes().to_vec());
         return Ok(());
@@ -295,24 +295,24 @@ pub(crate) fn post(id: &Id, note: &str, deadline: Instant) -> Outcome {
 }
 
 /// Returns the note of an id, once it is there.
-pub(crate) fn fetch(id: &Id, deadline: Instant) -> Outcome<String> {
+pub(crate) fn fetch(id: &ParsedId, deadline: Instant) -> Outcome<String> {
     let note = match here(id) {
         Some(board) => board
             .wait(&id.token, || Instant::now() < deadline)
-            .ok_or_else(|| Failure::system("rank 0 did not come in time".to_owned()))?,
+            .ok_or_else(|| CallFailure::system("rank 0 did not come in time".to_owned()))?,
         None => ask(id, FETCH, &[], deadline)?,
     };
-    String::from_utf8(note).map_err(|_| Failure::system("the note of rank 0 is no text"))
+    String::from_utf8(note).map_err(|_| CallFailure::system("the note of rank 0 is no text"))
 }
 
 /// Returns this process's board if the id names it.
-fn here(id: &Id) -> Option<&'static Board> {
+fn here(id: &ParsedId) -> Option<&'static IdBoard> {
     // A process that has not served one yet has none that an id could name, but it costs nothing to ask.
     own().ok().filter(|board| board.places == id.places)
 }
 
 /// Asks the board of an id, at one of its places after the other.
-fn ask(id: &Id, what: u8, note: &[u8], deadline: Instant) -> Outcome<Vec<u8>> {
+fn ask(id: &ParsedId, what: u8, note: &[u8], deadline: Instant) -> Outcome<Vec<u8>> {
     let mut why = String::new();
     while Instant::now() < deadline {
         for place in &id.places {
@@ -323,7 +323,7 @@ fn ask(id: &Id, what: u8, note: &[u8], deadline: Instant) -> Outcome<Vec<u8>> {
         }
         std::thread::sleep(NAP);
     }
-    Err(Failure::system(format!(
+    Err(CallFailure::system(format!(
         "the process that made the unique id is not reached ({why}): see whether it is alive, and whether a firewall \
          keeps its port"
     )))
@@ -331,7 +331,7 @@ fn ask(id: &Id, what: u8, note: &[u8], deadline: Instant) -> Outcome<Vec<u8>> {
 
 fn ask_at(
     place: SocketAddr,
-    id: &Id,
+    id: &ParsedId,
     what: u8,
     note: &[u8],
     deadline: Instant,
@@ -355,7 +355,7 @@ fn ask_at(
 #[cfg(test)]
 mod tests {
     use roundelay_tests::fuzz::mutated;
-    use roundelay_tests::{Dice, runs_alone};
+    use roundelay_tests::{SeededRandom, runs_alone};
 
     use super::*;
 
@@ -364,13 +364,15 @@ mod tests {
     }
 
     /// Returns an id of this process's board, and the same as another process has it.
-    fn ids() -> [Id; 2] {
+    fn ids() -> [ParsedId; 2] {
         let own = announce().expect("a port, and random bytes");
         let port = own.places[0].port();
-        let far =
-            Id { places: vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)], ..own.clone() };
+        let far = ParsedId {
+            places: vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)],
+            ..own.clone()
+        };
         // The same place by another list: the way over a socket.
-        let far = Id { places: [far.places.clone(), far.places].concat(), ..far };
+        let far = ParsedId { places: [far.places.clone(), far.places].concat(), ..far };
         [own, far]
     }
 
@@ -400,7 +402,7 @@ mod tests {
         // A port without a listener.
         let free =
             std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
-        let gone = Id { places: vec![free.expect("a port")], ..own };
+        let gone = ParsedId { places: vec![free.expect("a port")], ..own };
         let why = fetch(&gone, at_once()).expect_err("nothing listens").text;
         assert!(why.contains("is not reached"), "{why}");
     }
@@ -431,7 +433,7 @@ mod tests {
         };
         let [own, far] = ids();
         for trial in 0..200 * number("ROUNDS", 1) {
-            let mut dice = Dice(number("SEED", 1) << 32 ^ trial);
+            let mut dice = SeededRandom(number("SEED", 1) << 32 ^ trial);
             let samples = [framed(&[7; 16], FETCH, &[]), framed(&[7; 16], POST, b"a note")];
             let mut bytes = mutated(&samples[dice.below(2)], &mut dice);
             bytes.extend(mutated(&samples[dice.below(2)], &mut dice));
@@ -511,7 +513,7 @@ mod tests {
         });
     }
 
-    fn board() -> &'static Board {
+    fn board() -> &'static IdBoard {
         own().expect("a board")
     }
 }

@@ -3,14 +3,14 @@
 use std::ffi::c_int;
 
 use roundelay::operation::{
-    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BROADCAST, CallBuffer, GATHER, MemoryKind, Message,
-    Operand, Operation, REDUCE, REDUCE_SCATTER, SCATTER,
+    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BROADCAST, CallBuffer, CallMessage, CallOperand, GATHER,
+    MemoryKind, Operation, REDUCE, REDUCE_SCATTER, SCATTER,
 };
 use roundelay::{DType, RedOp, Reduction};
-use roundelay_ffi::Request;
+use roundelay_ffi::CallRequest;
 
-use crate::failure::{Failure, Outcome};
-use crate::operator::Operator;
+use crate::failure::{CallFailure, Outcome};
+use crate::operator::CallOperator;
 
 /// The function that was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(crate) struct NcclCall {
     /// The elements of a block.
     pub(crate) count: usize,
     pub(crate) dtype: DType,
-    pub(crate) operator: Operator,
+    pub(crate) operator: CallOperator,
     /// The root, or the rank at the other end of a message; 0 without either.
     pub(crate) other: u32,
     pub(crate) stream: u64,
@@ -74,7 +74,7 @@ pub(crate) struct CallPlace {
 /// Returns the rank that an argument names.
 pub(crate) fn rank(name: &str, value: c_int, ranks: u32) -> Outcome<u32> {
     u32::try_from(value).ok().filter(|&rank| rank < ranks).ok_or_else(|| {
-        Failure::argument(format!(
+        CallFailure::argument(format!(
             "{name} is {value}; the {ranks} ranks go from 0 to {}",
             ranks - 1
         ))
@@ -89,7 +89,7 @@ impl NcclCall {
         let is_root = !kind.has_root() || place.rank == self.other;
         let bytes = count.checked_mul(ranks).and_then(|all| all.checked_mul(self.dtype.size()));
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-            return Err(Failure::argument(format!(
+            return Err(CallFailure::argument(format!(
                 "count is {count}, which exceeds the address space"
             )));
         }
@@ -107,8 +107,8 @@ impl NcclCall {
             _ => true,
         };
         match (reads && self.send == 0, writes && self.recv == 0) {
-            (true, _) => return Err(Failure::argument("sendbuff is NULL")),
-            (_, true) => return Err(Failure::argument("recvbuff is NULL")),
+            (true, _) => return Err(CallFailure::argument("sendbuff is NULL")),
+            (_, true) => return Err(CallFailure::argument("recvbuff is NULL")),
             _ => {}
         }
         Ok(())
@@ -116,15 +116,15 @@ impl NcclCall {
 
     /// Returns what is executed; a call without elements is compared with those of the other ranks. The factor of an
     /// operator may be waited for.
-    pub(crate) fn request(&self, place: CallPlace) -> Outcome<Request> {
+    pub(crate) fn request(&self, place: CallPlace) -> Outcome<CallRequest> {
         let NcclCall { kind, send, recv, count, other: root, .. } = *self;
         let all = count * place.ranks as usize;
         let is_root = place.rank == root;
         let written = |elements| self.operand(place, recv, elements);
         let read = |elements| self.operand(place, send, elements);
         let written_at_root =
-            |elements| if is_root { written(elements) } else { Ok(Operand::None) };
-        let read_at_root = |elements| if is_root { read(elements) } else { Ok(Operand::None) };
+            |elements| if is_root { written(elements) } else { Ok(CallOperand::None) };
+        let read_at_root = |elements| if is_root { read(elements) } else { Ok(CallOperand::None) };
         let reduction = match kind.reduces() {
             true => self.operator.reduction(self.stream)?,
             false => Reduction::from(RedOp::Sum),
@@ -132,7 +132,7 @@ impl NcclCall {
         let (collective, output, input) = match kind {
             // Addresses of nothing have no meaning, and differ between ranks.
             CallKind::AllReduce if send == recv || count == 0 => {
-                (&ALL_REDUCE, written(count)?, Operand::None)
+                (&ALL_REDUCE, written(count)?, CallOperand::None)
             }
             CallKind::AllReduce => (&ALL_REDUCE, written(count)?, read(count)?),
             // Only the root's memory may change, so that it is never in place.
@@ -148,10 +148,10 @@ impl NcclCall {
             CallKind::Gather => (&GATHER, written_at_root(all)?, read(count)?),
             CallKind::Scatter => (&SCATTER, written(count)?, read_at_root(all)?),
             CallKind::Send | CallKind::Recv => {
-                return Ok(Request::Messages(vec![self.message(place)?]));
+                return Ok(CallRequest::Messages(vec![self.message(place)?]));
             }
         };
-        Ok(Request::Collective(Operation { collective, output, input, reduction, root }))
+        Ok(CallRequest::Collective(Operation { collective, output, input, reduction, root }))
     }
 
     fn operand<A>(
@@ -159,10 +159,12 @@ impl NcclCall {
         place: CallPlace,
         address: u64,
         elements: usize,
-    ) -> Outcome<Operand<'static, A>> {
+    ) -> Outcome<CallOperand<'static, A>> {
         // SAFETY: callers of NCCL's functions promise that that many elements lie there until the stream has come past
         // the call, and that nothing else touches them meanwhile.
-        Ok(Operand::One(unsafe { CallBuffer::new(address, elements, self.dtype, place.device)? }))
+        Ok(CallOperand::One(unsafe {
+            CallBuffer::new(address, elements, self.dtype, place.device)?
+        }))
     }
 
     /// Returns elements at an address as bytes.
@@ -173,10 +175,10 @@ impl NcclCall {
     }
 
     /// Returns a send or a receive as a message. Its elements are bytes: NCCL does not compare types either.
-    pub(crate) fn message(&self, place: CallPlace) -> Outcome<Message<'static>> {
+    pub(crate) fn message(&self, place: CallPlace) -> Outcome<CallMessage<'static>> {
         Ok(match self.kind == CallKind::Send {
-            true => Message::sent(self.bytes(place, self.send)?, self.other),
-            false => Message::received(self.bytes(place, self.recv)?, self.other),
+            true => CallMessage::sent(self.bytes(place, self.send)?, self.other),
+            false => CallMessage::received(self.bytes(place, self.recv)?, self.other),
         })
     }
 }
@@ -189,25 +191,25 @@ mod tests {
     const PLACE: CallPlace = CallPlace { rank: 1, ranks: 3, device: MemoryKind::Host };
 
     fn call(kind: CallKind, send: u64, recv: u64, other: u32) -> NcclCall {
-        let (dtype, operator) = (DType::F32, Operator::NONE);
+        let (dtype, operator) = (DType::F32, CallOperator::NONE);
         NcclCall { kind, send, recv, count: 4, dtype, operator, other, stream: 0 }
     }
 
-    fn elements<A>(operand: &Operand<'_, A>) -> String {
+    fn elements<A>(operand: &CallOperand<'_, A>) -> String {
         match operand {
-            Operand::None => "-".to_owned(),
-            Operand::One(buffer) => buffer.elements().to_string(),
+            CallOperand::None => "-".to_owned(),
+            CallOperand::One(buffer) => buffer.elements().to_string(),
             _ => "?".to_owned(),
         }
     }
 
     fn form(call: &NcclCall) -> String {
         match call.request(PLACE).expect("a request") {
-            Request::Collective(Operation { collective, output, input, .. }) => {
+            CallRequest::Collective(Operation { collective, output, input, .. }) => {
                 format!("{} {} {}", collective.name, elements(&output), elements(&input))
             }
-            Request::Messages(messages) => format!("{} messages", messages.len()),
-            Request::Algorithm { .. } => "?".to_owned(),
+            CallRequest::Messages(messages) => format!("{} messages", messages.len()),
+            CallRequest::Algorithm { .. } => "?".to_owned(),
         }
     }
 

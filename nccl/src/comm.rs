@@ -12,35 +12,35 @@ use roundelay::internal::OwnerProcess;
 use roundelay::operation::MemoryKind;
 
 use crate::call::{CallPlace, NcclCall};
-use crate::config::Config;
+use crate::config::CommConfig;
 use crate::cuda;
 use crate::debug;
-use crate::failure::{Failure, Outcome, ResultCode};
+use crate::failure::{CallFailure, Outcome, ResultCode};
 use crate::issue;
-use crate::memory::Registered;
-use crate::open::{Open, is_host};
-use crate::operator::Operators;
+use crate::memory::RegisteredHandles;
+use crate::open::{OpenComm, is_host};
+use crate::operator::CustomOperators;
 
 /// `ncclComm_t`: a number that no two communicators of a process share. Nothing is read where it points to, so that
 /// one that was destroyed is an error, and no fault of memory.
 pub(crate) type Handle = *mut c_void;
 
 /// The communicators of this process, by number.
-static LIVE: RwLock<BTreeMap<usize, Arc<Comm>>> = RwLock::new(BTreeMap::new());
+static LIVE: RwLock<BTreeMap<usize, Arc<NcclComm>>> = RwLock::new(BTreeMap::new());
 /// The number of handles that were forgotten.
 static FORGOTTEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     /// The communicator of this thread's latest call, and how many handles were forgotten then. As long as there are no
     /// more, its handle is good: threads that drive a rank each need not meet at a lock.
-    static LATEST: RefCell<(usize, Weak<Comm>)> = const { RefCell::new((0, Weak::new())) };
+    static LATEST: RefCell<(usize, Weak<NcclComm>)> = const { RefCell::new((0, Weak::new())) };
 }
 /// The number of the next one.
 static NEXT: AtomicUsize = AtomicUsize::new(0x1_0000);
 
 /// A communicator of a caller.
 #[derive(Debug)]
-pub(crate) struct Comm {
+pub(crate) struct NcclComm {
     /// The process that is the rank.
     process: OwnerProcess,
     number: usize,
@@ -49,16 +49,16 @@ pub(crate) struct Comm {
     /// The device, as the driver counts.
     pub(crate) gpu: u32,
     /// The settings it was made with.
-    pub(crate) config: Config,
-    pub(crate) operators: Operators,
-    pub(crate) registered: Registered,
+    pub(crate) config: CommConfig,
+    pub(crate) operators: CustomOperators,
+    pub(crate) registered: RegisteredHandles,
     state: Mutex<CommState>,
     /// True once ncclCommRevoke has ended its calls.
     revoked: AtomicBool,
     /// The stream of the latest call.
     latest: Mutex<Option<u64>>,
     /// The failure that has ended it.
-    broken: Mutex<Option<Failure>>,
+    broken: Mutex<Option<CallFailure>>,
     worker: Mutex<Option<Sender<Job>>>,
 }
 
@@ -66,11 +66,11 @@ pub(crate) struct Comm {
 enum CommState {
     /// The ranks come together.
     Opening,
-    Open(Arc<Open>),
+    Open(Arc<OpenComm>),
     /// No more calls: finalized.
-    Finalized(Arc<Open>),
+    Finalized(Arc<OpenComm>),
     /// They did not come together.
-    Failed(Failure),
+    Failed(CallFailure),
     /// It was destroyed.
     Closed,
 }
@@ -83,17 +83,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Makes a communicator whose ranks have yet to come together; `seat` is the rank and the number of ranks, if they are
 /// known before.
-pub(crate) fn make(seat: Option<(u32, u32)>, gpu: u32, config: Config) -> Arc<Comm> {
+pub(crate) fn make(seat: Option<(u32, u32)>, gpu: u32, config: CommConfig) -> Arc<NcclComm> {
     // The numbers of a process do not come to an end.
     let number = NEXT.fetch_add(64, Ordering::Relaxed);
-    let comm = Arc::new(Comm {
+    let comm = Arc::new(NcclComm {
         process: OwnerProcess::here(),
         number,
         seat: seat.map(OnceLock::from).unwrap_or_default(),
         gpu,
         config,
-        operators: Operators::default(),
-        registered: Registered::default(),
+        operators: CustomOperators::default(),
+        registered: RegisteredHandles::default(),
         state: Mutex::new(CommState::Opening),
         revoked: AtomicBool::new(false),
         latest: Mutex::default(),
@@ -105,15 +105,15 @@ pub(crate) fn make(seat: Option<(u32, u32)>, gpu: u32, config: Config) -> Arc<Co
 }
 
 /// Returns the communicator of a handle. Fails in a process that was forked from the rank's.
-pub(crate) fn find(handle: Handle) -> Outcome<Arc<Comm>> {
+pub(crate) fn find(handle: Handle) -> Outcome<Arc<NcclComm>> {
     let comm = known(handle)?;
     comm.process.check("communicator")?;
     Ok(comm)
 }
 
-fn known(handle: Handle) -> Outcome<Arc<Comm>> {
+fn known(handle: Handle) -> Outcome<Arc<NcclComm>> {
     if handle.is_null() {
-        return Err(Failure::argument("comm is NULL"));
+        return Err(CallFailure::argument("comm is NULL"));
     }
     let forgotten = FORGOTTEN.load(Ordering::Acquire);
     // A thread that ends, or a process that exits, has no such memory any more, and may still destroy communicators.
@@ -127,13 +127,13 @@ fn known(handle: Handle) -> Outcome<Arc<Comm>> {
     }
     let live = LIVE.read().unwrap_or_else(PoisonError::into_inner);
     let comm = live.get(&handle.addr()).cloned().ok_or_else(|| {
-        Failure::argument(format!("{handle:?} is no communicator, or one that was destroyed"))
+        CallFailure::argument(format!("{handle:?} is no communicator, or one that was destroyed"))
     })?;
     let _ = LATEST.try_with(|latest| latest.replace((forgotten, Arc::downgrade(&comm))));
     Ok(comm)
 }
 
-impl Comm {
+impl NcclComm {
     /// Returns the handle for the caller.
     pub(crate) fn handle(&self) -> Handle {
         std::ptr::without_provenance_mut(self.number)
@@ -153,7 +153,7 @@ impl Comm {
     }
 
     /// Takes what came of the ranks' coming together. Returns its failure.
-    pub(crate) fn opened(&self, opened: Outcome<Open>) -> Outcome {
+    pub(crate) fn opened(&self, opened: Outcome<OpenComm>) -> Outcome {
         let mut state = lock(&self.state);
         match opened {
             // It was destroyed meanwhile.
@@ -177,21 +177,21 @@ impl Comm {
     }
 
     /// Returns what is open, for a call.
-    pub(crate) fn open(&self) -> Outcome<Arc<Open>> {
+    pub(crate) fn open(&self) -> Outcome<Arc<OpenComm>> {
         match &*lock(&self.state) {
             CommState::Open(open) => Ok(open.clone()),
             CommState::Opening => Err(early()),
-            CommState::Finalized(_) => Err(Failure::usage(
+            CommState::Finalized(_) => Err(CallFailure::usage(
                 "ncclCommFinalize was called: this communicator takes no more calls",
             )),
             CommState::Failed(failure) => Err(failure.clone()),
-            CommState::Closed => Err(Failure::usage("this communicator was destroyed")),
+            CommState::Closed => Err(CallFailure::usage("this communicator was destroyed")),
         }
     }
 
     /// Returns what is open, for calls; fails if they cannot be played now. If they are to be played aside, starts the
     /// thread for them.
-    pub(crate) fn prepare(&self, calls: &[NcclCall], is_aside: bool) -> Outcome<Arc<Open>> {
+    pub(crate) fn prepare(&self, calls: &[NcclCall], is_aside: bool) -> Outcome<Arc<OpenComm>> {
         /// `cudaStreamPerThread`.
         const OF_THIS_THREAD: u64 = 2;
         let open = self.open()?;
@@ -199,13 +199,13 @@ impl Comm {
             return Err(failure.clone());
         }
         if self.revoked.load(Ordering::Relaxed) {
-            return Err(Failure::usage(
+            return Err(CallFailure::usage(
                 "ncclCommRevoke was called: this communicator takes no more calls",
             ));
         }
         if is_aside {
             if calls.iter().any(|call| call.stream == OF_THIS_THREAD) {
-                return Err(Failure::usage(
+                return Err(CallFailure::usage(
                     "cudaStreamPerThread is not served in a group of several communicators: make a stream for each",
                 ));
             }
@@ -246,7 +246,7 @@ impl Comm {
     }
 
     /// Keeps the first failure that ends the communicator.
-    pub(crate) fn fail(&self, failure: &Failure) {
+    pub(crate) fn fail(&self, failure: &CallFailure) {
         lock(&self.broken).get_or_insert_with(|| failure.clone());
     }
 
@@ -309,7 +309,7 @@ impl Comm {
     }
 
     /// Returns true if no call is under way.
-    fn is_idle(&self, open: &Open) -> bool {
+    fn is_idle(&self, open: &OpenComm) -> bool {
         /// The time that a look of another thread may take, such as that of a watchdog.
         const LOOK: Duration = Duration::from_millis(100);
         let began = Instant::now();
@@ -325,8 +325,8 @@ impl Comm {
     }
 }
 
-fn early() -> Failure {
-    Failure::argument(
+fn early() -> CallFailure {
+    CallFailure::argument(
         "the ranks of this communicator have not come together yet: wait until ncclCommGetAsyncError gives ncclSuccess",
     )
 }
@@ -342,7 +342,7 @@ fn begin() -> Outcome<Sender<Job>> {
         }
     };
     let started = thread.spawn(work);
-    started.map_err(|error| Failure::system(format!("no thread could be started: {error}")))?;
+    started.map_err(|error| CallFailure::system(format!("no thread could be started: {error}")))?;
     Ok(sender)
 }
 
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_ends_finds_its_communicators() {
-        let comm = make(Some((0, 1)), 0, Config::default());
+        let comm = make(Some((0, 1)), 0, CommConfig::default());
         let (sender, found) = channel();
         let number = comm.handle().addr();
         let thread = std::thread::spawn(move || {

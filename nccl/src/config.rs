@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CallFailure, Outcome};
 use crate::id::VERSION;
 
 /// The head of every configuration.
@@ -59,7 +59,7 @@ impl RawConfig {
 
 /// The settings of a configuration that mean something here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Config {
+pub(crate) struct CommConfig {
     /// True if functions return before they are done.
     pub(crate) is_nonblocking: bool,
     /// The most blocks of a kernel.
@@ -70,7 +70,7 @@ pub(crate) struct Config {
     pub(crate) ignored: Vec<&'static str>,
 }
 
-impl Config {
+impl CommConfig {
     /// Reads a configuration; NULL is one that sets nothing.
     ///
     /// # Safety
@@ -78,13 +78,13 @@ impl Config {
     /// `config` is NULL, or begins with its size, and has that many bytes; its texts are texts.
     pub(crate) unsafe fn read(config: *const RawConfig) -> Outcome<Self> {
         if config.is_null() {
-            return Ok(Config::default());
+            return Ok(CommConfig::default());
         }
         // SAFETY: what the caller promises.
         let size = unsafe { (&raw const (*config).size).read_unaligned() };
         let least = std::mem::offset_of!(RawConfig, cga_cluster_size);
         let uninitialised = || {
-            Failure::argument(
+            CallFailure::argument(
                 "the configuration was not initialised: assign NCCL_CONFIG_INITIALIZER to it first",
             )
         };
@@ -106,7 +106,7 @@ impl Config {
             return Err(uninitialised());
         }
         // SAFETY: what the caller promises.
-        unsafe { Config::of(&raw) }
+        unsafe { CommConfig::of(&raw) }
     }
 
     /// Checks the settings.
@@ -118,7 +118,7 @@ impl Config {
         let within = |name: &str, value: c_int, least: c_int, most: c_int| match value {
             UNDEFINED => Ok(None),
             value if (least..=most).contains(&value) => Ok(Some(value)),
-            value => Err(Failure::argument(format!(
+            value => Err(CallFailure::argument(format!(
                 "{name} is {value}, and goes from {least} to {most}"
             ))),
         };
@@ -128,7 +128,7 @@ impl Config {
         if let (Some(least), Some(most)) = (least, most)
             && least > most
         {
-            return Err(Failure::argument(format!("minCTAs is {least}, and maxCTAs {most}")));
+            return Err(CallFailure::argument(format!("minCTAs is {least}, and maxCTAs {most}")));
         }
         within("splitShare", raw.split_share, 0, 1)?;
         within("shrinkShare", raw.shrink_share, 0, 1)?;
@@ -155,7 +155,7 @@ impl Config {
             .map(|(name, _)| name)
             .collect();
         ignored.extend((!raw.net_name.is_null()).then_some("netName"));
-        Ok(Config { is_nonblocking, max_blocks: most.map(c_int::unsigned_abs), name, ignored })
+        Ok(CommConfig { is_nonblocking, max_blocks: most.map(c_int::unsigned_abs), name, ignored })
     }
 }
 
@@ -181,7 +181,7 @@ pub(crate) unsafe fn simulated(simulation: *mut RawSimulation) -> Outcome {
     // SAFETY: what the caller promises.
     let (size, magic) = unsafe { ((*simulation).size, (*simulation).magic) };
     if size < size_of::<RawSimulation>() || magic != SIMULATION {
-        return Err(Failure::argument(
+        return Err(CallFailure::argument(
             "simInfo was not initialised: assign NCCL_SIM_INFO_INITIALIZER to it first",
         ));
     }
@@ -194,16 +194,16 @@ pub(crate) unsafe fn simulated(simulation: *mut RawSimulation) -> Outcome {
 mod tests {
     use super::*;
 
-    fn read(raw: &RawConfig) -> Outcome<Config> {
+    fn read(raw: &RawConfig) -> Outcome<CommConfig> {
         // SAFETY: the structure has as many bytes as it says at most; texts are NULL or texts.
-        unsafe { Config::read(raw) }
+        unsafe { CommConfig::read(raw) }
     }
 
     #[test]
     fn what_is_not_set_has_its_default() {
-        assert_eq!(read(&RawConfig::UNSET), Ok(Config::default()));
+        assert_eq!(read(&RawConfig::UNSET), Ok(CommConfig::default()));
         // SAFETY: NULL is allowed.
-        assert_eq!(unsafe { Config::read(std::ptr::null()) }, Ok(Config::default()));
+        assert_eq!(unsafe { CommConfig::read(std::ptr::null()) }, Ok(CommConfig::default()));
         assert_eq!(size_of::<RawConfig>(), 80, "as the C compiler lays it out");
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cudarc::driver::sys;
 use roundelay::cuda::probe;
 
-use crate::failure::{Failure, Outcome, ResultCode};
+use crate::failure::{CallFailure, Outcome, ResultCode};
 
 /// True once the driver was loaded.
 static LOADED: AtomicBool = AtomicBool::new(false);
@@ -25,7 +25,7 @@ pub(crate) fn load() -> Outcome {
         }
         Err(error) => Err(error.to_string()),
     });
-    done.clone().map_err(|text| Failure { code: ResultCode::UnhandledCudaError, text })
+    done.clone().map_err(|text| CallFailure { code: ResultCode::UnhandledCudaError, text })
 }
 
 fn is_loaded() -> bool {
@@ -36,7 +36,7 @@ fn is_loaded() -> bool {
 fn check(call: &str, result: sys::CUresult) -> Outcome {
     match result {
         sys::CUresult::CUDA_SUCCESS => Ok(()),
-        result => Err(Failure {
+        result => Err(CallFailure {
             code: ResultCode::UnhandledCudaError,
             text: format!("{call} failed: {result:?}"),
         }),
@@ -90,7 +90,8 @@ pub(crate) fn device() -> Outcome<u32> {
     let mut device = 0;
     // SAFETY: one number is written.
     unsafe { cuda!(cuCtxGetDevice(&raw mut device)) }?;
-    u32::try_from(device).map_err(|_| Failure::system(format!("the driver names device {device}")))
+    u32::try_from(device)
+        .map_err(|_| CallFailure::system(format!("the driver names device {device}")))
 }
 
 /// Makes the primary context of a device current on this thread.

@@ -10,30 +10,30 @@ use crate::id::VERSION;
 
 /// The values of `NCCL_DEBUG`, each with all before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
+pub(crate) enum DebugLevel {
     None,
     Version,
     Warn,
     Info,
 }
 
-struct Output {
-    level: Level,
+struct DebugOutput {
+    level: DebugLevel,
     file: Option<File>,
     /// True once the version was printed.
     introduced: bool,
 }
 
 /// The settings of the environment, once they were read.
-static OUTPUT: Mutex<Option<Output>> = Mutex::new(None);
+static OUTPUT: Mutex<Option<DebugOutput>> = Mutex::new(None);
 
 /// Returns the level that a value of `NCCL_DEBUG` names.
-fn level(value: &str) -> Level {
+fn level(value: &str) -> DebugLevel {
     match value.trim().to_ascii_uppercase().as_str() {
-        "VERSION" => Level::Version,
-        "WARN" => Level::Warn,
-        "INFO" | "ABORT" | "TRACE" => Level::Info,
-        _ => Level::None,
+        "VERSION" => DebugLevel::Version,
+        "WARN" => DebugLevel::Warn,
+        "INFO" | "ABORT" | "TRACE" => DebugLevel::Info,
+        _ => DebugLevel::None,
     }
 }
 
@@ -57,7 +57,7 @@ fn expanded(pattern: &str, host: &str, process: u32) -> String {
     text
 }
 
-impl Output {
+impl DebugOutput {
     fn read() -> Self {
         // NCCL takes a value that it does not know for no wish; of a name of a file that is not text nothing is made.
         let text = |name| variables::text(name).ok().flatten().unwrap_or_default();
@@ -67,7 +67,7 @@ impl Output {
             "stderr" => File::options().write(true).open("/dev/stderr").ok(),
             name => File::create(expanded(name, &host(), std::process::id())).ok(),
         };
-        Output { level, file, introduced: false }
+        DebugOutput { level, file, introduced: false }
     }
 
     fn line(&mut self, text: &str) {
@@ -85,9 +85,9 @@ fn host() -> String {
     name.split('.').next().unwrap_or_default().to_owned()
 }
 
-fn print(at: Level, text: &str) {
+fn print(at: DebugLevel, text: &str) {
     let mut output = OUTPUT.lock().unwrap_or_else(PoisonError::into_inner);
-    let output = output.get_or_insert_with(Output::read);
+    let output = output.get_or_insert_with(DebugOutput::read);
     if output.level < at {
         return;
     }
@@ -98,9 +98,9 @@ fn print(at: Level, text: &str) {
         output.line(&format!("NCCL version {major}.{minor}.{patch} (roundelay {own})\n"));
     }
     let word = match at {
-        Level::None | Level::Version => return,
-        Level::Warn => "WARN",
-        Level::Info => "INFO",
+        DebugLevel::None | DebugLevel::Version => return,
+        DebugLevel::Warn => "WARN",
+        DebugLevel::Info => "INFO",
     };
     let thread = rustix::thread::gettid().as_raw_nonzero();
     output.line(&format!("{}:{}:{thread} NCCL {word} {text}\n", host(), std::process::id()));
@@ -108,22 +108,22 @@ fn print(at: Level, text: &str) {
 
 /// Prints the version, once, where any output is wanted.
 pub(crate) fn version() {
-    print(Level::Version, "");
+    print(DebugLevel::Version, "");
 }
 
 /// Prints a warning: what went wrong.
 pub(crate) fn warn(text: &str) {
-    print(Level::Warn, text);
+    print(DebugLevel::Warn, text);
 }
 
 /// Prints what helps to find a reason.
 pub(crate) fn info(text: impl FnOnce() -> String) {
     let wanted = {
         let mut output = OUTPUT.lock().unwrap_or_else(PoisonError::into_inner);
-        output.get_or_insert_with(Output::read).level >= Level::Info
+        output.get_or_insert_with(DebugOutput::read).level >= DebugLevel::Info
     };
     if wanted {
-        print(Level::Info, &text());
+        print(DebugLevel::Info, &text());
     }
 }
 
@@ -140,13 +140,13 @@ mod tests {
     fn levels_are_those_of_nccl() {
         assert_eq!(
             [level(""), level("none"), level("version")],
-            [Level::None, Level::None, Level::Version]
+            [DebugLevel::None, DebugLevel::None, DebugLevel::Version]
         );
         assert_eq!(
             [level("warn"), level("Info"), level("TRACE")],
-            [Level::Warn, Level::Info, Level::Info]
+            [DebugLevel::Warn, DebugLevel::Info, DebugLevel::Info]
         );
-        assert!(Level::Version < Level::Warn && Level::Warn < Level::Info);
+        assert!(DebugLevel::Version < DebugLevel::Warn && DebugLevel::Warn < DebugLevel::Info);
     }
 
     #[test]

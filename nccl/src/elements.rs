@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use roundelay::DType;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CallFailure, Outcome};
 
 /// A type by NCCL's number: its name there, and the type here; those of eight bits for learning have none.
 const TYPES: [(&str, Option<DType>); 12] = [
@@ -25,7 +25,7 @@ const TYPES: [(&str, Option<DType>); 12] = [
 fn entry(code: c_int) -> Outcome<(&'static str, Option<DType>)> {
     let entry = usize::try_from(code).ok().and_then(|code| TYPES.get(code));
     entry.copied().ok_or_else(|| {
-        Failure::argument(format!(
+        CallFailure::argument(format!(
             "{code} is no type of elements; ncclDataType_t goes from 0 to 11"
         ))
     })
@@ -40,7 +40,7 @@ pub(crate) fn copied(code: c_int) -> Outcome<DType> {
 pub(crate) fn reduced(code: c_int) -> Outcome<DType> {
     let (name, dtype) = entry(code)?;
     dtype.ok_or_else(|| {
-        Failure::argument(format!(
+        CallFailure::argument(format!(
             "elements of {name} are copied and not reduced: roundelay has no arithmetic for them; reduce them as \
              ncclFloat16 or ncclBfloat16"
         ))

@@ -21,32 +21,32 @@ pub(crate) enum ResultCode {
 
 /// A call that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct CallFailure {
     pub(crate) code: ResultCode,
     pub(crate) text: String,
 }
 
 /// The result of a call.
-pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+pub(crate) type Outcome<T = ()> = Result<T, CallFailure>;
 
-impl Failure {
+impl CallFailure {
     /// Returns a failure for an argument that is wrong by itself.
     pub(crate) fn argument(text: impl Into<String>) -> Self {
-        Failure { code: ResultCode::InvalidArgument, text: text.into() }
+        CallFailure { code: ResultCode::InvalidArgument, text: text.into() }
     }
 
     /// Returns a failure for a call that is wrong here, or that is not served.
     pub(crate) fn usage(text: impl Into<String>) -> Self {
-        Failure { code: ResultCode::InvalidUsage, text: text.into() }
+        CallFailure { code: ResultCode::InvalidUsage, text: text.into() }
     }
 
     /// Returns a failure of the system.
     pub(crate) fn system(text: impl Into<String>) -> Self {
-        Failure { code: ResultCode::SystemError, text: text.into() }
+        CallFailure { code: ResultCode::SystemError, text: text.into() }
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CallFailure {
     fn from(error: Error) -> Self {
         let code = match error.kind() {
             ErrorKind::Cuda => ResultCode::UnhandledCudaError,
@@ -62,7 +62,7 @@ impl From<Error> for Failure {
             | ErrorKind::Window => ResultCode::InvalidUsage,
             ErrorKind::Other => ResultCode::InternalError,
         };
-        Failure { code, text: error.to_string() }
+        CallFailure { code, text: error.to_string() }
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn errors_have_the_codes_that_callers_act_on() {
-        let of = |error: Error| Failure::from(error).code;
+        let of = |error: Error| CallFailure::from(error).code;
         assert_eq!(of(Error::Usage("no".into())), ResultCode::InvalidUsage);
         assert_eq!(of(Error::Unsupported("no".into())), ResultCode::InvalidUsage);
         assert_eq!(of(Error::Start("no".into())), ResultCode::SystemError);

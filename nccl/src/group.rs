@@ -6,18 +6,18 @@ use std::sync::Arc;
 use roundelay::internal::run_together;
 
 use crate::call::NcclCall;
-use crate::comm::{Comm, Handle, soon};
-use crate::failure::{Failure, Outcome, ResultCode};
+use crate::comm::{Handle, NcclComm, soon};
+use crate::failure::{CallFailure, Outcome, ResultCode};
 use crate::last_error::remember;
-use crate::open::{Open, is_host};
+use crate::open::{OpenComm, is_host};
 
 /// The ranks of a communicator that come together; `None` is a rank that is in none.
-type Opening = Box<dyn FnOnce() -> Outcome<Option<Open>> + Send>;
+type Opening = Box<dyn FnOnce() -> Outcome<Option<OpenComm>> + Send>;
 
 /// A communicator that opens, and the place of the caller's handle.
-pub(crate) struct Job {
+pub(crate) struct OpeningJob {
     /// None for a rank that only takes part.
-    pub(crate) comm: Option<Arc<Comm>>,
+    pub(crate) comm: Option<Arc<NcclComm>>,
     /// The place of the caller's handle, which becomes NULL if it fails.
     pub(crate) out: usize,
     /// True if the caller does not wait for it.
@@ -29,10 +29,10 @@ pub(crate) struct Job {
 #[derive(Default)]
 struct CallGroup {
     depth: u32,
-    failed: Option<Failure>,
-    jobs: Vec<Job>,
+    failed: Option<CallFailure>,
+    jobs: Vec<OpeningJob>,
     /// By communicator, in the order of their first calls.
-    calls: Vec<(Arc<Comm>, Vec<NcclCall>)>,
+    calls: Vec<(Arc<NcclComm>, Vec<NcclCall>)>,
 }
 
 thread_local! {
@@ -45,7 +45,7 @@ pub(crate) fn start() {
 }
 
 /// Records that a call of a group has failed: the group will not be played.
-pub(crate) fn note(failure: &Failure) {
+pub(crate) fn note(failure: &CallFailure) {
     GROUP.with(|group| {
         if let Ok(mut group) = group.try_borrow_mut()
             && group.depth > 0
@@ -56,7 +56,7 @@ pub(crate) fn note(failure: &Failure) {
 }
 
 /// Makes a call, or leaves it to the end of the group.
-pub(crate) fn submit(comm: &Arc<Comm>, call: NcclCall) -> Outcome<ResultCode> {
+pub(crate) fn submit(comm: &Arc<NcclComm>, call: NcclCall) -> Outcome<ResultCode> {
     let is_grouped = GROUP.with_borrow_mut(|group| {
         if group.depth > 0 {
             group.add(comm, call);
@@ -70,7 +70,7 @@ pub(crate) fn submit(comm: &Arc<Comm>, call: NcclCall) -> Outcome<ResultCode> {
 }
 
 /// Opens a communicator, or leaves it to the end of the group.
-pub(crate) fn submit_job(job: Job) -> Outcome<ResultCode> {
+pub(crate) fn submit_job(job: OpeningJob) -> Outcome<ResultCode> {
     let job = GROUP.with_borrow_mut(|group| match group.depth {
         0 => Some(job),
         _ => {
@@ -100,7 +100,7 @@ pub(crate) fn end() -> Outcome<ResultCode> {
 /// Ends a group without making its calls.
 pub(crate) fn forget() -> Outcome {
     if let Some(group) = leave()? {
-        let failure = Failure::usage("the group was simulated, and not played");
+        let failure = CallFailure::usage("the group was simulated, and not played");
         group.jobs.iter().for_each(|job| job.fail(&failure));
     }
     Ok(())
@@ -109,7 +109,7 @@ pub(crate) fn forget() -> Outcome {
 /// Leaves a group; returns what the outermost one has collected.
 fn leave() -> Outcome<Option<CallGroup>> {
     GROUP.with_borrow_mut(|group| match group.depth {
-        0 => Err(Failure::usage("ncclGroupEnd was called without ncclGroupStart")),
+        0 => Err(CallFailure::usage("ncclGroupEnd was called without ncclGroupStart")),
         1 => Ok(Some(std::mem::take(group))),
         _ => {
             group.depth -= 1;
@@ -119,7 +119,7 @@ fn leave() -> Outcome<Option<CallGroup>> {
 }
 
 impl CallGroup {
-    fn add(&mut self, comm: &Arc<Comm>, call: NcclCall) {
+    fn add(&mut self, comm: &Arc<NcclComm>, call: NcclCall) {
         match self.calls.iter_mut().find(|(known, _)| Arc::ptr_eq(known, comm)) {
             Some((_, calls)) => calls.push(call),
             None => self.calls.push((comm.clone(), vec![call])),
@@ -127,18 +127,18 @@ impl CallGroup {
     }
 }
 
-impl Job {
+impl OpeningJob {
     /// Opens the communicator.
     fn run(self) -> Outcome {
-        let Job { comm, out, is_nonblocking, work } = self;
+        let OpeningJob { comm, out, is_nonblocking, work } = self;
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        let panicked = || Failure {
+        let panicked = || CallFailure {
             code: ResultCode::InternalError,
             text: "roundelay panicked while the ranks came together".into(),
         };
         let opened = caught.unwrap_or_else(|_| Err(panicked()));
         let Some(comm) = comm else { return opened.map(drop) };
-        let nowhere = || Failure::system("this rank is in no part");
+        let nowhere = || CallFailure::system("this rank is in no part");
         comm.opened(opened.and_then(|open| open.ok_or_else(nowhere))).inspect_err(|_| {
             if !is_nonblocking {
                 withdraw(&comm, out);
@@ -147,7 +147,7 @@ impl Job {
     }
 
     /// Has the communicator fail without being opened.
-    fn fail(&self, failure: &Failure) {
+    fn fail(&self, failure: &CallFailure) {
         if let Some(comm) = &self.comm {
             let _ = comm.opened(Err(failure.clone()));
             withdraw(comm, self.out);
@@ -156,7 +156,7 @@ impl Job {
 }
 
 /// Takes the handle of a communicator back that did not open.
-fn withdraw(comm: &Comm, out: usize) {
+fn withdraw(comm: &NcclComm, out: usize) {
     comm.forget();
     let out = std::ptr::with_exposed_provenance_mut::<Handle>(out);
     // SAFETY: the caller of ncclCommInitRank and its like keeps the place of the handle until the group has ended.
@@ -164,7 +164,7 @@ fn withdraw(comm: &Comm, out: usize) {
 }
 
 /// Opens communicators, each on a thread of its own: their ranks wait for each other.
-fn open_all(jobs: Vec<Job>) -> Outcome<ResultCode> {
+fn open_all(jobs: Vec<OpeningJob>) -> Outcome<ResultCode> {
     if jobs.iter().any(|job| job.is_nonblocking) {
         for job in jobs {
             let begun = std::thread::Builder::new().name("roundelay-open".into()).spawn(|| {
@@ -172,25 +172,26 @@ fn open_all(jobs: Vec<Job>) -> Outcome<ResultCode> {
                     remember("ncclCommInitRankConfig", &failure);
                 }
             });
-            begun
-                .map_err(|error| Failure::system(format!("no thread could be started: {error}")))?;
+            begun.map_err(|error| {
+                CallFailure::system(format!("no thread could be started: {error}"))
+            })?;
         }
         return Ok(ResultCode::InProgress);
     }
     if jobs.len() < 2 {
-        return jobs.into_iter().try_for_each(Job::run).map(|()| ResultCode::Success);
+        return jobs.into_iter().try_for_each(OpeningJob::run).map(|()| ResultCode::Success);
     }
-    let opened = run_together(jobs, Job::run)
-        .map_err(|error| Failure::system(format!("no thread could be started: {error}")))?;
-    let gone = |_| Err(Failure::system("a thread that opened a communicator is gone"));
+    let opened = run_together(jobs, OpeningJob::run)
+        .map_err(|error| CallFailure::system(format!("no thread could be started: {error}")))?;
+    let gone = |_| Err(CallFailure::system("a thread that opened a communicator is gone"));
     opened.into_iter().try_for_each(|opened| opened.unwrap_or_else(gone))?;
     Ok(ResultCode::Success)
 }
 
 /// Plays the calls of a group. Those on several communicators are played side by side, since each may wait for the
 /// others.
-fn play_all(mut calls: Vec<(Arc<Comm>, Vec<NcclCall>)>) -> Outcome {
-    let wait_for_nobody = |(_, calls): &(Arc<Comm>, Vec<NcclCall>)| {
+fn play_all(mut calls: Vec<(Arc<NcclComm>, Vec<NcclCall>)>) -> Outcome {
+    let wait_for_nobody = |(_, calls): &(Arc<NcclComm>, Vec<NcclCall>)| {
         !is_host() && calls.iter().all(|call| call.kind.is_message())
     };
     if calls.iter().all(wait_for_nobody) {
@@ -203,7 +204,7 @@ fn play_all(mut calls: Vec<(Arc<Comm>, Vec<NcclCall>)>) -> Outcome {
     let begun: Vec<_> = calls.into_iter().map(|(comm, calls)| comm.play_aside(calls)).collect();
     let mut result = own.play(&on_this_thread);
     for answer in begun {
-        let gone = || Err(Failure::system("the thread of a communicator is gone"));
+        let gone = || Err(CallFailure::system("the thread of a communicator is gone"));
         result = result.and(soon(&answer).unwrap_or_else(gone));
     }
     result
@@ -214,12 +215,12 @@ mod tests {
     use super::*;
     use crate::call::CallKind;
     use crate::comm;
-    use crate::config::Config;
-    use crate::operator::Operator;
+    use crate::config::CommConfig;
+    use crate::operator::CallOperator;
     use roundelay::DType;
 
     fn call(kind: CallKind, number: u64) -> NcclCall {
-        let (operator, dtype) = (Operator::NONE, DType::F32);
+        let (operator, dtype) = (CallOperator::NONE, DType::F32);
         NcclCall {
             kind,
             send: number,
@@ -234,7 +235,7 @@ mod tests {
 
     #[test]
     fn calls_are_collected_by_communicator_in_their_order() {
-        let [a, b] = [0, 1].map(|rank| comm::make(Some((rank, 2)), 0, Config::default()));
+        let [a, b] = [0, 1].map(|rank| comm::make(Some((rank, 2)), 0, CommConfig::default()));
         start();
         start();
         for (comm, number) in [(&a, 1), (&b, 2), (&a, 3)] {
@@ -257,17 +258,17 @@ mod tests {
 
     #[test]
     fn a_group_with_a_wrong_call_is_not_played() {
-        let comm = comm::make(Some((0, 1)), 0, Config::default());
+        let comm = comm::make(Some((0, 1)), 0, CommConfig::default());
         start();
         assert_eq!(submit(&comm, call(CallKind::AllReduce, 1)), Ok(ResultCode::Success));
-        note(&Failure::argument("count is wrong"));
-        note(&Failure::argument("a later one"));
-        assert_eq!(end(), Err(Failure::argument("count is wrong")));
+        note(&CallFailure::argument("count is wrong"));
+        note(&CallFailure::argument("a later one"));
+        assert_eq!(end(), Err(CallFailure::argument("count is wrong")));
         // The next group begins anew, and its call finds that the ranks are not together.
         start();
         assert_eq!(submit(&comm, call(CallKind::AllReduce, 1)), Ok(ResultCode::Success));
         assert!(end().is_err_and(|failure| failure.text.contains("come together")));
-        note(&Failure::argument("outside a group"));
+        note(&CallFailure::argument("outside a group"));
         start();
         assert_eq!(end(), Ok(ResultCode::Success));
         comm.close(None);
@@ -275,17 +276,17 @@ mod tests {
 
     #[test]
     fn a_handle_that_did_not_open_becomes_null() {
-        let comm = comm::make(Some((0, 1)), 0, Config::default());
+        let comm = comm::make(Some((0, 1)), 0, CommConfig::default());
         let mut handle = comm.handle();
         let out = (&raw mut handle).expose_provenance();
-        let work: Opening = Box::new(|| Err(Failure::system("no rank came")));
+        let work: Opening = Box::new(|| Err(CallFailure::system("no rank came")));
         start();
         assert_eq!(
-            submit_job(Job { comm: Some(comm.clone()), out, is_nonblocking: false, work }),
+            submit_job(OpeningJob { comm: Some(comm.clone()), out, is_nonblocking: false, work }),
             Ok(ResultCode::Success)
         );
         assert!(!handle.is_null());
-        assert_eq!(end(), Err(Failure::system("no rank came")));
+        assert_eq!(end(), Err(CallFailure::system("no rank came")));
         assert!(handle.is_null() && comm::find(comm.handle()).is_err());
     }
 }

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::failure::{Failure, Outcome, ResultCode};
+use crate::failure::{CallFailure, Outcome, ResultCode};
 use crate::last_error::remember_call;
 use crate::{cuda, group};
 
@@ -12,7 +12,7 @@ use crate::{cuda, group};
 pub(crate) fn guard(function: &'static str, body: impl FnOnce() -> Outcome<ResultCode>) -> c_int {
     let _kept = cuda::KeptEvents::new();
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
-        Err(Failure {
+        Err(CallFailure {
             code: ResultCode::InternalError,
             text: "roundelay panicked, which is a fault of its own: please report what was printed"
                 .into(),
@@ -57,14 +57,14 @@ mod tests {
 
     #[test]
     fn a_thread_reads_its_own_failure() {
-        let failing = |text: &'static str| guard("ncclTest", || Err(Failure::usage(text)));
+        let failing = |text: &'static str| guard("ncclTest", || Err(CallFailure::usage(text)));
         failing("mine");
         std::thread::spawn(move || failing("another's")).join().expect("it ends");
         assert_eq!(read(), "ncclTest: mine");
         // Other tests of this process fail as well, so that a thread without a failure reads one of many.
         let text = std::thread::spawn(read).join().expect("it ends");
         assert!(text.starts_with("nccl"), "{text}");
-        remember("ncclLater", &Failure::system("no thread waited"));
+        remember("ncclLater", &CallFailure::system("no thread waited"));
         assert_eq!(read(), "ncclLater: no thread waited");
         failing("mine again");
         assert_eq!(read(), "ncclTest: mine again");

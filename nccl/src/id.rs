@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use sha2::{Digest, Sha256};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CallFailure, Outcome};
 
 /// The version of NCCL whose interface this is: 2.28.9.
 pub(crate) const VERSION: i32 = 22809;
@@ -24,7 +24,7 @@ pub(crate) type Token = [u8; 16];
 
 /// A unique id, taken apart.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Id {
+pub(crate) struct ParsedId {
     /// The name of the note that rank 0 leaves.
     pub(crate) token: Token,
     /// The secret that ranks prove to know.
@@ -33,22 +33,22 @@ pub(crate) struct Id {
     pub(crate) places: Vec<SocketAddr>,
 }
 
-impl std::fmt::Debug for Id {
+impl std::fmt::Debug for ParsedId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Id").field("places", &self.places).finish_non_exhaustive()
     }
 }
 
-impl Id {
+impl ParsedId {
     /// Makes an id for a board at these places.
     pub(crate) fn new(places: Vec<SocketAddr>) -> Outcome<Self> {
         let mut bytes = [0; 48];
         let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
         if got != Ok(bytes.len()) {
-            return Err(Failure::system("the system gave no random bytes"));
+            return Err(CallFailure::system("the system gave no random bytes"));
         }
         let (token, secret) = bytes.split_at(16);
-        let mut id = Id { token: [0; 16], secret: [0; 32], places };
+        let mut id = ParsedId { token: [0; 16], secret: [0; 32], places };
         id.token.copy_from_slice(token);
         id.secret.copy_from_slice(secret);
         Ok(id)
@@ -64,7 +64,7 @@ impl Id {
         };
         let mut token = [0; 16];
         token.copy_from_slice(&digest(b"roundelay token ")[..16]);
-        Id { token, secret: digest(b"roundelay secret"), places }
+        ParsedId { token, secret: digest(b"roundelay secret"), places }
     }
 
     /// Returns the secret as text.
@@ -83,19 +83,20 @@ impl Id {
         bytes
     }
 
-    /// Decodes what [`Id::bytes`] made.
+    /// Decodes what [`ParsedId::bytes`] made.
     pub(crate) fn decode(bytes: &[u8; BYTES]) -> Outcome<Self> {
         if bytes[..8] != MAGIC {
-            return Err(Failure::argument(
+            return Err(CallFailure::argument(
                 "this is no unique id of this library: pass on all 128 bytes that ncclGetUniqueId of \
                  libroundelay_nccl.so gave; all ranks must use that library",
             ));
         }
-        let mut id = Id { token: [0; 16], secret: [0; 32], places: Vec::new() };
+        let mut id = ParsedId { token: [0; 16], secret: [0; 32], places: Vec::new() };
         id.token.copy_from_slice(&bytes[8..24]);
         id.secret.copy_from_slice(&bytes[24..COUNT]);
-        id.places = decode(&bytes[COUNT..])
-            .ok_or_else(|| Failure::argument("this unique id is damaged: it names no address"))?;
+        id.places = decode(&bytes[COUNT..]).ok_or_else(|| {
+            CallFailure::argument("this unique id is damaged: it names no address")
+        })?;
         Ok(id)
     }
 }
@@ -148,30 +149,30 @@ mod tests {
         for texts in
             [&["10.1.2.3:4000"][..], &["[2001:db8::7]:1", "192.0.2.1:2", "127.0.0.1:65535"]]
         {
-            let id = Id::new(places(texts)).expect("random bytes");
-            assert_eq!(Id::decode(&id.bytes()), Ok(id.clone()));
-            assert_ne!(Id::new(places(texts)), Ok(id));
+            let id = ParsedId::new(places(texts)).expect("random bytes");
+            assert_eq!(ParsedId::decode(&id.bytes()), Ok(id.clone()));
+            assert_ne!(ParsedId::new(places(texts)), Ok(id));
         }
     }
 
     #[test]
     fn a_damaged_id_is_refused() {
-        let good = Id::new(places(&["10.1.2.3:4000"])).expect("random bytes").bytes();
+        let good = ParsedId::new(places(&["10.1.2.3:4000"])).expect("random bytes").bytes();
         for (at, to) in [(0, 0), (7, 2), (COUNT, 0), (COUNT, 4)] {
             let mut bytes = good;
             bytes[at] = to;
-            assert!(Id::decode(&bytes).is_err(), "byte {at} is {to}");
+            assert!(ParsedId::decode(&bytes).is_err(), "byte {at} is {to}");
         }
         let mut bytes = good;
         bytes[COUNT + 17..COUNT + 19].copy_from_slice(&[0, 0]);
-        assert!(Id::decode(&bytes).is_err(), "port 0");
-        assert!(Id::decode(&[0; BYTES]).is_err());
+        assert!(ParsedId::decode(&bytes).is_err(), "port 0");
+        assert!(ParsedId::decode(&[0; BYTES]).is_err());
     }
 
     #[test]
     fn derived_ids_depend_on_all_that_is_said() {
         let at = places(&["10.1.2.3:4000"]);
-        let id = |secret: u8, what: &[u8]| Id::derived(&[secret; 32], what, at.clone());
+        let id = |secret: u8, what: &[u8]| ParsedId::derived(&[secret; 32], what, at.clone());
         assert_eq!(id(1, b"a"), id(1, b"a"));
         assert_ne!(id(1, b"a"), id(2, b"a"));
         assert_ne!(id(1, b"a"), id(1, b"b"));
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_not_printed() {
-        let id = Id::derived(&[0xab; 32], b"", places(&["10.1.2.3:4000"]));
+        let id = ParsedId::derived(&[0xab; 32], b"", places(&["10.1.2.3:4000"]));
         assert!(
             !format!("{id:?}").contains(&id.spelled()) && !format!("{id:?}").contains("secret:")
         );

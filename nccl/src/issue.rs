@@ -7,31 +7,31 @@
 use std::collections::BTreeMap;
 
 use roundelay::operation::{
-    CallBuffer, InputBuffer, MemoryKind, Message, MessageEnd, Operand, Operation,
+    CallBuffer, CallMessage, CallOperand, InputBuffer, MemoryKind, MessageEnd, Operation,
 };
 use roundelay_compiler::emit::cuda::batch::MESSAGES;
-use roundelay_ffi::{CommHandle, Request, RequestOptions};
+use roundelay_ffi::{CallRequest, CommHandle, RequestOptions};
 
 use crate::call::{CallPlace, NcclCall};
 use crate::cuda;
-use crate::failure::{Failure, is_refusal};
+use crate::failure::{CallFailure, is_refusal};
 
 /// The error of a call that was played, and whether it leaves the communicator usable.
 #[derive(Debug)]
-pub(crate) struct Broken {
-    pub(crate) failure: Failure,
+pub(crate) struct IssueError {
+    pub(crate) failure: CallFailure,
     pub(crate) is_refusal: bool,
 }
 
-impl From<Failure> for Broken {
-    fn from(failure: Failure) -> Self {
-        Broken { failure, is_refusal: true }
+impl From<CallFailure> for IssueError {
+    fn from(failure: CallFailure) -> Self {
+        IssueError { failure, is_refusal: true }
     }
 }
 
-impl From<roundelay::Error> for Broken {
+impl From<roundelay::Error> for IssueError {
     fn from(error: roundelay::Error) -> Self {
-        Broken { is_refusal: is_refusal(&error), failure: error.into() }
+        IssueError { is_refusal: is_refusal(&error), failure: error.into() }
     }
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn play(
     place: CallPlace,
     gpu: u32,
     calls: &[NcclCall],
-) -> Result<(), Broken> {
+) -> Result<(), IssueError> {
     for call in calls.iter().filter(|call| !call.kind.is_message()) {
         perform(handle, place, call.request(place)?, call.stream)?;
     }
@@ -59,7 +59,7 @@ pub(crate) fn play(
     }
     let messages = messages.iter().map(|call| call.message(place)).collect::<Result<_, _>>()?;
     for round in rounds(place.rank, messages) {
-        perform(handle, place, Request::Messages(round), main)?;
+        perform(handle, place, CallRequest::Messages(round), main)?;
     }
     if place.device == MemoryKind::Device && !others.is_empty() {
         cuda::enter(gpu)?;
@@ -73,11 +73,11 @@ pub(crate) fn play(
 /// The k-th message of each direction of each peer is not in a later batch than any (k+1)-th. Of all messages that are
 /// not over, take one whose k is least: at both ends, all messages of batches before its own have a lesser k, so they
 /// are over, and both ends play it now. So no rank waits for ever, though ranks with other peers divide otherwise.
-fn rounds<'a>(rank: u32, messages: Vec<Message<'a>>) -> Vec<Vec<Message<'a>>> {
+fn rounds<'a>(rank: u32, messages: Vec<CallMessage<'a>>) -> Vec<Vec<CallMessage<'a>>> {
     if messages.len() <= MESSAGES {
         return vec![messages];
     }
-    let mut ends: BTreeMap<(u32, bool), Vec<Message<'a>>> = BTreeMap::new();
+    let mut ends: BTreeMap<(u32, bool), Vec<CallMessage<'a>>> = BTreeMap::new();
     for message in messages {
         let is_send = matches!(message.end, MessageEnd::Sent(_));
         ends.entry((message.peer, is_send)).or_default().push(message);
@@ -86,7 +86,7 @@ fn rounds<'a>(rank: u32, messages: Vec<Message<'a>>) -> Vec<Vec<Message<'a>>> {
     let others = ends.keys().filter(|(peer, _)| *peer != rank).count();
     let most = (MESSAGES / others.max(1)).max(1);
     let longest = ends.values().map(Vec::len).max().unwrap_or(0);
-    let mut rounds: Vec<Vec<Message<'a>>> = Vec::new();
+    let mut rounds: Vec<Vec<CallMessage<'a>>> = Vec::new();
     rounds.resize_with(longest.div_ceil(most), Vec::new);
     for list in ends.into_values() {
         for (at, message) in list.into_iter().enumerate() {
@@ -99,9 +99,9 @@ fn rounds<'a>(rank: u32, messages: Vec<Message<'a>>) -> Vec<Vec<Message<'a>>> {
 fn perform(
     handle: &CommHandle,
     place: CallPlace,
-    request: Request,
+    request: CallRequest,
     stream: u64,
-) -> Result<(), Broken> {
+) -> Result<(), IssueError> {
     match place.device {
         MemoryKind::Device => {
             let options = RequestOptions { stream: Some(stream), ..RequestOptions::default() };
@@ -116,10 +116,10 @@ fn perform(
 }
 
 /// Returns a request on host memory whose input does not lie in its output: where it does, it is copied.
-fn apart(mut request: Request, kept: &mut Vec<u64>) -> Result<Request, roundelay::Error> {
-    let Request::Collective(Operation {
-        output: Operand::One(output),
-        input: Operand::One(input),
+fn apart(mut request: CallRequest, kept: &mut Vec<u64>) -> Result<CallRequest, roundelay::Error> {
+    let CallRequest::Collective(Operation {
+        output: CallOperand::One(output),
+        input: CallOperand::One(input),
         ..
     }) = &mut request
     else {
@@ -151,22 +151,22 @@ mod tests {
     use roundelay::DType;
     use roundelay::operation::ALL_GATHER;
 
-    fn message(peer: u32, is_send: bool, number: u64) -> Message<'static> {
+    fn message(peer: u32, is_send: bool, number: u64) -> CallMessage<'static> {
         match is_send {
             true => {
                 // SAFETY: it is never given to a communicator.
                 let buffer = unsafe { CallBuffer::on_device(8 * number, 1, DType::U8) };
-                Message::sent(buffer, peer)
+                CallMessage::sent(buffer, peer)
             }
             false => {
                 // SAFETY: as above.
                 let buffer = unsafe { CallBuffer::on_device(8 * number, 1, DType::U8) };
-                Message::received(buffer, peer)
+                CallMessage::received(buffer, peer)
             }
         }
     }
 
-    fn is_send(message: &Message<'_>) -> bool {
+    fn is_send(message: &CallMessage<'_>) -> bool {
         matches!(message.end, MessageEnd::Sent(_))
     }
 
@@ -176,7 +176,7 @@ mod tests {
         let rounds = rounds(0, messages());
         assert_eq!(rounds.len(), 1);
         let addresses =
-            |list: &[Message<'_>]| list.iter().map(Message::address).collect::<Vec<_>>();
+            |list: &[CallMessage<'_>]| list.iter().map(CallMessage::address).collect::<Vec<_>>();
         assert_eq!(addresses(&rounds[0]), addresses(&messages()));
     }
 
@@ -184,7 +184,7 @@ mod tests {
     fn many_messages_are_batches_that_keep_the_order_of_each_direction() {
         // One rank talks to two others, one of which has more peers, and so divides otherwise.
         for peers in [1u32, 2, 7, 30] {
-            let messages = || -> Vec<Message<'static>> {
+            let messages = || -> Vec<CallMessage<'static>> {
                 let message = |k| message(1 + (k % u64::from(peers)) as u32, k % 3 == 0, k);
                 (0..500u64).map(message).collect()
             };
@@ -192,9 +192,9 @@ mod tests {
             let messages = messages();
             assert!(rounds.iter().all(|round| round.len() <= MESSAGES && !round.is_empty()));
             assert_eq!(rounds.iter().map(Vec::len).sum::<usize>(), 500);
-            let of = |list: &[Message<'_>], peer, sends| -> Vec<u64> {
-                let same = |m: &&Message<'_>| (m.peer, is_send(m)) == (peer, sends);
-                list.iter().filter(same).map(Message::address).collect()
+            let of = |list: &[CallMessage<'_>], peer, sends| -> Vec<u64> {
+                let same = |m: &&CallMessage<'_>| (m.peer, is_send(m)) == (peer, sends);
+                list.iter().filter(same).map(CallMessage::address).collect()
             };
             for (peer, sends) in (1..=peers).flat_map(|peer| [(peer, true), (peer, false)]) {
                 let moved: Vec<u64> =
@@ -228,14 +228,15 @@ mod tests {
             let given = input.address();
             let operation = Operation {
                 collective: &ALL_GATHER,
-                output: Operand::One(output),
-                input: Operand::One(input),
+                output: CallOperand::One(output),
+                input: CallOperand::One(input),
                 reduction: roundelay::RedOp::Sum.into(),
                 root: 0,
             };
             let mut kept = Vec::new();
-            let moved = apart(Request::Collective(operation), &mut kept).expect("a request");
-            let Request::Collective(Operation { input: Operand::One(input), .. }) = moved else {
+            let moved = apart(CallRequest::Collective(operation), &mut kept).expect("a request");
+            let CallRequest::Collective(Operation { input: CallOperand::One(input), .. }) = moved
+            else {
                 panic!("{moved:?}")
             };
             (input.address() != given, kept)

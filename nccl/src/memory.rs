@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use crate::cuda;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CallFailure, Outcome};
 use crate::open::is_host;
 
 /// Memory of the host that was given out, where all memory is the host's.
@@ -17,7 +17,7 @@ const UNIT: usize = 2 << 20;
 pub(crate) fn alloc(bytes: usize) -> Outcome<u64> {
     let rounded = bytes.max(1).checked_next_multiple_of(UNIT);
     let Some(rounded) = rounded.filter(|&bytes| isize::try_from(bytes).is_ok()) else {
-        return Err(Failure::argument(format!("{bytes} bytes exceed the address space")));
+        return Err(CallFailure::argument(format!("{bytes} bytes exceed the address space")));
     };
     if !is_host() {
         return cuda::alloc(rounded);
@@ -36,7 +36,7 @@ pub(crate) fn free(address: u64) -> Outcome {
         (address, true) => {
             let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
             given.remove(&(address as usize)).map(drop).ok_or_else(|| {
-                Failure::argument(format!("{address:#x} is no memory of ncclMemAlloc"))
+                CallFailure::argument(format!("{address:#x} is no memory of ncclMemAlloc"))
             })
         }
     }
@@ -44,19 +44,19 @@ pub(crate) fn free(address: u64) -> Outcome {
 
 /// The handles of what was registered with a communicator.
 #[derive(Debug, Default)]
-pub(crate) struct Registered(Mutex<Handles>);
+pub(crate) struct RegisteredHandles(Mutex<HandleMap>);
 
 #[derive(Debug, Default)]
-struct Handles {
+struct HandleMap {
     latest: usize,
     live: BTreeSet<usize>,
 }
 
-impl Registered {
+impl RegisteredHandles {
     /// Registers memory; returns its handle.
     pub(crate) fn add(&self, address: u64, bytes: usize) -> Outcome<usize> {
         if address == 0 && bytes > 0 {
-            return Err(Failure::argument("buff is NULL"));
+            return Err(CallFailure::argument("buff is NULL"));
         }
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.latest += 64;
@@ -70,7 +70,7 @@ impl Registered {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match handle == 0 || all.live.remove(&handle) {
             true => Ok(()),
-            false => Err(Failure::argument("the handle is none of this communicator's")),
+            false => Err(CallFailure::argument("the handle is none of this communicator's")),
         }
     }
 }
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn handles_are_forgotten_once() {
-        let registered = Registered::default();
+        let registered = RegisteredHandles::default();
         let (first, second) = (registered.add(4096, 8), registered.add(4096, 8));
         let (first, second) = (first.expect("a handle"), second.expect("a handle"));
         assert_ne!(first, second);

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use roundelay::cuda::{CudaOptions, GpuDirect};
-use roundelay::{Communicator, Error, Hints, Setup, variables};
+use roundelay::{Communicator, Error, Hints, JobSetup, variables};
 use roundelay_ffi::CommHandle;
 use sha2::{Digest, Sha256};
 
 use crate::board;
-use crate::config::Config;
+use crate::config::CommConfig;
 use crate::cuda;
 use crate::debug;
-use crate::failure::{Failure, Outcome};
-use crate::id::{self, Id};
+use crate::failure::{CallFailure, Outcome};
+use crate::id::{self, ParsedId};
 
 /// The variable that has all buffers be memory of the host, and streams be ignored: for tests without a GPU.
 pub(crate) const HOST: &str = "ROUNDELAY_NCCL_HOST";
@@ -36,19 +36,19 @@ pub(crate) fn is_host() -> bool {
 
 /// A rank that opens.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seat {
+pub(crate) struct OpeningRank {
     pub(crate) rank: u32,
     pub(crate) ranks: u32,
     pub(crate) gpu: u32,
 }
 
 /// An open communicator.
-pub(crate) struct Open {
+pub(crate) struct OpenComm {
     /// The communicator that plays calls.
     pub(crate) calls: CommHandle,
     /// The same ranks, for what hosts agree on.
     hosts: CommHandle,
-    seat: Seat,
+    seat: OpeningRank,
     secret: [u8; 32],
     /// The places of every rank's board.
     boards: Vec<Vec<SocketAddr>>,
@@ -56,22 +56,22 @@ pub(crate) struct Open {
     made: AtomicU32,
 }
 
-impl fmt::Debug for Open {
+impl fmt::Debug for OpenComm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Open").field("seat", &self.seat).finish_non_exhaustive()
     }
 }
 
 /// Joins the other ranks of an id.
-pub(crate) fn join(id: &Id, seat: Seat, config: &Config) -> Outcome<Open> {
+pub(crate) fn join(id: &ParsedId, seat: OpeningRank, config: &CommConfig) -> Outcome<OpenComm> {
     if !is_host() {
         cuda::load()?;
     }
-    let Seat { rank, ranks, gpu } = seat;
+    let OpeningRank { rank, ranks, gpu } = seat;
     debug::info(|| format!("rank {rank} of {ranks} on GPU {gpu} joins{}", named(config)));
-    let hints = Hints::from_env().map_err(|error| Failure::usage(error.to_string()))?;
+    let hints = Hints::from_env().map_err(|error| CallFailure::usage(error.to_string()))?;
     let wait = hints.timeout().unwrap_or(JOIN);
-    let setup = Setup::from_env()?.secret(id.spelled()).timeout(wait);
+    let setup = JobSetup::from_env()?.secret(id.spelled()).timeout(wait);
     let deadline = Instant::now() + wait;
     let hosts = Communicator::join_with(rank, ranks, &setup, |note| {
         let passed = match note {
@@ -84,7 +84,12 @@ pub(crate) fn join(id: &Id, seat: Seat, config: &Config) -> Outcome<Open> {
 }
 
 /// Opens ranks that know each other.
-fn opened(mut hosts: Communicator, seat: Seat, config: &Config, secret: [u8; 32]) -> Outcome<Open> {
+fn opened(
+    mut hosts: Communicator,
+    seat: OpeningRank,
+    config: &CommConfig,
+    secret: [u8; 32],
+) -> Outcome<OpenComm> {
     let ranks = hosts.size() as usize;
     let mut card = [0; CARD];
     card[..id::PLACES].copy_from_slice(&id::encode(&board::places()?));
@@ -96,7 +101,7 @@ fn opened(mut hosts: Communicator, seat: Seat, config: &Config, secret: [u8; 32]
     for (rank, card) in cards.chunks_exact(CARD).enumerate() {
         let places = id::decode(&card[..id::PLACES]);
         let unreadable =
-            || Failure::system(format!("rank {rank} has another version of this library"));
+            || CallFailure::system(format!("rank {rank} has another version of this library"));
         boards.push(places.ok_or_else(unreadable)?);
         let blocks = card[CARD - 4..].try_into().map_or(u32::MAX, u32::from_le_bytes);
         fewest = fewest.min(blocks);
@@ -105,16 +110,17 @@ fn opened(mut hosts: Communicator, seat: Seat, config: &Config, secret: [u8; 32]
         true => {
             let all: Vec<u32> = (0..hosts.size()).collect();
             let part = hosts.split(&all)?;
-            part.ok_or_else(|| Failure::system("a rank is not among all ranks"))?
+            part.ok_or_else(|| CallFailure::system("a rank is not among all ranks"))?
         }
         false => hosts.cuda(CudaOptions { device: Some(seat.gpu), ..CudaOptions::default() })?,
     };
     if fewest < u32::MAX {
         let pairs = [("max_sms", fewest.min(128).to_string())];
-        let hints = Hints::from_pairs(pairs).map_err(|error| Failure::usage(error.to_string()))?;
+        let hints =
+            Hints::from_pairs(pairs).map_err(|error| CallFailure::usage(error.to_string()))?;
         calls.set_hints(hints)?;
     }
-    let hints = Hints::from_env().map_err(|error| Failure::usage(error.to_string()))?;
+    let hints = Hints::from_env().map_err(|error| CallFailure::usage(error.to_string()))?;
     if hints.timeout().is_none() {
         calls.set_timeout(CALLS);
         hosts.set_timeout(CALLS);
@@ -131,7 +137,7 @@ fn opened(mut hosts: Communicator, seat: Seat, config: &Config, secret: [u8; 32]
         }
     }
     debug::info(|| format!("rank {rank} of {size} on GPU {} is open{}", seat.gpu, named(config)));
-    Ok(Open {
+    Ok(OpenComm {
         calls: CommHandle::new(calls)?,
         hosts: CommHandle::new(hosts)?,
         seat,
@@ -141,11 +147,11 @@ fn opened(mut hosts: Communicator, seat: Seat, config: &Config, secret: [u8; 32]
     })
 }
 
-fn named(config: &Config) -> String {
+fn named(config: &CommConfig) -> String {
     config.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default()
 }
 
-impl Open {
+impl OpenComm {
     /// Returns the rank and the number of ranks.
     pub(crate) fn seat(&self) -> (u32, u32) {
         (self.seat.rank, self.seat.ranks)
@@ -157,8 +163,8 @@ impl Open {
         &self,
         color: Option<u32>,
         key: i32,
-        config: &Config,
-    ) -> Outcome<Option<Open>> {
+        config: &CommConfig,
+    ) -> Outcome<Option<OpenComm>> {
         // Ranks that a shrink left out have made fewer.
         let made = self.made.load(Ordering::Relaxed);
         let all = self.hosts.with(|hosts| hosts.all_gather_u64(made.into()))?;
@@ -171,18 +177,18 @@ impl Open {
         let Some(part) = part else { return Ok(None) };
         let mut what = [b"split".as_slice(), &made.to_le_bytes()].concat();
         ranks.iter().for_each(|rank| what.extend(rank.to_le_bytes()));
-        let secret = Id::derived(&self.secret, &what, Vec::new()).secret;
-        let seat = Seat { rank: part.rank(), ranks: part.size(), gpu: self.seat.gpu };
+        let secret = ParsedId::derived(&self.secret, &what, Vec::new()).secret;
+        let seat = OpeningRank { rank: part.rank(), ranks: part.size(), gpu: self.seat.gpu };
         opened(part, seat, config, secret).map(Some)
     }
 
     /// Returns the id at which the ranks that are left meet, and this rank's place among them: the ranks in `excluded`
     /// do not take part, and need not be alive.
-    pub(crate) fn shrunk(&self, excluded: &[u32]) -> Outcome<(Id, Seat)> {
+    pub(crate) fn shrunk(&self, excluded: &[u32]) -> Outcome<(ParsedId, OpeningRank)> {
         let left: Vec<u32> = (0..self.seat.ranks).filter(|rank| !excluded.contains(rank)).collect();
         let own = left.iter().position(|&rank| rank == self.seat.rank);
         let Some(own) = own else {
-            return Err(Failure::argument(format!(
+            return Err(CallFailure::argument(format!(
                 "rank {} is in excludeRanksList: ranks that are left out do not call ncclCommShrink",
                 self.seat.rank
             )));
@@ -194,8 +200,8 @@ impl Open {
         let places = first.cloned().unwrap_or_default();
         let made = self.made.fetch_add(1, Ordering::Relaxed);
         hash.update(made.to_le_bytes());
-        let id = Id::derived(&self.secret, &hash.finalize(), places);
-        let seat = Seat { rank: own as u32, ranks: left.len() as u32, gpu: self.seat.gpu };
+        let id = ParsedId::derived(&self.secret, &hash.finalize(), places);
+        let seat = OpeningRank { rank: own as u32, ranks: left.len() as u32, gpu: self.seat.gpu };
         Ok((id, seat))
     }
 
@@ -215,7 +221,7 @@ impl Open {
         });
         match looked {
             Some(Err(error)) => Err(error.into()),
-            _ if self.calls.is_aborted() => Err(Failure {
+            _ if self.calls.is_aborted() => Err(CallFailure {
                 code: crate::failure::ResultCode::RemoteError,
                 text: "a rank has failed, or ended the communicator".into(),
             }),

@@ -8,7 +8,7 @@ use roundelay::{DType, RedOp, Reduction};
 
 use crate::cuda;
 use crate::elements;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CallFailure, Outcome};
 
 /// The first number of an operator that a program made.
 const FIRST: c_int = 5;
@@ -20,12 +20,12 @@ const ON_DEVICE: c_int = 0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PremulSum {
     dtype: DType,
-    factor: Factor,
+    factor: ScaleFactor,
 }
 
 /// The factor of this rank.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Factor {
+enum ScaleFactor {
     Known(f64),
     /// It lies there when the stream comes to the call.
     At(u64),
@@ -33,18 +33,18 @@ enum Factor {
 
 /// The operators that were made for a communicator.
 #[derive(Debug, Default)]
-pub(crate) struct Operators(Mutex<Vec<Option<PremulSum>>>);
+pub(crate) struct CustomOperators(Mutex<Vec<Option<PremulSum>>>);
 
 /// The operator of a call.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Operator {
+pub(crate) enum CallOperator {
     Own(RedOp),
     Made(PremulSum),
 }
 
-impl Operator {
+impl CallOperator {
     /// The operator of calls that reduce nothing.
-    pub(crate) const NONE: Operator = Operator::Own(RedOp::Sum);
+    pub(crate) const NONE: CallOperator = CallOperator::Own(RedOp::Sum);
 
     /// Returns the reduction that a call in a stream performs.
     ///
@@ -53,14 +53,16 @@ impl Operator {
     /// A factor on a device is waited for, which a stream that is captured does not allow.
     pub(crate) fn reduction(self, stream: u64) -> Outcome<Reduction> {
         let (dtype, address) = match self {
-            Operator::Own(op) => return Ok(op.into()),
-            Operator::Made(PremulSum { factor: Factor::Known(factor), .. }) => {
+            CallOperator::Own(op) => return Ok(op.into()),
+            CallOperator::Made(PremulSum { factor: ScaleFactor::Known(factor), .. }) => {
                 return Ok(Reduction::premul_sum(factor));
             }
-            Operator::Made(PremulSum { dtype, factor: Factor::At(address) }) => (dtype, address),
+            CallOperator::Made(PremulSum { dtype, factor: ScaleFactor::At(address) }) => {
+                (dtype, address)
+            }
         };
         if cuda::is_captured(stream)? {
-            return Err(Failure::usage(
+            return Err(CallFailure::usage(
                 "a factor in device memory (ncclScalarDevice) is read when the call is made, which a stream that is \
                  captured does not allow: give it as ncclScalarHostImmediate",
             ));
@@ -72,7 +74,7 @@ impl Operator {
     }
 }
 
-impl Operators {
+impl CustomOperators {
     /// Makes an operator; returns its number.
     ///
     /// # Safety
@@ -88,7 +90,7 @@ impl Operators {
     ) -> Outcome<c_int> {
         let dtype = elements::reduced(dtype)?;
         if scalar.is_null() {
-            return Err(Failure::argument("scalar is NULL"));
+            return Err(CallFailure::argument("scalar is NULL"));
         }
         let factor = match residence {
             // Where all memory is the host's, that of a device is too.
@@ -96,15 +98,19 @@ impl Operators {
                 // SAFETY: what the caller promises.
                 let bytes =
                     unsafe { std::slice::from_raw_parts(scalar.cast::<u8>(), dtype.size()) };
-                Factor::Known(number(dtype, bytes)?)
+                ScaleFactor::Known(number(dtype, bytes)?)
             }
-            ON_DEVICE => Factor::At(scalar.expose_provenance() as u64),
-            _ => return Err(Failure::argument(format!("{residence} is no ncclScalarResidence_t"))),
+            ON_DEVICE => ScaleFactor::At(scalar.expose_provenance() as u64),
+            _ => {
+                return Err(CallFailure::argument(format!(
+                    "{residence} is no ncclScalarResidence_t"
+                )));
+            }
         };
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let free = made.iter().position(Option::is_none).unwrap_or(made.len());
         let number = c_int::try_from(free).ok().and_then(|at| at.checked_add(FIRST));
-        let number = number.ok_or_else(|| Failure::usage("there are too many operators"))?;
+        let number = number.ok_or_else(|| CallFailure::usage("there are too many operators"))?;
         let operator = Some(PremulSum { dtype, factor });
         match made.get_mut(free) {
             Some(place) => *place = operator,
@@ -124,18 +130,18 @@ impl Operators {
     }
 
     /// Returns the operator of that number, for elements of a type.
-    pub(crate) fn find(&self, number: c_int, dtype: DType) -> Outcome<Operator> {
+    pub(crate) fn find(&self, number: c_int, dtype: DType) -> Outcome<CallOperator> {
         const OWN: [RedOp; 5] = [RedOp::Sum, RedOp::Prod, RedOp::Max, RedOp::Min, RedOp::Avg];
         if let Some(op) = usize::try_from(number).ok().and_then(|at| OWN.get(at)) {
-            return Ok(Operator::Own(*op));
+            return Ok(CallOperator::Own(*op));
         }
         let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let place = place(number);
         let found = place.and_then(|place| made.get(place).copied().flatten());
         let found = found.ok_or_else(|| unknown(number))?;
         match found.dtype == dtype {
-            true => Ok(Operator::Made(found)),
-            false => Err(Failure::argument(format!(
+            true => Ok(CallOperator::Made(found)),
+            false => Err(CallFailure::argument(format!(
                 "operator {number} was made for elements of {}, and the call has elements of {dtype}",
                 found.dtype
             ))),
@@ -148,8 +154,8 @@ fn place(number: c_int) -> Option<usize> {
     usize::try_from(i64::from(number) - i64::from(FIRST)).ok()
 }
 
-fn unknown(number: c_int) -> Failure {
-    Failure::argument(format!(
+fn unknown(number: c_int) -> CallFailure {
+    CallFailure::argument(format!(
         "{number} is no operator of this communicator: ncclRedOp_t goes from 0 to 4, and on to what \
          ncclRedOpCreatePreMulSum has made"
     ))
@@ -171,7 +177,7 @@ fn number(dtype: DType, bytes: &[u8]) -> Outcome<f64> {
     };
     let value = match (dtype, whole) {
         (_, Some((_, size))) if size > EXACT => {
-            return Err(Failure::argument(format!(
+            return Err(CallFailure::argument(format!(
                 "a factor of {dtype} beyond 2^53 is not served: roundelay keeps factors as doubles"
             )));
         }
@@ -186,30 +192,30 @@ fn number(dtype: DType, bytes: &[u8]) -> Outcome<f64> {
         (DType::U32, _) => of!(u32).map(f64::from),
         _ => None,
     };
-    value.ok_or_else(|| Failure::argument(format!("there is no factor of {dtype}")))
+    value.ok_or_else(|| CallFailure::argument(format!("there is no factor of {dtype}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn make<T>(made: &Operators, value: &T, dtype: c_int) -> Outcome<c_int> {
+    fn make<T>(made: &CustomOperators, value: &T, dtype: c_int) -> Outcome<c_int> {
         // SAFETY: the value is of the type.
         unsafe { made.make((&raw const *value).cast(), dtype, IMMEDIATE, false) }
     }
 
     #[test]
     fn own_operators_have_the_numbers_of_nccl() {
-        let none = Operators::default();
+        let none = CustomOperators::default();
         let own: Vec<_> = (0..5).map(|op| none.find(op, DType::F32)).collect();
         let ops = [RedOp::Sum, RedOp::Prod, RedOp::Max, RedOp::Min, RedOp::Avg];
-        assert_eq!(own, ops.map(|op| Ok(Operator::Own(op))));
+        assert_eq!(own, ops.map(|op| Ok(CallOperator::Own(op))));
         assert!(none.find(5, DType::F32).is_err() && none.find(-1, DType::F32).is_err());
     }
 
     #[test]
     fn operators_are_made_found_and_destroyed() {
-        let made = Operators::default();
+        let made = CustomOperators::default();
         let half = make(&made, &0.5f32, 7).expect("an operator");
         let three = make(&made, &3i64, 4).expect("an operator");
         assert_eq!([half, three], [5, 6]);
@@ -229,7 +235,7 @@ mod tests {
 
     #[test]
     fn factors_that_would_be_rounded_are_refused() {
-        let made = Operators::default();
+        let made = CustomOperators::default();
         assert!(make(&made, &(1u64 << 53), 5).is_ok());
         assert!(make(&made, &((1u64 << 53) + 1), 5).is_err());
         assert!(make(&made, &i64::MIN, 4).is_err());

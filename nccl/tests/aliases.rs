@@ -2,12 +2,13 @@
 //! of a reduce both in one. Plans out of place are proved for buffers apart; here it is shown for the programs of the
 //! algorithm library that they do as well on such buffers.
 
-use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, Entry};
+use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, CatalogueEntry};
 use roundelay_compiler::device::{
-    DeviceProgram, Options as Lower, Protocol, Task, TaskInput, interchangeable, prove,
+    DeviceOptions as Lower, DeviceProgram, DeviceProtocol, DeviceTask, TaskInput, interchangeable,
+    prove,
 };
-use roundelay_compiler::plan::Buf;
-use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
+use roundelay_compiler::plan::PlanBuffer;
+use roundelay_compiler::{BufferPlacement, CompileOptions, Shape, compile, resolve};
 use roundelay_dsl::span::SourceMap;
 
 /// Returns the input's chunk that lies where a chunk of the output does, for a call as NCCL has it in place.
@@ -29,7 +30,7 @@ fn under(program: &DeviceProgram, root: u32, output: u32) -> Option<u32> {
 }
 
 /// Returns the buffers and chunks of this rank's own memory that a task reads, each list in the order of elements.
-fn reads(task: &Task) -> Vec<Vec<(Buf, u32)>> {
+fn reads(task: &DeviceTask) -> Vec<Vec<(PlanBuffer, u32)>> {
     let local = |input: &TaskInput| match input {
         TaskInput::Local(region) => Some(region.iter().collect()),
         _ => None,
@@ -37,7 +38,7 @@ fn reads(task: &Task) -> Vec<Vec<(Buf, u32)>> {
     task.inputs.iter().filter_map(local).collect()
 }
 
-fn stores(task: &Task) -> Vec<(Buf, u32)> {
+fn stores(task: &DeviceTask) -> Vec<(PlanBuffer, u32)> {
     task.store.iter().flat_map(|region| region.iter()).collect()
 }
 
@@ -46,13 +47,13 @@ fn stores(task: &Task) -> Vec<(Buf, u32)> {
 /// and by tasks on whose results that one depends, element by element: so an element is read before it is written.
 /// Between other tasks there need be no barrier.
 fn fault(program: &DeviceProgram, root: u32) -> Option<String> {
-    let tasks: Vec<&Task> = program.phases.iter().flat_map(|phase| &phase.tasks).collect();
+    let tasks: Vec<&DeviceTask> = program.phases.iter().flat_map(|phase| &phase.tasks).collect();
     for (writer, task) in tasks.iter().enumerate() {
         for (k, place) in stores(task).into_iter().enumerate() {
-            let (Buf::Output, Some(input)) = (place.0, under(program, root, place.1)) else {
+            let (PlanBuffer::Output, Some(input)) = (place.0, under(program, root, place.1)) else {
                 continue;
             };
-            let under = (Buf::Input, input);
+            let under = (PlanBuffer::Input, input);
             if task.inputs.len() == 1 && reads(task).iter().any(|list| list.get(k) == Some(&under))
             {
                 // What is copied to where it lies stays as it is.
@@ -78,9 +79,9 @@ fn fault(program: &DeviceProgram, root: u32) -> Option<String> {
 }
 
 /// Returns true if element k of the last of these tasks depends on element j of the first one.
-fn leads(tasks: &[&Task], j: usize, k: usize) -> bool {
+fn leads(tasks: &[&DeviceTask], j: usize, k: usize) -> bool {
     let Some((first, later)) = tasks.split_first() else { return false };
-    let mut known: Vec<(Buf, u32)> = stores(first).get(j).copied().into_iter().collect();
+    let mut known: Vec<(PlanBuffer, u32)> = stores(first).get(j).copied().into_iter().collect();
     let mut reached = false;
     for task in later {
         let (lists, places) = (reads(task), stores(task));
@@ -96,21 +97,21 @@ fn leads(tasks: &[&Task], j: usize, k: usize) -> bool {
 
 /// Shows the programs of an algorithm: of every rank, for one to eight ranks and each root, as packets and staged.
 fn each_program(
-    entry: &Entry,
+    entry: &CatalogueEntry,
     is_rooted: bool,
-    placement: Placement,
-    mut see: impl FnMut(&DeviceProgram, u32, Protocol),
+    placement: BufferPlacement,
+    mut see: impl FnMut(&DeviceProgram, u32, DeviceProtocol),
 ) {
     let mut sources = SourceMap::new();
     let id = sources.add(entry.path, entry.text);
     let programs = resolve(&mut sources, id, &AlgorithmLibrary).expect("it resolves");
     let program = programs.iter().find(|p| p.name == entry.name).expect("it declares it");
     for (n, root) in (1..=8).flat_map(|n| (0..if is_rooted { n } else { 1 }).map(move |r| (n, r))) {
-        let options = Options { root, ..Options::default() };
+        let options = CompileOptions { root, ..CompileOptions::default() };
         let plans = compile(program, &sources, &Shape::flat(n), &options, placement);
         // An algorithm need not allow every number of ranks, or one path alone.
         let Ok(plans) = plans else { continue };
-        for protocol in [Protocol::Packet, Protocol::Staged] {
+        for protocol in [DeviceProtocol::Packet, DeviceProtocol::Staged] {
             let Ok(programs) = prove(&plans, protocol, &Lower::default()) else { continue };
             programs.list().iter().for_each(|program| see(program, root, protocol));
         }
@@ -127,7 +128,7 @@ fn plans_out_of_place_serve_buffers_that_overlap_as_nccl_has_them() {
             "all_gather" | "reduce_scatter" | "all_to_all" => false,
             _ => continue,
         };
-        each_program(entry, is_rooted, Placement::OutOfPlace, |program, root, protocol| {
+        each_program(entry, is_rooted, BufferPlacement::OutOfPlace, |program, root, protocol| {
             seen += 1;
             if let Some(why) = fault(program, root) {
                 let (n, rank, protocol) = (program.header.ranks, program.rank, protocol.name());
@@ -147,28 +148,32 @@ fn plans_out_of_place_serve_buffers_that_overlap_as_nccl_has_them() {
 /// programs in place that peers cannot tell from those of buffers apart.
 #[test]
 fn what_gpus_choose_is_played_in_place_beside_ranks_that_are_not() {
-    let is_between =
-        |collective: &str, name: &str, (n, per_host): (u32, u32), root: u32, protocol: Protocol| {
-            let hosts = (0..n).map(|rank| rank / per_host).collect();
-            let lower = Lower { hosts, ..Lower::default() };
-            let entry = roundelay_algorithms::find(collective, name).expect("an algorithm");
-            let [apart, inside] = [Placement::OutOfPlace, Placement::InPlace].map(|placement| {
+    let is_between = |collective: &str,
+                      name: &str,
+                      (n, per_host): (u32, u32),
+                      root: u32,
+                      protocol: DeviceProtocol| {
+        let hosts = (0..n).map(|rank| rank / per_host).collect();
+        let lower = Lower { hosts, ..Lower::default() };
+        let entry = roundelay_algorithms::find(collective, name).expect("an algorithm");
+        let [apart, inside] =
+            [BufferPlacement::OutOfPlace, BufferPlacement::InPlace].map(|placement| {
                 let mut sources = SourceMap::new();
                 let id = sources.add(entry.path, entry.text);
                 let programs = resolve(&mut sources, id, &AlgorithmLibrary).expect("it resolves");
                 let program =
                     programs.iter().find(|p| p.name == entry.name).expect("it declares it");
-                let options = Options { root, ..Options::default() };
+                let options = CompileOptions { root, ..CompileOptions::default() };
                 let plans = compile(program, &sources, &Shape::flat(n), &options, placement);
                 prove(&plans.expect("plans"), protocol, &lower).expect("programs")
             });
-            interchangeable(&apart, &inside)
-        };
-    let is_alike = |collective: &str, name: &str, n: u32, root: u32, protocol: Protocol| {
+        interchangeable(&apart, &inside)
+    };
+    let is_alike = |collective: &str, name: &str, n: u32, root: u32, protocol: DeviceProtocol| {
         is_between(collective, name, (n, n), root, protocol)
     };
     for n in 2..=8 {
-        for protocol in [Protocol::Packet, Protocol::Staged] {
+        for protocol in [DeviceProtocol::Packet, DeviceProtocol::Staged] {
             assert!(is_alike("all_to_all", "direct", n, 0, protocol), "{n}, {protocol:?}");
             for root in 0..n {
                 for name in ["binomial", "chain"] {
@@ -180,7 +185,7 @@ fn what_gpus_choose_is_played_in_place_beside_ranks_that_are_not() {
         // So between hosts, of a rank each or of two.
         for (per_host, root) in [(1, 0), (2, n - 1)] {
             let of = |collective, name| {
-                is_between(collective, name, (n, per_host), root, Protocol::Staged)
+                is_between(collective, name, (n, per_host), root, DeviceProtocol::Staged)
             };
             assert!(of("all_to_all", "direct"), "{n}, {per_host} a host");
             assert!(
@@ -189,7 +194,7 @@ fn what_gpus_choose_is_played_in_place_beside_ranks_that_are_not() {
             );
         }
         // Peers would address a buffer that such a rank has not.
-        assert!(!is_alike("broadcast", "chain", n, 0, Protocol::Put));
-        assert!(!is_alike("all_to_all", "direct", n, 0, Protocol::Put));
+        assert!(!is_alike("broadcast", "chain", n, 0, DeviceProtocol::Put));
+        assert!(!is_alike("all_to_all", "direct", n, 0, DeviceProtocol::Put));
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use roundelay_tests::{Needs, compile_program, held_ports, listeners, port};
+use roundelay_tests::{CheckNeeds, compile_program, held_ports, listeners, port};
 
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -151,7 +151,7 @@ fn without_a_gpu_it_says_why() {
     let said = said(&out);
     assert!(out.status.success(), "{said}");
     if said.contains("opened") {
-        roundelay_tests::skip(Needs::Without, "this machine has a GPU");
+        roundelay_tests::skip(CheckNeeds::Without, "this machine has a GPU");
         return;
     }
     assert!(said.contains("version 22809") && said.contains("init: code 1"), "{said}");

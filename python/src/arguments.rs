@@ -5,62 +5,63 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
-use roundelay::operation::{Collective, MemoryKind, Operand, served};
+use roundelay::operation::{CallOperand, Collective, MemoryKind, served};
 use roundelay::{DType, Error, HintError, Hints, RedOp, Reduction};
-use roundelay_ffi::{Buffer, RequestOptions};
+use roundelay_ffi::{ElementBuffer, RequestOptions};
 
 use crate::errors::exception;
 
 /// A buffer, passed as a tuple: address, elements, name of the type, whether it is on a GPU.
-pub(crate) struct Address(pub(crate) Buffer);
+pub(crate) struct BufferAddress(pub(crate) ElementBuffer);
 
 /// The memory of one side of a call: a buffer, a buffer with the counts of its blocks, or a list of buffers. They are
 /// distinguished by their shape, since an extraction that fails costs more than a short call.
-pub(crate) struct CallOperand<A: 'static>(pub(crate) Operand<'static, A>);
+pub(crate) struct PyOperand<A: 'static>(pub(crate) CallOperand<'static, A>);
 
-impl FromPyObject<'_, '_> for Address {
+impl FromPyObject<'_, '_> for BufferAddress {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        address(given.cast::<PyTuple>()?).map(Address)
+        address(given.cast::<PyTuple>()?).map(BufferAddress)
     }
 }
 
-impl<A: 'static> FromPyObject<'_, '_> for CallOperand<A> {
+impl<A: 'static> FromPyObject<'_, '_> for PyOperand<A> {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         let Ok(tuple) = given.cast::<PyTuple>() else {
-            let list: Vec<Address> = given.extract()?;
-            let list: Result<_, _> = list.iter().map(|Address(buffer)| buffer.operand()).collect();
-            return Ok(CallOperand(Operand::List(list.map_err(|e| exception(&e))?)));
+            let list: Vec<BufferAddress> = given.extract()?;
+            let list: Result<_, _> =
+                list.iter().map(|BufferAddress(buffer)| buffer.operand()).collect();
+            return Ok(PyOperand(CallOperand::List(list.map_err(|e| exception(&e))?)));
         };
-        Ok(CallOperand(match tuple.len() {
+        Ok(PyOperand(match tuple.len() {
             2 => {
-                let Address(buffer) = tuple.get_borrowed_item(0)?.extract()?;
+                let BufferAddress(buffer) = tuple.get_borrowed_item(0)?.extract()?;
                 let counts: Vec<usize> = tuple.get_borrowed_item(1)?.extract()?;
-                Operand::Cut(buffer.operand().map_err(|e| exception(&e))?, counts.into())
+                CallOperand::Cut(buffer.operand().map_err(|e| exception(&e))?, counts.into())
             }
-            _ => Operand::One(address(tuple)?.operand().map_err(|e| exception(&e))?),
+            _ => CallOperand::One(address(tuple)?.operand().map_err(|e| exception(&e))?),
         }))
     }
 }
 
 /// Returns the buffer at an address. The package keeps the object that owns the memory until the operation has
 /// ended.
-fn address(tuple: Borrowed<'_, '_, PyTuple>) -> PyResult<Buffer> {
+fn address(tuple: Borrowed<'_, '_, PyTuple>) -> PyResult<ElementBuffer> {
     let [ptr, elements, dtype, is_cuda] = [0, 1, 2, 3].map(|at| tuple.get_borrowed_item(at));
     let dtype = dtype?;
     let dtype: DType = parse(dtype.cast::<PyString>()?.to_str()?)?;
     let device = if is_cuda?.is_truthy()? { MemoryKind::Device } else { MemoryKind::Host };
     // SAFETY: the package passes addresses of objects that it keeps until the operation has ended; that nothing
     // else touches them meanwhile is what the caller owes, as with every asynchronous interface of Python.
-    Ok(unsafe { Buffer::new(ptr?.extract()?, elements?.extract()?, dtype, device) })
+    Ok(unsafe { ElementBuffer::new(ptr?.extract()?, elements?.extract()?, dtype, device) })
 }
 
 /// Returns an operand of a call; none where the call is in place, or has none here.
-pub(crate) fn operand<A>(memory: Option<CallOperand<A>>) -> Operand<'static, A> {
-    memory.map_or(Operand::None, |CallOperand(operand)| operand)
+pub(crate) fn operand<A>(memory: Option<PyOperand<A>>) -> CallOperand<'static, A> {
+    memory.map_or(CallOperand::None, |PyOperand(operand)| operand)
 }
 
 pub(crate) fn parse<T: std::str::FromStr<Err = roundelay::UnknownName>>(text: &str) -> PyResult<T> {

@@ -2,35 +2,35 @@
 
 use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
-use roundelay::operation::{Message, Operation};
-use roundelay::{Error, Handles, Peer, Setup};
-use roundelay_ffi::{CommHandle, Request, TaggedMessage};
+use roundelay::operation::{CallMessage, Operation};
+use roundelay::{Error, JobSetup, RankHandles, ReceiveSource};
+use roundelay_ffi::{CallRequest, CommHandle, TaggedMessage};
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::PyAlgorithm;
 use crate::arguments::{
-    self, Address, CallOperand, hints, operand, options, parse, reduction, seconds,
+    self, BufferAddress, PyOperand, hints, operand, options, parse, reduction, seconds,
 };
 use crate::errors::{exception, raised};
-use crate::mapping::Mapping;
-use crate::window::Window;
-use crate::work::Work;
+use crate::mapping::PyMapping;
+use crate::window::PyWindow;
+use crate::work::PyWork;
 
 /// One rank's handle on the others; any thread may use it.
-#[pyclass(module = "roundelay._native", frozen, weakref)]
-pub(crate) struct Communicator {
+#[pyclass(module = "roundelay._native", name = "Communicator", frozen, weakref)]
+pub(crate) struct PyCommunicator {
     handle: CommHandle,
 }
 
 type Pairs = Vec<(String, String)>;
 
-impl Communicator {
+impl PyCommunicator {
     fn of(handle: CommHandle) -> Self {
-        Communicator { handle }
+        PyCommunicator { handle }
     }
 }
 
 #[pymethods]
-impl Communicator {
+impl PyCommunicator {
     /// Makes all ranks of a job whose ranks are threads of this process.
     #[staticmethod]
     fn local(py: Python<'_>, ranks: u32) -> PyResult<Vec<Self>> {
@@ -42,7 +42,7 @@ impl Communicator {
     #[staticmethod]
     #[pyo3(signature = (given=Vec::new(), host=None))]
     fn alone(py: Python<'_>, given: Pairs, host: Option<String>) -> PyResult<Self> {
-        let mut setup = raised(Setup::from_env())?.hints(&hints(given)?);
+        let mut setup = raised(JobSetup::from_env())?.hints(&hints(given)?);
         if let Some(host) = host {
             setup = setup.host_label(host);
         }
@@ -69,7 +69,7 @@ impl Communicator {
         timeout: Option<f64>,
         host: Option<String>,
     ) -> PyResult<Self> {
-        let mut setup = raised(Setup::from_env())?.hints(&hints(given)?);
+        let mut setup = raised(JobSetup::from_env())?.hints(&hints(given)?);
         if let Some(timeout) = timeout {
             setup = setup.timeout(seconds(timeout)?);
         }
@@ -125,8 +125,8 @@ impl Communicator {
         &self,
         py: Python<'_>,
         collective: &str,
-        output: Option<CallOperand<&'static mut [u8]>>,
-        input: Option<CallOperand<&'static [u8]>>,
+        output: Option<PyOperand<&'static mut [u8]>>,
+        input: Option<PyOperand<&'static [u8]>>,
         op: &str,
         factor: f64,
         root: u32,
@@ -135,7 +135,7 @@ impl Communicator {
         stream: Option<u64>,
         kept: Option<Py<PyAny>>,
         overlaps: bool,
-    ) -> PyResult<Option<Work>> {
+    ) -> PyResult<Option<PyWork>> {
         let operation = Operation {
             collective: arguments::collective(collective)?,
             output: operand(output),
@@ -144,7 +144,7 @@ impl Communicator {
             root,
         };
         let options = options(timeout, given, stream, overlaps)?;
-        self.perform(py, Request::Collective(operation), options, kept)
+        self.perform(py, CallRequest::Collective(operation), options, kept)
     }
 
     /// Executes an algorithm, as `call` does a collective.
@@ -156,17 +156,17 @@ impl Communicator {
     fn run(
         &self,
         py: Python<'_>,
-        algorithm: &Algorithm,
-        output: Option<CallOperand<&'static mut [u8]>>,
-        input: Option<CallOperand<&'static [u8]>>,
+        algorithm: &PyAlgorithm,
+        output: Option<PyOperand<&'static mut [u8]>>,
+        input: Option<PyOperand<&'static [u8]>>,
         op: &str,
         factor: f64,
         timeout: Option<f64>,
         given: Option<Pairs>,
         stream: Option<u64>,
         kept: Option<Py<PyAny>>,
-    ) -> PyResult<Option<Work>> {
-        let request = Request::Algorithm {
+    ) -> PyResult<Option<PyWork>> {
+        let request = CallRequest::Algorithm {
             algorithm: algorithm.inner.clone(),
             output: operand(output),
             input: operand(input),
@@ -180,17 +180,18 @@ impl Communicator {
     fn messages(
         &self,
         py: Python<'_>,
-        messages: Vec<(Address, u32, bool)>,
+        messages: Vec<(BufferAddress, u32, bool)>,
         timeout: Option<f64>,
         stream: Option<u64>,
         kept: Option<Py<PyAny>>,
-    ) -> PyResult<Option<Work>> {
-        let message = |(Address(buffer), peer, is_send): (Address, u32, bool)| match is_send {
-            true => Ok(Message::sent(buffer.operand()?, peer)),
-            false => Ok(Message::received(buffer.operand()?, peer)),
-        };
+    ) -> PyResult<Option<PyWork>> {
+        let message =
+            |(BufferAddress(buffer), peer, is_send): (BufferAddress, u32, bool)| match is_send {
+                true => Ok(CallMessage::sent(buffer.operand()?, peer)),
+                false => Ok(CallMessage::received(buffer.operand()?, peer)),
+            };
         let messages: Result<Vec<_>, Error> = messages.into_iter().map(message).collect();
-        let request = Request::Messages(messages.map_err(|error| exception(&error))?);
+        let request = CallRequest::Messages(messages.map_err(|error| exception(&error))?);
         self.perform(py, request, options(timeout, None, stream, false)?, kept)
     }
 
@@ -199,13 +200,14 @@ impl Communicator {
     fn send(
         &self,
         py: Python<'_>,
-        data: Address,
+        data: BufferAddress,
         peer: u32,
         tag: u64,
         timeout: Option<f64>,
         kept: Option<Py<PyAny>>,
-    ) -> PyResult<Option<Work>> {
-        let message = TaggedMessage { buffer: data.0, peer: Peer::Rank(peer), tag, is_send: true };
+    ) -> PyResult<Option<PyWork>> {
+        let message =
+            TaggedMessage { buffer: data.0, peer: ReceiveSource::Rank(peer), tag, is_send: true };
         Ok(self.message(py, message, timeout, kept)?.err())
     }
 
@@ -215,13 +217,13 @@ impl Communicator {
     fn recv(
         &self,
         py: Python<'_>,
-        data: Address,
+        data: BufferAddress,
         peer: Option<u32>,
         tag: u64,
         timeout: Option<f64>,
         kept: Option<Py<PyAny>>,
-    ) -> PyResult<(Option<u32>, Option<Work>)> {
-        let peer = peer.map_or(Peer::Any, Peer::Rank);
+    ) -> PyResult<(Option<u32>, Option<PyWork>)> {
+        let peer = peer.map_or(ReceiveSource::Any, ReceiveSource::Rank);
         let message = TaggedMessage { buffer: data.0, peer, tag, is_send: false };
         Ok(match self.message(py, message, timeout, kept)? {
             Ok(source) => (Some(source), None),
@@ -230,19 +232,19 @@ impl Communicator {
     }
 
     /// Allocates memory that other ranks of this host map, zeroed.
-    fn alloc(&self, py: Python<'_>, nbytes: usize) -> PyResult<Mapping> {
-        raised(py.detach(|| self.handle.alloc(nbytes))).map(Mapping::from)
+    fn alloc(&self, py: Python<'_>, nbytes: usize) -> PyResult<PyMapping> {
+        raised(py.detach(|| self.handle.alloc(nbytes))).map(PyMapping::from)
     }
 
     /// Makes a window of the memory that `kept` owns. Collective.
     fn window(
         &self,
         py: Python<'_>,
-        data: Address,
+        data: BufferAddress,
         peers_may: Vec<String>,
         kept: Py<PyAny>,
-    ) -> PyResult<Window> {
-        Window::make(py, &self.handle, data, peers_may, kept)
+    ) -> PyResult<PyWindow> {
+        PyWindow::make(py, &self.handle, data, peers_may, kept)
     }
 
     /// Makes a communicator of some ranks. Collective.
@@ -279,8 +281,8 @@ impl Communicator {
     ) -> PyResult<()> {
         let timeout = seconds(timeout)?;
         let handles = match ordered {
-            true => Handles::List(&handles),
-            false => Handles::Set(&handles),
+            true => RankHandles::List(&handles),
+            false => RankHandles::Set(&handles),
         };
         raised(py.detach(|| self.handle.reconfigure(id, handles, timeout)))
     }
@@ -292,8 +294,13 @@ impl Communicator {
     }
 
     /// Reduces in place, and goes on if a rank ends meanwhile; returns the ranks that were counted.
-    fn tolerant_all_reduce(&self, py: Python<'_>, data: Address, op: &str) -> PyResult<Vec<u32>> {
-        let (Address(data), op) = (data, parse(op)?);
+    fn tolerant_all_reduce(
+        &self,
+        py: Python<'_>,
+        data: BufferAddress,
+        op: &str,
+    ) -> PyResult<Vec<u32>> {
+        let (BufferAddress(data), op) = (data, parse(op)?);
         raised(py.detach(|| self.handle.tolerant_all_reduce(&data, op)))
     }
 
@@ -351,7 +358,7 @@ impl Communicator {
     }
 
     /// Has an algorithm serve all calls of its collective. Collective.
-    fn install(&self, py: Python<'_>, algorithm: &Algorithm) -> PyResult<()> {
+    fn install(&self, py: Python<'_>, algorithm: &PyAlgorithm) -> PyResult<()> {
         raised(py.detach(|| self.handle.with(|comm| comm.install(&algorithm.inner))))
     }
 
@@ -366,7 +373,7 @@ impl Communicator {
     }
 }
 
-impl Communicator {
+impl PyCommunicator {
     /// Sends or receives a message: returns the rank that sent it, or the operation in the background.
     fn message(
         &self,
@@ -374,7 +381,7 @@ impl Communicator {
         message: TaggedMessage,
         timeout: Option<f64>,
         kept: Option<Py<PyAny>>,
-    ) -> PyResult<Result<u32, Work>> {
+    ) -> PyResult<Result<u32, PyWork>> {
         let timeout = timeout.map(seconds).transpose()?;
         match kept {
             None => {
@@ -384,7 +391,7 @@ impl Communicator {
             Some(kept) => {
                 let kept = Box::new(kept);
                 let pending = py.detach(|| self.handle.start_message(&message, timeout, kept));
-                Ok(Err(Work::new(raised(pending)?)))
+                Ok(Err(PyWork::new(raised(pending)?)))
             }
         }
     }
@@ -392,10 +399,10 @@ impl Communicator {
     fn perform(
         &self,
         py: Python<'_>,
-        request: Request,
+        request: CallRequest,
         options: roundelay_ffi::RequestOptions,
         kept: Option<Py<PyAny>>,
-    ) -> PyResult<Option<Work>> {
+    ) -> PyResult<Option<PyWork>> {
         match kept {
             None => {
                 raised(py.detach(|| self.handle.perform(request, options)))?;
@@ -403,7 +410,7 @@ impl Communicator {
             }
             Some(kept) => {
                 let pending = py.detach(|| self.handle.start(request, options, Box::new(kept)));
-                Ok(Some(Work::new(raised(pending)?)))
+                Ok(Some(PyWork::new(raised(pending)?)))
             }
         }
     }

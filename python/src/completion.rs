@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 type Callback = Box<dyn FnOnce() + Send>;
 
-struct Queue {
+struct CallbackQueue {
     waiting: VecDeque<Callback>,
     /// Threads that wait for a callback.
     idle: usize,
@@ -35,30 +35,30 @@ struct Queue {
     process: u32,
 }
 
-impl Queue {
+impl CallbackQueue {
     const fn new(process: u32) -> Self {
-        Queue { waiting: VecDeque::new(), idle: 0, expected: 0, is_over: false, process }
+        CallbackQueue { waiting: VecDeque::new(), idle: 0, expected: 0, is_over: false, process }
     }
 
     /// Begins anew in a child of `fork`, which has the numbers of its parent, and none of the threads. Callbacks that
     /// waited there are the parent's; they are left alone, since to drop them takes the interpreter's lock.
     fn belong_to(&mut self, process: u32) {
         if self.process != process {
-            std::mem::forget(std::mem::replace(self, Queue::new(process)));
+            std::mem::forget(std::mem::replace(self, CallbackQueue::new(process)));
         }
     }
 }
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue::new(0));
+static QUEUE: Mutex<CallbackQueue> = Mutex::new(CallbackQueue::new(0));
 /// Tells threads that there is a callback.
 static MORE: Condvar = Condvar::new();
 /// Tells the end of the program that a callback has ended.
 static ENDED: Condvar = Condvar::new();
 
 /// A callback that has begun, until it ends.
-struct Running;
+struct RunningCallback;
 
-impl Drop for Running {
+impl Drop for RunningCallback {
     fn drop(&mut self) {
         let mut queue = lock();
         // A child of `fork` has not begun what its parent was in.
@@ -67,7 +67,7 @@ impl Drop for Running {
     }
 }
 
-fn lock() -> MutexGuard<'static, Queue> {
+fn lock() -> MutexGuard<'static, CallbackQueue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -116,9 +116,9 @@ fn serve() {
 }
 
 /// Runs the next callback; returns false if there is none.
-fn run_next(mut queue: MutexGuard<'_, Queue>) -> bool {
+fn run_next(mut queue: MutexGuard<'_, CallbackQueue>) -> bool {
     let Some(callback) = queue.waiting.pop_front() else { return false };
-    let running = Running;
+    let running = RunningCallback;
     drop(queue);
     callback();
     drop(running);
@@ -144,7 +144,7 @@ fn end_callbacks(py: Python<'_>) -> PyResult<()> {
 
 /// Returns true, with no callback from then on, if none is left within a moment.
 fn are_over() -> bool {
-    let is_left = |queue: &mut Queue| queue.expected > 0;
+    let is_left = |queue: &mut CallbackQueue| queue.expected > 0;
     let mut queue = lock();
     queue.belong_to(std::process::id());
     let (mut queue, waited) =

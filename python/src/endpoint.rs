@@ -5,45 +5,45 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use roundelay::internal::OwnerProcess;
-use roundelay::{Error, Rights, Setup};
+use roundelay::{Error, JobSetup, WindowRights};
 use roundelay_ffi::remote::{self, Registered};
 
-use crate::arguments::{Address, hints, seconds};
+use crate::arguments::{BufferAddress, hints, seconds};
 use crate::completion::SIGNALS;
 use crate::errors::{exception, raised};
 use crate::window::rights;
-use crate::work::Work;
+use crate::work::PyWork;
 
 /// A place at which peers meet this process; any thread may use it.
-#[pyclass(module = "roundelay._native", frozen)]
-pub(crate) struct Endpoint {
+#[pyclass(module = "roundelay._native", name = "Endpoint", frozen)]
+pub(crate) struct PyEndpoint {
     inner: roundelay::Endpoint,
 }
 
 /// A link that is being made.
-#[pyclass(module = "roundelay._native", frozen)]
-pub(crate) struct Connecting {
+#[pyclass(module = "roundelay._native", name = "Connecting", frozen)]
+pub(crate) struct PyConnecting {
     /// The process that connects. In its children the lock may be held for ever.
     process: OwnerProcess,
-    work: Mutex<Option<roundelay::Work<roundelay::Link>>>,
+    work: Mutex<Option<roundelay::Work<roundelay::EndpointLink>>>,
 }
 
 /// The connection of two endpoints; any thread may use it.
-#[pyclass(module = "roundelay._native", frozen)]
-pub(crate) struct Link {
-    inner: roundelay::Link,
+#[pyclass(module = "roundelay._native", name = "Link", frozen)]
+pub(crate) struct PyLink {
+    inner: roundelay::EndpointLink,
 }
 
 /// Memory of this process that peers may use.
-#[pyclass(module = "roundelay._native", frozen)]
-pub(crate) struct Region {
+#[pyclass(module = "roundelay._native", name = "Region", frozen)]
+pub(crate) struct PyRegion {
     /// None once it was revoked.
     inner: Mutex<Option<Registered>>,
 }
 
 /// A region of a peer; any thread may use it.
-#[pyclass(module = "roundelay._native", frozen)]
-pub(crate) struct Remote {
+#[pyclass(module = "roundelay._native", name = "Remote", frozen)]
+pub(crate) struct PyRemote {
     inner: roundelay::RemoteRegion,
 }
 
@@ -57,7 +57,7 @@ fn left(until: Option<Instant>) -> Duration {
 }
 
 #[pymethods]
-impl Endpoint {
+impl PyEndpoint {
     /// Binds an endpoint with the settings of the environment and these hints.
     #[new]
     #[pyo3(signature = (given=Vec::new(), secret=None, timeout=None, host=None))]
@@ -68,7 +68,7 @@ impl Endpoint {
         timeout: Option<f64>,
         host: Option<String>,
     ) -> PyResult<Self> {
-        let mut setup = raised(Setup::from_env())?.hints(&hints(given)?);
+        let mut setup = raised(JobSetup::from_env())?.hints(&hints(given)?);
         if let Some(secret) = secret {
             setup = setup.secret(secret);
         }
@@ -79,7 +79,7 @@ impl Endpoint {
             setup = setup.host_label(host);
         }
         let inner = raised(py.detach(|| roundelay::Endpoint::bind(&setup)))?;
-        Ok(Endpoint { inner })
+        Ok(PyEndpoint { inner })
     }
 
     #[getter]
@@ -92,23 +92,23 @@ impl Endpoint {
         self.inner.is_closed()
     }
 
-    fn start_connect(&self, peer: Vec<u8>, timeout: f64) -> PyResult<Connecting> {
+    fn start_connect(&self, peer: Vec<u8>, timeout: f64) -> PyResult<PyConnecting> {
         let work = self.inner.start_connect(&peer, seconds(timeout)?);
-        Ok(Connecting { process: OwnerProcess::here(), work: Mutex::new(Some(work)) })
+        Ok(PyConnecting { process: OwnerProcess::here(), work: Mutex::new(Some(work)) })
     }
 
     /// Registers memory that `kept` owns.
     fn register(
         &self,
         py: Python<'_>,
-        data: Address,
+        data: BufferAddress,
         peers_may: Vec<String>,
         kept: Py<PyAny>,
-    ) -> PyResult<Region> {
-        let (Address(buffer), rights): (_, Rights) = (data, rights(peers_may)?);
+    ) -> PyResult<PyRegion> {
+        let (BufferAddress(buffer), rights): (_, WindowRights) = (data, rights(peers_may)?);
         let kept = Box::new(kept);
         let made = py.detach(|| remote::register(&self.inner, &buffer, rights, kept));
-        Ok(Region { inner: Mutex::new(Some(raised(made)?)) })
+        Ok(PyRegion { inner: Mutex::new(Some(raised(made)?)) })
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -119,10 +119,10 @@ impl Endpoint {
 }
 
 #[pymethods]
-impl Connecting {
+impl PyConnecting {
     /// Returns the link once it is made; None if it is not in time. Has it once.
     #[pyo3(signature = (timeout=None))]
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Link>> {
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<PyLink>> {
         raised(self.process.check("link"))?;
         let until = until(timeout)?;
         loop {
@@ -140,7 +140,7 @@ impl Connecting {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner).take();
         let taken = || exception(&Error::Usage("this link was taken before".into()));
         let inner = raised(work.ok_or_else(taken)?.wait())?;
-        Ok(Some(Link { inner }))
+        Ok(Some(PyLink { inner }))
     }
 
     /// Returns True if the attempt has ended, with or without success.
@@ -154,7 +154,7 @@ impl Connecting {
 }
 
 #[pymethods]
-impl Link {
+impl PyLink {
     #[getter]
     fn side(&self) -> u32 {
         self.inner.side()
@@ -175,8 +175,8 @@ impl Link {
         Ok(())
     }
 
-    fn region(&self, py: Python<'_>, key: Vec<u8>) -> PyResult<Remote> {
-        Ok(Remote { inner: raised(py.detach(|| self.inner.region(&key)))? })
+    fn region(&self, py: Python<'_>, key: Vec<u8>) -> PyResult<PyRemote> {
+        Ok(PyRemote { inner: raised(py.detach(|| self.inner.region(&key)))? })
     }
 
     fn notify(&self, py: Python<'_>, value: u64) -> PyResult<()> {
@@ -212,7 +212,7 @@ impl Link {
 }
 
 #[pymethods]
-impl Region {
+impl PyRegion {
     #[getter]
     fn key(&self) -> PyResult<Vec<u8>> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -229,7 +229,7 @@ impl Region {
 }
 
 #[pymethods]
-impl Remote {
+impl PyRemote {
     fn __len__(&self) -> usize {
         self.inner.len()
     }
@@ -239,18 +239,18 @@ impl Remote {
     fn write(
         &self,
         py: Python<'_>,
-        data: Address,
+        data: BufferAddress,
         at: u64,
         value: Option<u64>,
         kept: Option<Py<PyAny>>,
-    ) -> PyResult<Option<Work>> {
-        let (region, Address(buffer)) = (&self.inner, data);
+    ) -> PyResult<Option<PyWork>> {
+        let (region, BufferAddress(buffer)) = (&self.inner, data);
         let Some(kept) = kept.map(Box::new) else {
             raised(py.detach(|| remote::write(region, &buffer, at, value)))?;
             return Ok(None);
         };
         let pending = py.detach(|| remote::start_write(region, &buffer, (at, value), kept));
-        Ok(Some(Work::new(raised(pending)?)))
+        Ok(Some(PyWork::new(raised(pending)?)))
     }
 
     /// Reads into memory, as `write`.
@@ -258,16 +258,16 @@ impl Remote {
     fn read(
         &self,
         py: Python<'_>,
-        data: Address,
+        data: BufferAddress,
         at: u64,
         kept: Option<Py<PyAny>>,
-    ) -> PyResult<Option<Work>> {
-        let (region, Address(buffer)) = (&self.inner, data);
+    ) -> PyResult<Option<PyWork>> {
+        let (region, BufferAddress(buffer)) = (&self.inner, data);
         let Some(kept) = kept.map(Box::new) else {
             raised(py.detach(|| remote::read(region, &buffer, at)))?;
             return Ok(None);
         };
         let pending = py.detach(|| remote::start_read(region, &buffer, at, kept));
-        Ok(Some(Work::new(raised(pending)?)))
+        Ok(Some(PyWork::new(raised(pending)?)))
     }
 }

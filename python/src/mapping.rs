@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 use roundelay::{AnyMapped, Buffer};
 
 /// Memory at an address, which is there as long as this object.
-#[pyclass(module = "roundelay._native", frozen)]
-pub(crate) struct Mapping {
+#[pyclass(module = "roundelay._native", name = "Mapping", frozen)]
+pub(crate) struct PyMapping {
     #[pyo3(get)]
     address: u64,
     #[pyo3(get)]
@@ -17,17 +17,17 @@ pub(crate) struct Mapping {
     _owner: Box<dyn Any + Send + Sync>,
 }
 
-impl From<Buffer<u8>> for Mapping {
+impl From<Buffer<u8>> for PyMapping {
     fn from(mut buffer: Buffer<u8>) -> Self {
         let (address, nbytes) = (buffer.as_mut_ptr().expose_provenance() as u64, buffer.len());
-        Mapping { address, nbytes, writable: true, _owner: Box::new(buffer) }
+        PyMapping { address, nbytes, writable: true, _owner: Box::new(buffer) }
     }
 }
 
-impl From<AnyMapped> for Mapping {
+impl From<AnyMapped> for PyMapping {
     fn from(mapped: AnyMapped) -> Self {
         let address = mapped.as_ptr().expose_provenance() as u64;
         let (nbytes, writable) = (mapped.bytes(), mapped.is_writable());
-        Mapping { address, nbytes, writable, _owner: Box::new(mapped) }
+        PyMapping { address, nbytes, writable, _owner: Box::new(mapped) }
     }
 }

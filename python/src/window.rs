@@ -1,25 +1,27 @@
 //! Windows: memory that the other ranks put to and get from.
 
 use pyo3::prelude::*;
-use roundelay::{Error, Rights};
-use roundelay_ffi::{Change, CommHandle, Copied, MappedPart, RequestOptions, WindowPlace};
+use roundelay::{Error, WindowRights};
+use roundelay_ffi::{
+    CommHandle, CopyOperation, MappedPart, RequestOptions, WindowPlace, WordChange,
+};
 
-use crate::arguments::{Address, parse, seconds};
+use crate::arguments::{BufferAddress, parse, seconds};
 use crate::errors::{exception, raised};
-use crate::mapping::Mapping;
-use crate::work::Work;
+use crate::mapping::PyMapping;
+use crate::work::PyWork;
 
 /// A window; any thread may use it.
-#[pyclass(module = "roundelay._native", frozen)]
-pub(crate) struct Window {
+#[pyclass(module = "roundelay._native", name = "Window", frozen)]
+pub(crate) struct PyWindow {
     inner: roundelay_ffi::WindowHandle,
 }
 
-pub(crate) fn rights(names: Vec<String>) -> PyResult<Rights> {
-    names.iter().try_fold(Rights::NONE, |all, name| match name.as_str() {
-        "read" => Ok(all | Rights::READ),
-        "write" => Ok(all | Rights::WRITE),
-        "atomics" => Ok(all | Rights::ATOMICS),
+pub(crate) fn rights(names: Vec<String>) -> PyResult<WindowRights> {
+    names.iter().try_fold(WindowRights::NONE, |all, name| match name.as_str() {
+        "read" => Ok(all | WindowRights::READ),
+        "write" => Ok(all | WindowRights::WRITE),
+        "atomics" => Ok(all | WindowRights::ATOMICS),
         other => {
             let text = format!("`{other}` is no right: they are read, write and atomics");
             Err(exception(&Error::Usage(text)))
@@ -32,26 +34,26 @@ fn on(stream: Option<u64>) -> RequestOptions {
     RequestOptions { stream, ..RequestOptions::default() }
 }
 
-impl Window {
+impl PyWindow {
     pub(crate) fn make(
         py: Python<'_>,
         handle: &CommHandle,
-        data: Address,
+        data: BufferAddress,
         peers_may: Vec<String>,
         kept: Py<PyAny>,
     ) -> PyResult<Self> {
-        let (Address(buffer), rights) = (data, rights(peers_may)?);
+        let (BufferAddress(buffer), rights) = (data, rights(peers_may)?);
         let kept = Box::new(kept);
         let made = py.detach(|| handle.window(&buffer, rights, RequestOptions::default(), kept));
-        Ok(Window { inner: raised(made)? })
+        Ok(PyWindow { inner: raised(made)? })
     }
 
     fn change(
         &self,
         py: Python<'_>,
-        what: Change,
+        what: WordChange,
         place: WindowPlace,
-        Address(before): Address,
+        BufferAddress(before): BufferAddress,
         stream: u64,
     ) -> PyResult<()> {
         raised(py.detach(|| self.inner.change_into(what, place, &before, on(Some(stream)))))
@@ -60,11 +62,11 @@ impl Window {
     fn access(
         &self,
         py: Python<'_>,
-        what: Copied,
-        Address(buffer): Address,
+        what: CopyOperation,
+        BufferAddress(buffer): BufferAddress,
         place: WindowPlace,
         (stream, kept): (Option<u64>, Option<Py<PyAny>>),
-    ) -> PyResult<Option<Work>> {
+    ) -> PyResult<Option<PyWork>> {
         match kept {
             None => {
                 raised(py.detach(|| self.inner.access(what, &buffer, place, on(stream))))?;
@@ -73,26 +75,26 @@ impl Window {
             Some(kept) => {
                 let kept = Box::new(kept);
                 let pending = py.detach(|| self.inner.start(what, &buffer, place, kept));
-                Ok(Some(Work::new(raised(pending)?)))
+                Ok(Some(PyWork::new(raised(pending)?)))
             }
         }
     }
 }
 
 #[pymethods]
-impl Window {
+impl PyWindow {
     /// Writes elements to a peer's part, on this thread or, with `kept` as what owns them, in the background.
     #[pyo3(signature = (data, peer, at, stream=None, kept=None))]
     fn put(
         &self,
         py: Python<'_>,
-        data: Address,
+        data: BufferAddress,
         peer: u32,
         at: usize,
         stream: Option<u64>,
         kept: Option<Py<PyAny>>,
-    ) -> PyResult<Option<Work>> {
-        self.access(py, Copied::Put, data, WindowPlace { peer, at }, (stream, kept))
+    ) -> PyResult<Option<PyWork>> {
+        self.access(py, CopyOperation::Put, data, WindowPlace { peer, at }, (stream, kept))
     }
 
     /// Reads elements of a peer's part, as `put`.
@@ -100,13 +102,13 @@ impl Window {
     fn get(
         &self,
         py: Python<'_>,
-        data: Address,
+        data: BufferAddress,
         peer: u32,
         at: usize,
         stream: Option<u64>,
         kept: Option<Py<PyAny>>,
-    ) -> PyResult<Option<Work>> {
-        self.access(py, Copied::Get, data, WindowPlace { peer, at }, (stream, kept))
+    ) -> PyResult<Option<PyWork>> {
+        self.access(py, CopyOperation::Get, data, WindowPlace { peer, at }, (stream, kept))
     }
 
     /// Combines elements with those of a peer's part, as `put`.
@@ -114,15 +116,15 @@ impl Window {
     fn accumulate(
         &self,
         py: Python<'_>,
-        data: Address,
+        data: BufferAddress,
         op: &str,
         peer: u32,
         at: usize,
         kept: Option<Py<PyAny>>,
-    ) -> PyResult<Option<Work>> {
+    ) -> PyResult<Option<PyWork>> {
         self.access(
             py,
-            Copied::Accumulate(parse(op)?),
+            CopyOperation::Accumulate(parse(op)?),
             data,
             WindowPlace { peer, at },
             (None, kept),
@@ -131,7 +133,7 @@ impl Window {
 
     /// Adds to a word of a peer's part, and returns what it was.
     fn fetch_add(&self, py: Python<'_>, value: u64, peer: u32, at: usize) -> PyResult<u64> {
-        raised(py.detach(|| self.inner.change(Change::Add(value), WindowPlace { peer, at })))
+        raised(py.detach(|| self.inner.change(WordChange::Add(value), WindowPlace { peer, at })))
     }
 
     /// Stores `to` in a word of a peer's part if it is `from`, and returns what it was.
@@ -143,7 +145,9 @@ impl Window {
         peer: u32,
         at: usize,
     ) -> PyResult<u64> {
-        raised(py.detach(|| self.inner.change(Change::Swap(from, to), WindowPlace { peer, at })))
+        raised(
+            py.detach(|| self.inner.change(WordChange::Swap(from, to), WindowPlace { peer, at })),
+        )
     }
 
     /// Does what `fetch_add` does in a stream; what the word was comes to `before`, on the GPU.
@@ -153,10 +157,10 @@ impl Window {
         value: u64,
         peer: u32,
         at: usize,
-        before: Address,
+        before: BufferAddress,
         stream: u64,
     ) -> PyResult<()> {
-        self.change(py, Change::Add(value), WindowPlace { peer, at }, before, stream)
+        self.change(py, WordChange::Add(value), WindowPlace { peer, at }, before, stream)
     }
 
     /// Does what `compare_swap` does in a stream, as `fetch_add_into`.
@@ -168,10 +172,10 @@ impl Window {
         to: u64,
         peer: u32,
         at: usize,
-        before: Address,
+        before: BufferAddress,
         stream: u64,
     ) -> PyResult<()> {
-        self.change(py, Change::Swap(from, to), WindowPlace { peer, at }, before, stream)
+        self.change(py, WordChange::Swap(from, to), WindowPlace { peer, at }, before, stream)
     }
 
     #[pyo3(signature = (peer, stream=None))]
@@ -196,10 +200,10 @@ impl Window {
         peer: u32,
         background: bool,
         stream: Option<u64>,
-    ) -> PyResult<Option<Work>> {
+    ) -> PyResult<Option<PyWork>> {
         if background {
             let pending = py.detach(|| self.inner.start_flush(peer));
-            return Ok(Some(Work::new(raised(pending)?)));
+            return Ok(Some(PyWork::new(raised(pending)?)));
         }
         raised(py.detach(|| self.inner.flush(peer, on(stream))))?;
         Ok(None)
@@ -216,7 +220,7 @@ impl Window {
     }
 
     /// Returns a peer's part, as it is mapped here, of memory of this host.
-    fn view_remote(&self, py: Python<'_>, peer: u32) -> PyResult<Mapping> {
+    fn view_remote(&self, py: Python<'_>, peer: u32) -> PyResult<PyMapping> {
         match raised(py.detach(|| self.inner.map_remote(peer)))? {
             MappedPart::Host(mapped) => Ok(mapped.into()),
             MappedPart::Device(_) => {

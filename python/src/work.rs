@@ -3,27 +3,27 @@
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use roundelay::Status;
-use roundelay_ffi::Pending;
+use roundelay::WorkStatus;
+use roundelay_ffi::PendingOperation;
 
 use crate::arguments::seconds;
 use crate::completion::{self, SIGNALS};
 use crate::errors::exception;
 
 /// An operation in the background; dropped, it goes on.
-#[pyclass(module = "roundelay._native", frozen)]
-pub(crate) struct Work {
-    pending: Pending,
+#[pyclass(module = "roundelay._native", name = "Work", frozen)]
+pub(crate) struct PyWork {
+    pending: PendingOperation,
 }
 
-impl Work {
-    pub(crate) fn new(pending: Pending) -> Self {
-        Work { pending }
+impl PyWork {
+    pub(crate) fn new(pending: PendingOperation) -> Self {
+        PyWork { pending }
     }
 }
 
 #[pymethods]
-impl Work {
+impl PyWork {
     /// Waits for the end of the operation; returns False if it has not ended in time.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
@@ -52,11 +52,11 @@ impl Work {
     /// Returns `not_started`, `in_progress`, `completed`, `timed_out` or `failed`.
     fn status(&self) -> &'static str {
         match self.pending.status() {
-            Status::NotStarted => "not_started",
-            Status::InProgress => "in_progress",
-            Status::Completed => "completed",
-            Status::TimedOut => "timed_out",
-            Status::Failed => "failed",
+            WorkStatus::NotStarted => "not_started",
+            WorkStatus::InProgress => "in_progress",
+            WorkStatus::Completed => "completed",
+            WorkStatus::TimedOut => "timed_out",
+            WorkStatus::Failed => "failed",
         }
     }
 

@@ -19,7 +19,7 @@ fn main() -> Result<(), roundelay::Error> {
 #[cfg(feature = "cuda")]
 mod gpus {
     use roundelay::cuda::{CudaBuffer, CudaOptions, CudaStream, CudaWindow, probe};
-    use roundelay::{Communicator, Error, Launcher};
+    use roundelay::{Communicator, Error, RankLauncher};
 
     /// The lengths that are measured, in bytes.
     const SIZES: [usize; 9] =
@@ -35,7 +35,8 @@ mod gpus {
             return Ok(());
         }
         let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
-        let outcome = Launcher::new(2).program(program).run(|_rank, line| println!("{line}"))?;
+        let outcome =
+            RankLauncher::new(2).program(program).run(|_rank, line| println!("{line}"))?;
         assert!(outcome.cause.is_none(), "{:?}", outcome.cause);
         Ok(())
     }

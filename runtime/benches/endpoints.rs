@@ -10,7 +10,9 @@ mod timing;
 
 use std::time::Duration;
 
-use roundelay::{Communicator, Endpoint, Error, Launcher, Link, RemoteRegion, Rights, Setup};
+use roundelay::{
+    Communicator, Endpoint, EndpointLink, Error, JobSetup, RankLauncher, RemoteRegion, WindowRights,
+};
 use timing::{SIZES, median};
 
 /// The time that is spent on each size and operation.
@@ -24,7 +26,7 @@ fn main() -> Result<(), Error> {
         return play();
     }
     let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
-    let outcome = Launcher::new(2).program(program).run(|_rank, line| println!("{line}"))?;
+    let outcome = RankLauncher::new(2).program(program).run(|_rank, line| println!("{line}"))?;
     assert!(outcome.cause.is_none(), "{:?}", outcome.cause);
     Ok(())
 }
@@ -41,12 +43,12 @@ fn play() -> Result<(), Error> {
         Ok::<_, Error>(theirs.wait()?.0)
     };
     let hints = format!("transport={transport}").parse()?;
-    let endpoint = Endpoint::bind(&Setup::from_env()?.hints(&hints))?;
+    let endpoint = Endpoint::bind(&JobSetup::from_env()?.hints(&hints))?;
     let address = pass(endpoint.address())?;
     let end = address.iter().position(|&byte| byte == 0).unwrap_or(address.len());
     let link = endpoint.connect(&address[..end], LIMIT)?;
     let most = SIZES[SIZES.len() - 1];
-    let region = endpoint.register(vec![0u8; most], Rights::READ | Rights::WRITE)?;
+    let region = endpoint.register(vec![0u8; most], WindowRights::READ | WindowRights::WRITE)?;
     let key = pass(region.key())?;
     let there = link.region(&key[..region.key().len()])?;
 
@@ -71,11 +73,11 @@ fn play() -> Result<(), Error> {
     Ok(())
 }
 
-fn ping(link: &Link, there: &RemoteRegion, data: &[u8], value: u64) -> Result<u64, Error> {
+fn ping(link: &EndpointLink, there: &RemoteRegion, data: &[u8], value: u64) -> Result<u64, Error> {
     there.write_notify(data, 0, value)?;
     taken(link)
 }
 
-fn taken(link: &Link) -> Result<u64, Error> {
+fn taken(link: &EndpointLink) -> Result<u64, Error> {
     link.wait_notification(LIMIT)?.ok_or_else(|| Error::Start("the peer says nothing".into()))
 }

@@ -16,8 +16,8 @@ use std::net::TcpListener;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use roundelay::bootstrap::{Launched, Membership, StoreAt};
-use roundelay::{Communicator, Error, Handles, Hints, RedOp, Setup};
+use roundelay::bootstrap::{JobMembership, LauncherKind, StoreAt};
+use roundelay::{Communicator, Error, Hints, JobSetup, RankHandles, RedOp};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const RANK: &str = "RECONFIGURE_RANK";
@@ -180,7 +180,7 @@ impl Drop for Rank {
 
 /// Does what the parent says, a line at a time.
 fn rank(hints: &str) -> Result<(), Error> {
-    let setup = Setup::new().hints(&hints.parse::<Hints>()?).timeout(TIMEOUT);
+    let setup = JobSetup::new().hints(&hints.parse::<Hints>()?).timeout(TIMEOUT);
     let mut comm: Option<Communicator> = None;
     for line in std::io::stdin().lines() {
         let line = line.map_err(|e| Error::Start(e.to_string()))?;
@@ -196,14 +196,15 @@ fn rank(hints: &str) -> Result<(), Error> {
                     job: String::new(),
                 };
                 let (rank, size) = (number(rank), number(size));
-                let membership = Membership { rank, size, launcher: Launched::ByHand, store };
+                let membership =
+                    JobMembership { rank, size, launcher: LauncherKind::ByHand, store };
                 comm.insert(Communicator::join(&membership, &setup)?).barrier()?;
                 "done".into()
             }
             (["handle"], Some(comm)) => comm.handle()?,
             (["reconfigure", handles @ ..], Some(comm)) => {
                 let handles: Vec<String> = handles.iter().map(|&h| h.to_owned()).collect();
-                comm.reconfigure("after a kill", Handles::List(&handles), TIMEOUT)?;
+                comm.reconfigure("after a kill", RankHandles::List(&handles), TIMEOUT)?;
                 comm.barrier()?;
                 "done".into()
             }

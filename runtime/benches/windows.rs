@@ -9,7 +9,7 @@ mod timing;
 
 use std::time::Duration;
 
-use roundelay::{Communicator, Error, Launcher};
+use roundelay::{Communicator, Error, RankLauncher};
 use timing::{SIZES, median};
 
 /// The time that is spent on each size and operation.
@@ -20,7 +20,7 @@ fn main() -> Result<(), Error> {
         return play();
     }
     let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
-    let mut launcher = Launcher::new(2).program(program);
+    let mut launcher = RankLauncher::new(2).program(program);
     if let Ok(transport) = std::env::var("TRANSPORT") {
         launcher = launcher.hints(format!("transport={transport}"));
     }

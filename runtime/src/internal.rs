@@ -2,15 +2,15 @@
 //! version: there is no promise of stability.
 
 use roundelay_compiler::Plan;
-use roundelay_compiler::plan::Shares;
+use roundelay_compiler::plan::PathShares;
 
 pub use crate::bootstrap::{host_addresses, listen_everywhere};
 use crate::comm::Communicator;
 #[cfg(feature = "cuda")]
 pub use roundelay_cuda::backend::wheels;
-use roundelay_engine::bind::Stats;
-pub use roundelay_engine::custom::{Files, allow_imports};
-use roundelay_engine::{Args, Call, Core};
+use roundelay_engine::bind::CallStats;
+pub use roundelay_engine::custom::{AlgorithmFiles, allow_imports};
+use roundelay_engine::{CallArgs, EngineCore, PlanCall};
 use roundelay_net::dtype::{Element, RedOp};
 use roundelay_net::error::Error;
 pub use roundelay_net::fork::{OwnerProcess, give_up_in_children};
@@ -19,7 +19,7 @@ pub use roundelay_net::net::scale;
 pub use roundelay_net::ports::bind_within;
 pub use roundelay_net::process::ChildStatuses;
 pub use roundelay_net::threads::{run_shared, run_together};
-pub use roundelay_net::wire::Wire;
+pub use roundelay_net::wire::WireMessage;
 
 /// Returns the address of the network interface that the hint `interface` names.
 ///
@@ -32,7 +32,7 @@ pub fn interface_address(interface: &str) -> Result<std::net::IpAddr, Error> {
 }
 
 /// Returns all kinds of messages that come to a listening port, or from a peer that was let in.
-pub fn wires() -> Vec<Wire> {
+pub fn wires() -> Vec<WireMessage> {
     let all = [
         roundelay_net::net::wires(),
         roundelay_net::bootstrap::wires(),
@@ -51,7 +51,7 @@ pub mod interrupt {
 /// # Errors
 ///
 /// [`Error::Work`] if the progress thread is gone.
-pub fn core(comm: &mut Communicator) -> Result<&mut Core, Error> {
+pub fn core(comm: &mut Communicator) -> Result<&mut EngineCore, Error> {
     comm.core()
 }
 
@@ -75,7 +75,7 @@ pub mod system {
 /// # Errors
 ///
 /// [`Error::Usage`] if the progress thread is gone.
-pub fn set_shares(comm: &mut Communicator, shares: Option<Shares>) -> Result<(), Error> {
+pub fn set_shares(comm: &mut Communicator, shares: Option<PathShares>) -> Result<(), Error> {
     comm.core()?.shares = shares;
     Ok(())
 }
@@ -94,9 +94,9 @@ pub fn run_cut<T: Element>(
     counts: &[usize],
     input: &[T],
     output: &mut [T],
-) -> Result<Stats, Error> {
-    let args = Args::OutOfPlace { input: bytes(input), output: bytes_mut(output) };
-    let call = Call { count: 0, dtype: T::DTYPE, op, factor: 1.0, args };
+) -> Result<CallStats, Error> {
+    let args = CallArgs::OutOfPlace { input: bytes(input), output: bytes_mut(output) };
+    let call = PlanCall { count: 0, dtype: T::DTYPE, op, factor: 1.0, args };
     comm.core()?.run_cut(plan, call, counts)
 }
 

@@ -1,7 +1,7 @@
 //! Collective operations between the ranks of a job, played from proved plans.
 //!
 //! The compiler makes a [`Plan`](roundelay_compiler::plan::Plan) for each rank; a [`Communicator`]
-//! plays it together with the other ranks. Ranks are processes that a [`Launcher`] starts, or
+//! plays it together with the other ranks. Ranks are processes that a [`RankLauncher`] starts, or
 //! threads of one process; they share memory, and nothing is copied more often than it must be.
 //!
 //! ```
@@ -25,13 +25,13 @@
 //!
 //! * [`Communicator`]: calls, buffers, deadlines. [`Work`]: calls in the background.
 //! * [`Algorithm`]: an algorithm of one's own. [`Prototype`]: one that was written as a Rust function.
-//! * [`Batch`]: messages between single ranks, at once. [`Messages`]: with tags, in any order.
+//! * [`MessageBatch`]: messages between single ranks, at once. [`TaggedMessages`]: with tags, in any order.
 //! * [`Window`]: memory that the other ranks put to and get from, and signals; [`AnyWindow`] where the type of its
 //!   elements is not known before.
-//! * [`Endpoint`]: memory that single peers write and read, without a communicator ([`Link`], [`Region`],
+//! * [`Endpoint`]: memory that single peers write and read, without a communicator ([`EndpointLink`], [`RegisteredRegion`],
 //!   [`RemoteRegion`]).
-//! * [`Buffer`]: memory that the other ranks read in place. [`Memory`]: all memory that calls take.
-//! * [`Launcher`]: ranks as processes.
+//! * [`BuilderBuffer`]: memory that the other ranks read in place. [`ElementMemory`]: all memory that calls take.
+//! * [`RankLauncher`]: ranks as processes.
 //! * [`DType`], [`RedOp`]: types and operators.
 //! * [`cuda`]: the same on GPUs.
 //! * [`Error`]: what can go wrong, with stable codes.
@@ -45,48 +45,53 @@ pub mod lang;
 mod prototype;
 mod remote;
 
-pub use bootstrap::{Ending, Handles, Launcher, Outcome, Setup};
+pub use bootstrap::{JobOutcome, JobSetup, ProcessEnding, RankHandles, RankLauncher};
 pub use comm::{
-    AbortHandle, AnyElement, AnyMapped, AnyWindow, Batch, CallOptions, Communicator, Engine, Host,
-    Mapped, Memory, MemoryMut, Messages, PendingMessage, Resources, Status, Typed, Window, With,
-    Work,
+    AbortHandle, AnyElement, AnyMapped, AnyWindow, CallOptions, Communicator, ElementMemory,
+    HeldResources, Host, MemoryEngine, MemoryMut, MessageBatch, PendingMessage, RemoteMapping,
+    TaggedMessages, TypedMemory, Window, WithOptions, Work, WorkStatus,
 };
-pub use prototype::{Playable, Prototype};
-pub use remote::{Endpoint, Link, Region, RemoteRegion};
-pub use roundelay_engine::bind::Stats;
-pub use roundelay_engine::choose::{Choice, DecidedBy, Machine, Request, Resolver};
+pub use prototype::{Prototype, RunnableAlgorithm};
+pub use remote::{Endpoint, EndpointLink, RegisteredRegion, RemoteRegion};
+pub use roundelay_engine::bind::CallStats;
+pub use roundelay_engine::choose::{
+    AlgorithmChoice, ChoiceRequest, ChoiceResolver, DecidedBy, MachineDescription,
+};
 pub use roundelay_engine::custom::{Algorithm, plan_of};
 pub use roundelay_engine::hints::{HintError, Hints};
-pub use roundelay_engine::messages::{Delivered, Peer};
-pub use roundelay_engine::window::{Access, Attributes, Rights};
-pub use roundelay_engine::{Args, Call, Reduction};
+pub use roundelay_engine::messages::{DeliveredMessage, ReceiveSource};
+pub use roundelay_engine::window::{PartAttributes, WindowAccess, WindowRights};
+pub use roundelay_engine::{CallArgs, PlanCall, Reduction};
 // No item may have the name of one of these: without the feature, it would hide rustc's note that names it.
 #[cfg(feature = "macros")]
 pub use roundelay_macros::{algo_file, algorithm, algorithm_fn};
-pub use roundelay_net::dtype::{Bool, DType, Element, RedOp, UnknownName};
-pub use roundelay_net::error::{Diagnostics, Error, Location, Refusal, Source};
+pub use roundelay_net::dtype::{DType, Element, MemoryBool, RedOp, UnknownName};
+pub use roundelay_net::error::{
+    AccessRefusal, CompileDiagnostics, Error, ErrorLocation, ErrorSource,
+};
 pub use roundelay_net::error_kind::{ErrorKind, ErrorParts};
 pub use roundelay_net::memory::Buffer;
 pub use roundelay_net::ports::PortRange;
-pub use roundelay_net::route::Route;
-pub use roundelay_net::transport::shm::Layout;
-pub use roundelay_net::transport::{Transport, Transports, Unavailable};
+pub use roundelay_net::route::RankRoute;
+pub use roundelay_net::transport::shm::SegmentLayout;
+pub use roundelay_net::transport::{Transport, TransportSet, TransportUnavailable};
 #[doc(hidden)]
 pub use roundelay_net::{limits, variables};
 
 /// Algorithms that Rust code builds at run time, for one number of ranks: searched, measured, computed.
 pub mod build {
     pub use roundelay_engine::build::{
-        Buffer, Builder, Hop, Moved, Region, Round, data, input, output,
+        AlgorithmBuilder, BuilderBuffer, BuilderRegion, BuilderRound, RoundHop, RoundTransfer,
+        data, input, output,
     };
 }
 
 /// The choice of the algorithm where a collective was called by its name.
 pub mod choose {
     pub use roundelay_engine::choose::{
-        Choice, DecidedBy, Division, How, HowError, Lost, Machine, NVLINK, PathPart, Request,
-        Resolver, Setting, TableFault, Times, Tuned, TunedError, VARIABLE, Why, like_this_host,
-        setting,
+        AlgorithmChoice, CallDivision, ChoiceRequest, ChoiceResolver, DecidedBy, HowError,
+        MachineDescription, NVLINK, PathPart, ProtocolChoice, RejectedCandidate, RejectionReason,
+        TableFault, Times, TunedError, TunedSetting, TunedTable, VARIABLE, like_this_host, setting,
     };
 }
 
@@ -109,23 +114,26 @@ pub mod choose {
 #[cfg(feature = "cuda")]
 pub mod cuda {
     pub use roundelay_cuda::{
-        Blocks, CountedShape, Cuda, CudaBuffer, CudaGraph, CudaKernel, CudaOptions, CudaSlice,
-        CudaStream, CudaWindow, CudaWork, Device, DeviceFunction, DevicePtr, DriverError,
-        GpuDirect, KernelArg, KernelGrid, Launch, Machine, Nvrtc, NvrtcError, Protocol, probe,
+        BlockLayout, CountedShape, Cuda, CudaBuffer, CudaDevice, CudaGraph, CudaKernel, CudaLaunch,
+        CudaMachine, CudaOptions, CudaSlice, CudaStream, CudaWindow, CudaWork, DeviceFunction,
+        DeviceProtocol, DevicePtr, DriverError, GpuDirect, KernelArg, KernelGrid, NvrtcCompiler,
+        NvrtcError, probe,
     };
 }
 
 /// Topology files: the paths between hosts, what they are on each host, and what they can do.
 pub mod fabric {
     pub use roundelay_net::fabric::{
-        Class, Device, Fabric, FabricError, Host, NetworkPath, Pair, RDMA, TCP, VERSION,
+        FabricDevice, FabricError, FabricHost, FabricTopology, HostPair, LinkClass, NetworkPath,
+        RDMA, TCP, VERSION,
     };
 }
 
 /// Hints: what users wish of collectives, as pairs of strings, checked at once. `docs/hints.md` has all of them.
 pub mod hints {
     pub use roundelay_engine::hints::{
-        HintError, Hints, Key, Level, Lossy, Merged, Objective, OnFailure, TABLE, VARIABLE,
+        ChoiceObjective, HintError, HintLevel, Hints, Key, LossyType, MergedHints, OnFailure,
+        TABLE, VARIABLE,
     };
 }
 
@@ -134,24 +142,25 @@ pub mod hints {
 /// typed methods do.
 pub mod operation {
     pub use roundelay_engine::{
-        ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, CallBuffer, CallForm, Collective,
-        GATHER, InputBuffer, MemoryKind, Message, MessageEnd, Operand, Operation, OperationShape,
-        OutputBuffer, REDUCE, REDUCE_SCATTER, SCATTER, SERVED, served,
+        ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, CallBuffer, CallForm, CallMessage,
+        CallOperand, Collective, GATHER, InputBuffer, MemoryKind, MessageEnd, Operation,
+        OperationShape, OutputBuffer, REDUCE, REDUCE_SCATTER, SCATTER, SERVED, served,
     };
 }
 
 /// Records of what ranks did, and what they wait for.
 pub mod trace {
     pub use roundelay_engine::trace::{
-        Class, Condition, EVENTS, Ending, Entry, Flight, Flow, Kind, Live, SPANS, Seen, Span,
-        Standing, Trace, Verdict, Wait, What, deadlock, delays, diagnose, live, merge, write,
+        AwaitedEvent, CauseClass, DumpEntry, EVENTS, FlightDump, LiveRanks, MessageFlow,
+        ProcessEnding, RankCondition, RankStanding, RankTrace, SPANS, SeenCall, Span, SpanKind,
+        TraceVerdict, WaitDescription, deadlock, delays, diagnose, live, merge, write,
     };
 }
 
 /// Names to which the macros expand; not for use elsewhere.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::prototype::Once;
+    pub use crate::prototype::ResolvedOnce;
     #[cfg(feature = "macros")]
     pub use roundelay_macros::with;
 }

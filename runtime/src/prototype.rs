@@ -9,7 +9,7 @@ use roundelay_engine::custom::Algorithm;
 use roundelay_net::error::Error;
 
 /// An algorithm that can be given where one is run, installed or planned.
-pub trait Playable {
+pub trait RunnableAlgorithm {
     /// Returns the algorithm.
     ///
     /// # Errors
@@ -18,7 +18,7 @@ pub trait Playable {
     fn algorithm(&self) -> Result<&Algorithm, Error>;
 }
 
-impl Playable for Algorithm {
+impl RunnableAlgorithm for Algorithm {
     fn algorithm(&self) -> Result<&Algorithm, Error> {
         Ok(self)
     }
@@ -31,25 +31,29 @@ impl Playable for Algorithm {
 pub struct Prototype {
     name: &'static str,
     bytes: &'static [u8],
-    once: &'static Once,
+    once: &'static ResolvedOnce,
 }
 
 /// The algorithm, once it was resolved.
 #[doc(hidden)]
-pub struct Once(OnceLock<Result<Algorithm, Error>>);
+pub struct ResolvedOnce(OnceLock<Result<Algorithm, Error>>);
 
-impl Once {
+impl ResolvedOnce {
     /// Makes an empty cell.
     #[allow(clippy::new_without_default, reason = "only macros make one")]
     pub const fn new() -> Self {
-        Once(OnceLock::new())
+        ResolvedOnce(OnceLock::new())
     }
 }
 
 impl Prototype {
     /// Makes a prototype of the bytes that a macro wrote.
     #[doc(hidden)]
-    pub const fn new(name: &'static str, bytes: &'static [u8], once: &'static Once) -> Self {
+    pub const fn new(
+        name: &'static str,
+        bytes: &'static [u8],
+        once: &'static ResolvedOnce,
+    ) -> Self {
         Prototype { name, bytes, once }
     }
 
@@ -76,7 +80,7 @@ impl Prototype {
     }
 }
 
-impl Playable for Prototype {
+impl RunnableAlgorithm for Prototype {
     fn algorithm(&self) -> Result<&Algorithm, Error> {
         self.get()
     }
@@ -95,7 +99,7 @@ mod tests {
     #[test]
     fn bytes_of_nobody_are_refused() {
         let code = |bytes: &'static [u8]| {
-            static ONCES: [Once; 3] = [const { Once::new() }; 3];
+            static ONCES: [ResolvedOnce; 3] = [const { ResolvedOnce::new() }; 3];
             let once = &ONCES[bytes.len().min(2)];
             let prototype = Prototype::new("p", bytes, once);
             (prototype.get().expect_err("refused").code().0, prototype.name())

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::support::layout;
 use roundelay::{
-    AbortHandle, Communicator, DType, Error, Layout, Peer, RedOp, Setup, Transport, Transports,
-    Typed, Work,
+    AbortHandle, Communicator, DType, Error, JobSetup, ReceiveSource, RedOp, SegmentLayout,
+    Transport, TransportSet, TypedMemory, Work,
 };
 
 /// Bytes of a buffer, enough that the abort comes in the middle.
@@ -57,10 +57,10 @@ impl Watched {
 fn over(transport: Transport) -> Vec<Communicator> {
     match transport {
         Transport::Tcp => {
-            let setup = |_| Setup::new().transports(Transports::TCP);
+            let setup = |_| JobSetup::new().transports(TransportSet::TCP);
             Communicator::local_over(2, setup).expect("two ranks")
         }
-        _ => Communicator::local_with(Layout::new(2)).expect("shared memory"),
+        _ => Communicator::local_with(SegmentLayout::new(2)).expect("shared memory"),
     }
 }
 
@@ -132,8 +132,8 @@ fn in_the_middle(
     }
 }
 
-fn typed(memory: &'static mut [u8]) -> Typed<&'static mut [u8]> {
-    Typed::write(memory, DType::U8).expect("bytes")
+fn typed(memory: &'static mut [u8]) -> TypedMemory<&'static mut [u8]> {
+    TypedMemory::write(memory, DType::U8).expect("bytes")
 }
 
 #[test]
@@ -174,8 +174,10 @@ fn messages_write_nothing_after_an_abort() {
             let abort = comm.abort_handle();
             let messages = comm.messages().expect("messages");
             let buffer = typed(watched.lend());
-            let pending = messages.start_recv(buffer, Peer::Rank(1), 7).expect("a receive");
-            let never = messages.start_recv(vec![0u8; 4], Peer::Any, 8).expect("a receive");
+            let pending =
+                messages.start_recv(buffer, ReceiveSource::Rank(1), 7).expect("a receive");
+            let never =
+                messages.start_recv(vec![0u8; 4], ReceiveSource::Any, 8).expect("a receive");
             let trial = cut(
                 watched,
                 &abort,

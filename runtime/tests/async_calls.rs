@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{layout, threads};
 use proptest::prelude::*;
-use roundelay::{CallOptions, Communicator, Error, RedOp, Status, Work};
+use roundelay::{CallOptions, Communicator, Error, RedOp, Work, WorkStatus};
 use roundelay_dsl::diag::codes;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -141,8 +141,8 @@ fn a_start_returns_at_once_and_work_overlaps() {
         if r == 0 {
             // Rank 1 has not even begun, and this thread goes on.
             assert!(!large.wait_timeout(Duration::from_millis(5)));
-            assert!(matches!(large.status(), Status::NotStarted | Status::InProgress));
-            assert!(small.iter().all(|work| work.status() == Status::NotStarted));
+            assert!(matches!(large.status(), WorkStatus::NotStarted | WorkStatus::InProgress));
+            assert!(small.iter().all(|work| work.status() == WorkStatus::NotStarted));
             started.store(1, Ordering::Release);
         }
         large.wait().expect("a sum");
@@ -172,7 +172,7 @@ fn callbacks_are_called_once_with_the_status() {
         let late = called.clone();
         work.on_completion(move |status| late.send(("late", status)).expect("a listener"));
         for name in ["early", "second", "late"] {
-            assert_eq!(calls.recv_timeout(LONG), Ok((name, Status::Completed)));
+            assert_eq!(calls.recv_timeout(LONG), Ok((name, WorkStatus::Completed)));
         }
         // After the work and the panic, all goes on.
         comm.barrier().expect("all came");
@@ -202,7 +202,7 @@ fn work_outlives_its_communicator() {
     assert_eq!(runs.load(Ordering::Relaxed), 20);
     let (called, calls) = mpsc::channel();
     done.on_completion(move |status| called.send(status).expect("a listener"));
-    assert_eq!(calls.recv_timeout(LONG), Ok(Status::Completed));
+    assert_eq!(calls.recv_timeout(LONG), Ok(WorkStatus::Completed));
     assert_eq!(done.wait(), Ok(3));
 }
 
@@ -218,7 +218,7 @@ fn callbacks_are_called_once_whatever_ends_first() {
                 for _ in 0..3 {
                     let calls = calls.clone();
                     work.on_completion(move |status| {
-                        assert_eq!(status, Status::Completed);
+                        assert_eq!(status, WorkStatus::Completed);
                         calls.fetch_add(1, Ordering::AcqRel);
                     });
                 }
@@ -246,7 +246,7 @@ fn a_rank_that_does_not_come_is_a_timeout() {
         let late = comm.with(brief).all_reduce_async(vec![0u8; 8], RedOp::Sum);
         let after = comm.barrier_async();
         assert!(late.wait_timeout(LONG));
-        assert_eq!(late.status(), Status::TimedOut);
+        assert_eq!(late.status(), WorkStatus::TimedOut);
         let took = began.elapsed();
         let error = late.wait().expect_err("no rank came");
         assert!(took >= Duration::from_millis(50), "{took:?}");
@@ -254,7 +254,7 @@ fn a_rank_that_does_not_come_is_a_timeout() {
         assert!(error.to_string().contains("rank 1"), "{error}");
         // What comes after finds the communicator out of use, and does not wait.
         assert!(after.wait_timeout(LONG));
-        assert_eq!(after.status(), Status::Failed);
+        assert_eq!(after.status(), WorkStatus::Failed);
         assert!(after.wait().is_err());
         ended.store(1, Ordering::Release);
     });

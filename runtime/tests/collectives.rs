@@ -5,7 +5,7 @@ use std::ops::{Add, Mul};
 
 use crate::support::{layout, threads};
 use half::bf16;
-use roundelay::{Bool, Communicator, DType, Element, Error, RedOp, Reduction};
+use roundelay::{Communicator, DType, Element, Error, MemoryBool, RedOp, Reduction};
 
 /// Elements a block.
 const COUNTS: [usize; 4] = [0, 1, 13, 1000];
@@ -263,7 +263,8 @@ fn wrong_arguments_are_refused_before_anything_moves() {
                 assert!(matches!(error, Error::Usage(_)), "{error}");
                 assert!(error.to_string().contains(words), "{error}");
             }
-            let error = comm.all_reduce(&mut [Bool::TRUE], RedOp::Sum).expect_err("no sum of bool");
+            let error =
+                comm.all_reduce(&mut [MemoryBool::TRUE], RedOp::Sum).expect_err("no sum of bool");
             assert!(matches!(error, Error::Unsupported(_)), "{error}");
         }
         // The others noticed nothing, and the communicator is as good as before.

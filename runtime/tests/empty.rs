@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use crate::support::{everywhere, header, layout, ring, threads};
-use roundelay::{Algorithm, CallOptions, Communicator, Error, Hints, RedOp, Reduction, Stats};
+use roundelay::{Algorithm, CallOptions, CallStats, Communicator, Error, Hints, RedOp, Reduction};
 use roundelay_dsl::diag::codes;
 
 const SLOT: u64 = 4096;
@@ -298,7 +298,7 @@ fn plans_of_the_caller_are_compared_without_elements() {
         let run = |comm: &mut Communicator, count| {
             comm.run_in_place(plan, RedOp::Sum, &mut vec![1.0f32; count])
         };
-        assert_eq!(run(comm, 0), Ok(Stats::default()));
+        assert_eq!(run(comm, 0), Ok(CallStats::default()));
         run(comm, 10).expect("a run");
         ready.wait();
         run(comm, if rank == 1 { 0 } else { 10 }).map(drop)

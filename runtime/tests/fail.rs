@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::support::{data, header, layout, one_shot, ring, threads};
-use roundelay::{Args, Call, Communicator, DType, Error, Layout, RedOp, Stats};
+use roundelay::{CallArgs, CallStats, Communicator, DType, Error, PlanCall, RedOp, SegmentLayout};
 use roundelay_compiler::chunks::ChunkSet;
-use roundelay_compiler::plan::{Header, Input, Plan, Region, UnprovedPlan};
+use roundelay_compiler::plan::{OperationInput, Plan, PlanHeader, Region, UnprovedPlan};
 use roundelay_dsl::diag::codes;
 
-type OneCall = dyn Fn(&mut Communicator, &Plan) -> Result<Stats, Error> + Sync;
+type OneCall = dyn Fn(&mut Communicator, &Plan) -> Result<CallStats, Error> + Sync;
 type Damage = dyn Fn(&mut UnprovedPlan);
 
 fn rings(n: u32) -> Vec<Plan> {
@@ -56,7 +56,7 @@ fn ranks_with_different_counts_operators_or_types_are_told() {
         &|comm, plan| comm.run_in_place(plan, RedOp::Sum, &mut [1.0f32; 11]),
         &|comm, plan| comm.run_in_place(plan, RedOp::Max, &mut [1.0f32; 10]),
         &|comm, plan| comm.run_in_place(plan, RedOp::Sum, &mut [1i32; 10]),
-        &|comm, _| comm.barrier().map(|()| Stats::default()),
+        &|comm, _| comm.barrier().map(|()| CallStats::default()),
     ];
     for call in odd {
         let errors = threads(layout(3, 1024), |comm, rank| {
@@ -145,9 +145,9 @@ fn wrong_arguments_are_refused_and_do_no_harm() {
     threads(layout(2, 1024), |comm, rank| {
         let plan = &plans[rank];
         let mut short = [0u8; 12];
-        let args = Args::InPlace { data: &mut short[..] };
+        let args = CallArgs::InPlace { data: &mut short[..] };
         let (dtype, op) = (DType::F32, RedOp::Sum);
-        let call = Call { count: 4, dtype, op, factor: 1.0, args };
+        let call = PlanCall { count: 4, dtype, op, factor: 1.0, args };
         let error = comm.run(plan, call).expect_err("too short").to_string();
         assert_eq!(error, "the data has 12 bytes, and all_reduce.ring of 4 x f32 needs 16");
         let error = comm.run_in_place(plan, RedOp::And, &mut [1.0f32]).expect_err("no such");
@@ -168,14 +168,14 @@ fn damaged_plans_are_refused() {
     let breaks: [(&str, &Damage); 8] = [
         ("chunk", &|p| {
             let region = data(ChunkSet { start: 5, block: 1, stride: 1, total: 1, modulus: 9 });
-            p.part.lanes[0].ops[0].inputs = vec![Input::Local(region)];
+            p.part.lanes[0].ops[0].inputs = vec![OperationInput::Local(region)];
         }),
         ("modulus", &|p| {
             let region = data(ChunkSet { start: 0, block: 0, stride: 0, total: 1, modulus: 0 });
-            p.part.lanes[0].ops[0].inputs = vec![Input::Local(region)];
+            p.part.lanes[0].ops[0].inputs = vec![OperationInput::Local(region)];
         }),
         ("fewer", &|p| {
-            p.part.lanes[0].ops[0].inputs = vec![Input::Local(Region { pieces: vec![] })];
+            p.part.lanes[0].ops[0].inputs = vec![OperationInput::Local(Region { pieces: vec![] })];
         }),
         ("connection", &|p| p.part.lanes[0].ops[0].outs[0].conn = 7),
         ("peer", &|p| p.part.conns[0].peer = 2),
@@ -191,7 +191,7 @@ fn damaged_plans_are_refused() {
         }
     }
     for plan in &good {
-        let header = Header { slots: 99, ..plan.header.clone() };
+        let header = PlanHeader { slots: 99, ..plan.header.clone() };
         let plan = UnprovedPlan { header, ..plan.clone().into_unproved() };
         let error = plan.check().expect_err("slots").to_string();
         assert!(error.contains("slots are out of range"), "{error}");
@@ -201,8 +201,8 @@ fn damaged_plans_are_refused() {
 #[test]
 fn memory_that_is_not_there_is_an_error() {
     // More than any arena, then more than any machine.
-    let small = Layout { arena_bytes: 1 << 20, ..Layout::new(1) };
-    let huge = Layout { arena_bytes: 1 << 45, ..Layout::new(1) };
+    let small = SegmentLayout { arena_bytes: 1 << 20, ..SegmentLayout::new(1) };
+    let huge = SegmentLayout { arena_bytes: 1 << 45, ..SegmentLayout::new(1) };
     for (layout, len) in [(small, 2 << 20), (huge, 1usize << 44)] {
         threads(layout, |comm, _| {
             let error = comm.alloc::<u8>(len).expect_err("too much");
@@ -215,7 +215,7 @@ fn memory_that_is_not_there_is_an_error() {
 /// Memory is mapped as it is used: neither many communicators nor a machine with much memory take addresses.
 #[test]
 fn large_arenas_of_many_communicators_fit_the_address_space() {
-    let layout = Layout { arena_bytes: 4 << 40, ..Layout::new(2) };
+    let layout = SegmentLayout { arena_bytes: 4 << 40, ..SegmentLayout::new(2) };
     let jobs: Vec<_> = (0..64).map(|_| Communicator::local_with(layout).expect("a job")).collect();
     for ranks in jobs {
         std::thread::scope(|scope| {
@@ -235,7 +235,7 @@ fn large_arenas_of_many_communicators_fit_the_address_space() {
 #[test]
 fn a_rank_short_of_scratch_stops_the_others() {
     let plans = one_shot(&header("all_reduce", "one_shot", 2, 1), true);
-    let layout = Layout { arena_bytes: 1 << 20, ..Layout::new(2) };
+    let layout = SegmentLayout { arena_bytes: 1 << 20, ..SegmentLayout::new(2) };
     let errors = threads(layout, |comm, rank| {
         let full = (rank == 1).then(|| comm.alloc::<u8>(1 << 20).expect("room"));
         let error = comm.run_in_place(&plans[rank], RedOp::Sum, &mut [1.0f32; 1000]);

@@ -8,7 +8,9 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use roundelay::{Communicator, Endpoint, Error, RedOp, Rights, Setup, Transport, Transports, Work};
+use roundelay::{
+    Communicator, Endpoint, Error, JobSetup, RedOp, Transport, TransportSet, WindowRights, Work,
+};
 use roundelay_tests::runs_alone;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
@@ -81,7 +83,7 @@ fn over(transport: Transport) -> [Communicator; 2] {
     let ranks = match transport {
         Transport::Shm => Communicator::local(2).expect("two ranks"),
         _ => {
-            let setup = Setup::new().transports(Transports::from(transport)).timeout(LIMIT);
+            let setup = JobSetup::new().transports(TransportSet::from(transport)).timeout(LIMIT);
             let (sender, notes) = std::sync::mpsc::channel();
             std::thread::scope(|scope| {
                 let first = scope.spawn(|| {
@@ -210,7 +212,7 @@ fn what_a_rank_holds_is_not_for_its_children() {
                 well &= refused("flush_async", window.flush_async(1).wait());
                 well &= refused("read", window.read(0, data));
                 well &= refused("write", window.write(0, data));
-                well &= refused("withdraw", window.withdraw(Rights::ALL));
+                well &= refused("withdraw", window.withdraw(WindowRights::ALL));
                 well &= refused("attributes", window.attributes(1));
                 well &= refused("map", window.map_remote(1).map(drop));
             }
@@ -267,18 +269,18 @@ fn links_regions_and_endpoints_are_not_for_children() {
         return;
     }
     for (transport, way) in TRANSPORTS.into_iter().flat_map(|t| WAYS.map(|way| (t, way))) {
-        let setup = Setup::new().transports(Transports::from(transport)).timeout(LIMIT);
+        let setup = JobSetup::new().transports(TransportSet::from(transport)).timeout(LIMIT);
         let [a, b] = [&setup; 2].map(|setup| Endpoint::bind(setup).expect("an endpoint"));
         let connect = |own: &Endpoint, peer: &Endpoint| own.start_connect(&peer.address(), LIMIT);
         let begun = [connect(&a, &b), connect(&b, &a)];
         let [to_b, to_a] = begun.map(|work: Work<_>| work.wait().expect("a link"));
-        let region = b.register(vec![0u8; 16], Rights::ALL).expect("a region");
+        let region = b.register(vec![0u8; 16], WindowRights::ALL).expect("a region");
         let there = to_b.region(&region.key()).expect("its key");
         let body = || {
             let data = &mut [7u8; 4];
             let mut well = !to_b.is_open() && a.is_closed();
             well &= refused("connect", a.connect(&b.address(), LIMIT));
-            well &= refused("register", a.register(vec![0u8], Rights::ALL));
+            well &= refused("register", a.register(vec![0u8], WindowRights::ALL));
             well &= refused("region", to_b.region(&region.key()));
             well &= refused("write", there.write(data, 0));
             well &= refused("read", there.read(data, 0));

@@ -151,7 +151,7 @@ impl End {
 }
 
 fn skip(why: &str) {
-    roundelay_tests::skip(roundelay_tests::Needs::Launcher, why);
+    roundelay_tests::skip(roundelay_tests::CheckNeeds::Launcher, why);
 }
 
 /// Returns the arguments with which this program is a rank.

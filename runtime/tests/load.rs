@@ -2,7 +2,7 @@
 
 use crate::support::{layout, threads};
 use roundelay::{Algorithm, Communicator, Error, RedOp, Reduction};
-use roundelay_compiler::{Placement, Shape};
+use roundelay_compiler::{BufferPlacement, Shape};
 use roundelay_dsl::diag::codes;
 
 const RING: &str = "algorithm my_ring implements all_reduce on n ranks {
@@ -75,7 +75,8 @@ fn an_algorithm_is_played_in_both_places() {
                 assert_eq!(output, vec![n as f32 / 2.0; 101]);
             }
             // Compiled once.
-            let plan = |comm: &Communicator| comm.plan(&star, Placement::InPlace).expect("a plan");
+            let plan =
+                |comm: &Communicator| comm.plan(&star, BufferPlacement::InPlace).expect("a plan");
             assert!(std::sync::Arc::ptr_eq(&plan(comm), &plan(comm)));
         });
     }

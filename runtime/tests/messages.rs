@@ -4,9 +4,11 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use crate::support::{everywhere, layout, patiently, play, threads};
-use roundelay::{Communicator, Error, Messages, Peer, RedOp, Setup, Status, Transports};
+use roundelay::{
+    Communicator, Error, JobSetup, ReceiveSource, RedOp, TaggedMessages, TransportSet, WorkStatus,
+};
 use roundelay_dsl::diag::codes;
-use roundelay_tests::{Dice, runs_alone};
+use roundelay_tests::{SeededRandom, runs_alone};
 
 /// Returns the byte `i` of the message that one rank sends another.
 fn byte(note: &Note, i: usize) -> u8 {
@@ -25,7 +27,7 @@ struct Note {
 }
 
 /// Draws messages between all ranks, to themselves too.
-fn notes(dice: &mut Dice, ranks: u32, each: usize) -> Vec<Note> {
+fn notes(dice: &mut SeededRandom, ranks: u32, each: usize) -> Vec<Note> {
     let mut all: Vec<Note> = Vec::new();
     for from in 0..ranks {
         for to in 0..ranks {
@@ -41,7 +43,7 @@ fn notes(dice: &mut Dice, ranks: u32, each: usize) -> Vec<Note> {
     all
 }
 
-fn shuffled<T>(mut list: Vec<T>, dice: &mut Dice) -> Vec<T> {
+fn shuffled<T>(mut list: Vec<T>, dice: &mut SeededRandom) -> Vec<T> {
     for at in (1..list.len()).rev() {
         list.swap(at, dice.below(at + 1));
     }
@@ -50,7 +52,7 @@ fn shuffled<T>(mut list: Vec<T>, dice: &mut Dice) -> Vec<T> {
 
 /// Starts all messages of a rank in an order of its own, but for those with the same ends and the same tag, and checks
 /// what comes.
-fn exchange(messages: &Messages, rank: u32, notes: &[Note], dice: &mut Dice) {
+fn exchange(messages: &TaggedMessages, rank: u32, notes: &[Note], dice: &mut SeededRandom) {
     let mut own: Vec<(Note, bool)> = Vec::new();
     let sends = notes.iter().filter(|n| n.from == rank).map(|&n| (n, true));
     let receives = notes.iter().filter(|n| n.to == rank).map(|&n| (n, false));
@@ -92,9 +94,9 @@ fn exchange(messages: &Messages, rank: u32, notes: &[Note], dice: &mut Dice) {
 fn messages_arrive_in_whatever_order_they_are_started() {
     for seed in 0..6 {
         everywhere(4, 64 << 10, |comm, r| {
-            let notes = notes(&mut Dice(seed), comm.size(), 4);
+            let notes = notes(&mut SeededRandom(seed), comm.size(), 4);
             let messages = comm.messages().expect("messages");
-            exchange(&messages, r as u32, &notes, &mut Dice(1000 * (seed + 1) + r as u64));
+            exchange(&messages, r as u32, &notes, &mut SeededRandom(1000 * (seed + 1) + r as u64));
             comm.barrier().expect("all have received");
         });
     }
@@ -102,7 +104,7 @@ fn messages_arrive_in_whatever_order_they_are_started() {
 
 #[test]
 fn connections_are_made_when_messages_need_them_and_only_then() {
-    let lazy = |_| Setup::new().transports(Transports::TCP).lazy(true).slot_bytes(64 << 10);
+    let lazy = |_| JobSetup::new().transports(TransportSet::TCP).lazy(true).slot_bytes(64 << 10);
     let ranks = Communicator::local_over(4, lazy).expect("the ranks join");
     play(ranks, |comm, r| {
         let before = comm.resources().expect("figures").made;
@@ -114,8 +116,8 @@ fn connections_are_made_when_messages_need_them_and_only_then() {
         }
         let made = comm.resources().expect("figures").made - before;
         assert_eq!(made, u64::from(r == 0), "rank {r}: the lower rank connects");
-        let notes = notes(&mut Dice(5), comm.size(), 3);
-        exchange(&messages, r as u32, &notes, &mut Dice(r as u64));
+        let notes = notes(&mut SeededRandom(5), comm.size(), 3);
+        exchange(&messages, r as u32, &notes, &mut SeededRandom(r as u64));
         comm.barrier().expect("all have received");
     });
 }
@@ -130,7 +132,8 @@ fn a_receive_from_any_rank_takes_one_message_of_each() {
                 let mut seen = vec![false; n as usize];
                 for _ in 1..n {
                     let mut data = vec![u32::MAX; len];
-                    let got = messages.recv(&mut data, Peer::Any, round).expect("a message");
+                    let got =
+                        messages.recv(&mut data, ReceiveSource::Any, round).expect("a message");
                     assert!(data.iter().all(|&x| x == got.source), "round {round}: {got:?}");
                     assert!(!std::mem::replace(&mut seen[got.source as usize], true));
                 }
@@ -199,25 +202,25 @@ fn callbacks_are_called_once_and_see_the_end() {
         let other = 1 - r as u32;
         let receive = messages.start_recv(vec![0u8; 200_000], other, 9).expect("a receive");
         receive.on_completion(move |status| notify.send(status).expect("a receiver"));
-        assert_eq!(receive.status(), Status::InProgress);
+        assert_eq!(receive.status(), WorkStatus::InProgress);
         comm.barrier().expect("no message before it");
         let send = messages.start_send(vec![1u8; 200_000], other, 9).expect("a send");
         // No thread waits for either: the progress thread drives them.
         let status =
             notified.recv_timeout(Duration::from_secs(20)).expect("a call of the callback");
-        assert_eq!(status, Status::Completed);
+        assert_eq!(status, WorkStatus::Completed);
         assert!(notified.try_recv().is_err(), "it was called once");
         let (late, was) = channel();
         receive.on_completion(move |status| late.send(status).expect("a receiver"));
-        assert_eq!(was.try_recv(), Ok(Status::Completed), "at once, on this thread");
+        assert_eq!(was.try_recv(), Ok(WorkStatus::Completed), "at once, on this thread");
         send.wait().expect("it was received");
     });
 }
 
 #[test]
 fn what_was_sent_is_there_after_its_sender_has_left() {
-    let kinds: [fn(u32) -> Setup; 2] =
-        [|_| Setup::new(), |_| Setup::new().transports(Transports::TCP)];
+    let kinds: [fn(u32) -> JobSetup; 2] =
+        [|_| JobSetup::new(), |_| JobSetup::new().transports(TransportSet::TCP)];
     for setup in kinds {
         let ranks = Communicator::local_over(2, setup).expect("the ranks join");
         let (left, has_left) = channel();

@@ -5,9 +5,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use crate::support::{everywhere, header, layout, threads, two_shot};
-use roundelay::{Bool, Buffer, Communicator, Error, Host, Layout, RedOp};
+use roundelay::{Buffer, Communicator, Error, Host, MemoryBool, RedOp, SegmentLayout};
 use roundelay_dsl::diag::codes;
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 
 #[derive(Debug, Clone, Copy)]
 struct Note {
@@ -22,7 +22,7 @@ struct Note {
 enum Memory {
     Bytes(Vec<u8>),
     Floats(Vec<f64>),
-    Flags(Vec<Bool>),
+    Flags(Vec<MemoryBool>),
     Shared(Buffer<i32>),
 }
 
@@ -35,7 +35,7 @@ impl Memory {
         match note.kind {
             0 => Memory::Bytes(vec![255; note.len]),
             1 => Memory::Floats(vec![-1.0; note.len]),
-            2 => Memory::Flags(vec![Bool::TRUE; note.len]),
+            2 => Memory::Flags(vec![MemoryBool::TRUE; note.len]),
             _ => Memory::Shared(comm.alloc(note.len).expect("memory")),
         }
     }
@@ -66,7 +66,7 @@ impl Memory {
 }
 
 /// Returns the ends of a rank's messages, in an order of its own that keeps the order between two ranks.
-fn shuffled(notes: &[Note], rank: u32, dice: &mut Dice) -> Vec<(usize, bool)> {
+fn shuffled(notes: &[Note], rank: u32, dice: &mut SeededRandom) -> Vec<(usize, bool)> {
     let mut queues: Vec<((u32, bool), Vec<usize>)> = Vec::new();
     for (i, note) in notes.iter().enumerate() {
         for (own, peer, sends) in [(note.from, note.to, true), (note.to, note.from, false)] {
@@ -91,7 +91,7 @@ fn shuffled(notes: &[Note], rank: u32, dice: &mut Dice) -> Vec<(usize, bool)> {
 }
 
 /// Plays one batch: every rank lists its ends in an order of its own.
-fn play(comm: &mut Communicator, notes: &[Note], dice: &mut Dice) {
+fn play(comm: &mut Communicator, notes: &[Note], dice: &mut SeededRandom) {
     let rank = comm.rank();
     let order = shuffled(notes, rank, dice);
     let mut memory: Vec<Memory> =
@@ -128,8 +128,8 @@ fn matching_batches_end_in_whatever_order_they_are_listed() {
     for n in 1..=6u32 {
         for slot_bytes in [64, 4096] {
             everywhere(n, slot_bytes, |comm, rank| {
-                let mut shared = Dice(u64::from(n) * 1000 + slot_bytes);
-                let mut own = Dice(rank as u64 + 77);
+                let mut shared = SeededRandom(u64::from(n) * 1000 + slot_bytes);
+                let mut own = SeededRandom(rank as u64 + 77);
                 for _ in 0..30 {
                     let note = |salt| Note {
                         from: shared.below(n as usize) as u32,
@@ -222,8 +222,8 @@ fn long_messages_travel_in_pieces() {
 #[test]
 fn messages_to_oneself_are_received_in_the_same_batch() {
     threads(layout(1, 64), |comm, _| {
-        let (a, b) = ([1.5f32; 100], [Bool::TRUE, Bool::FALSE]);
-        let (mut c, mut d, mut e) = ([0.0f32; 100], [Bool::FALSE; 2], [0u8; 0]);
+        let (a, b) = ([1.5f32; 100], [MemoryBool::TRUE, MemoryBool::FALSE]);
+        let (mut c, mut d, mut e) = ([0.0f32; 100], [MemoryBool::FALSE; 2], [0u8; 0]);
         let mut batch = comm.batch();
         batch.recv(&mut c, 0).send(&a, 0).send(&b, 0).recv(&mut d, 0).send(&[0u8; 0], 0);
         batch.recv(&mut e, 0);
@@ -291,7 +291,11 @@ fn a_message_of_another_length_or_type_is_told_not_taken() {
         (&|c| c.send(&[1u8; 10], 1), &|c| c.recv(&mut [0u8; 12], 0), "sends 10 bytes (10 x u8)"),
         (&|c| c.send(&[1u8; 0], 1), &|c| c.recv(&mut [0u8; 1], 0), "sends 0 bytes (0 x u8)"),
         (&|c| c.send(&[1u8; 1], 1), &|c| c.recv(&mut [0u8; 0], 0), "sends 1 bytes (1 x u8)"),
-        (&|c| c.send(&[1u8; 4], 1), &|c| c.recv(&mut [Bool::TRUE; 4], 0), "sends 4 bytes (4 x u8)"),
+        (
+            &|c| c.send(&[1u8; 4], 1),
+            &|c| c.recv(&mut [MemoryBool::TRUE; 4], 0),
+            "sends 4 bytes (4 x u8)",
+        ),
         // Alike up to the last piece.
         (
             &|c| c.send(&[1i64; 2000], 1),
@@ -478,7 +482,7 @@ fn shapes_that_were_forgotten_are_made_again() {
 #[test]
 fn plans_leave_the_last_two_channels_alone() {
     let plans = two_shot(&header("all_reduce", "two_shot", 2, 2));
-    threads(Layout { channels: 3, ..layout(2, 1024) }, |comm, rank| {
+    threads(SegmentLayout { channels: 3, ..layout(2, 1024) }, |comm, rank| {
         let error = comm.run_in_place(&plans[rank], RedOp::Sum, &mut [1.0f32; 8]);
         assert_eq!(
             error.expect_err("too many channels").to_string(),

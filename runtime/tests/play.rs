@@ -4,10 +4,11 @@ use crate::support::{
     Part, barrier, chunk, contribution, data, header, layout, local, one_shot, ring, send_recv,
     threads, total, two_shot,
 };
-use roundelay::{Args, Bool, Call, DType, RedOp, internal};
+use roundelay::{CallArgs, DType, MemoryBool, PlanCall, RedOp, internal};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
-    Buf, CopyPolicy, Header, Out, Placement, Plan, Region, Sizes, Store, WireType,
+    BufferPlacement, ChunkSizes, CopyPolicy, OperationOutput, OperationStore, Plan, PlanBuffer,
+    PlanHeader, Region, WireType,
 };
 
 /// Counts around the sizes at which messages change their way: header, slot, pull, several passes.
@@ -40,10 +41,10 @@ fn check_all_reduce(plans: &[Plan], slot_bytes: u64) {
     });
 }
 
-fn with_protocols(header: &Header, make: impl Fn(&Header) -> Vec<Plan>) {
+fn with_protocols(header: &PlanHeader, make: impl Fn(&PlanHeader) -> Vec<Plan>) {
     for protocol in [CopyPolicy::Auto, CopyPolicy::Staged, CopyPolicy::Direct] {
         for slot_bytes in [256, 64 << 10] {
-            check_all_reduce(&make(&Header { protocol, ..header.clone() }), slot_bytes);
+            check_all_reduce(&make(&PlanHeader { protocol, ..header.clone() }), slot_bytes);
         }
     }
 }
@@ -90,7 +91,7 @@ fn short_calls_move_the_same_traced_or_not() {
 
 #[test]
 fn one_shot_of_many_chunks_sums() {
-    let header = Header { slots: 3, ..header("all_reduce", "one_shot", 2, 6) };
+    let header = PlanHeader { slots: 3, ..header("all_reduce", "one_shot", 2, 6) };
     with_protocols(&header, |h| one_shot(h, true));
 }
 
@@ -103,15 +104,15 @@ fn two_shot_sums_in_lanes() {
 
 #[test]
 fn pipelining_changes_nothing() {
-    let header = Header { pipeline: 7, ..header("all_reduce", "ring", 3, 3) };
+    let header = PlanHeader { pipeline: 7, ..header("all_reduce", "ring", 3, 3) };
     check_all_reduce(&ring(&header), 1 << 20);
 }
 
 #[test]
 fn different_plans_share_connections() {
-    let a = ring(&Header { slots: 3, ..header("all_reduce", "ring", 3, 3) });
-    let b = one_shot(&Header { slots: 5, ..header("all_reduce", "one_shot", 3, 1) }, true);
-    let c = two_shot(&Header { slots: 2, ..header("all_reduce", "two_shot", 3, 3) });
+    let a = ring(&PlanHeader { slots: 3, ..header("all_reduce", "ring", 3, 3) });
+    let b = one_shot(&PlanHeader { slots: 5, ..header("all_reduce", "one_shot", 3, 1) }, true);
+    let c = two_shot(&PlanHeader { slots: 2, ..header("all_reduce", "two_shot", 3, 3) });
     threads(layout(3, 1024), |comm, rank| {
         let mut vector = comm.alloc::<f32>(5000).expect("memory");
         for round in 0..60 {
@@ -144,7 +145,7 @@ fn send_recv_moves_and_a_fast_sender_runs_ahead() {
 
 #[test]
 fn messages_are_rounded_to_the_wire_type() {
-    let make = |header: &Header| -> Vec<Plan> {
+    let make = |header: &PlanHeader| -> Vec<Plan> {
         let wired = |plan: Plan| {
             let mut part = Part::new(&plan.header, plan.part.rank);
             let all = ChunkSet::all(1);
@@ -169,8 +170,8 @@ fn messages_are_rounded_to_the_wire_type() {
 /// Makes plans that send everybody's block to everybody, out of place; a short input is offered for pulling.
 fn all_gather(n: u32, per_rank: u32, protocol: CopyPolicy) -> Vec<Plan> {
     let chunks = n * per_rank;
-    let header = Header {
-        placement: Placement::OutOfPlace,
+    let header = PlanHeader {
+        placement: BufferPlacement::OutOfPlace,
         blocks: n,
         input_chunks: per_rank,
         output_chunks: chunks,
@@ -181,15 +182,15 @@ fn all_gather(n: u32, per_rank: u32, protocol: CopyPolicy) -> Vec<Plan> {
     let part = |r: u32| {
         let mut part = Part::new(&header, r);
         let block = |p: u32| ChunkSet::interval(p * per_rank, per_rank, chunks);
-        let input = || Region::of(Buf::Input, ChunkSet::all(per_rank));
+        let input = || Region::of(PlanBuffer::Input, ChunkSet::all(per_rank));
         let origin = r * per_rank;
-        let send = |d| Out { origin, ..part.send((r + d) % n, 0, Some(input())) };
+        let send = |d| OperationOutput { origin, ..part.send((r + d) % n, 0, Some(input())) };
         let outs = (1..n).map(send).collect();
-        let store = Region::of(Buf::Output, block(r));
+        let store = Region::of(PlanBuffer::Output, block(r));
         part.op(vec![local(input())], Some(store), outs, block(r));
         for p in (1..n).map(|d| (r + n - d) % n) {
             let message = part.recv(p, 0, Some(data(block(p))));
-            let store = Region::of(Buf::Output, block(p));
+            let store = Region::of(PlanBuffer::Output, block(p));
             part.op(vec![message], Some(store), vec![], block(p));
         }
         part.plan()
@@ -223,15 +224,15 @@ fn a_short_input_is_read_where_it_lies() {
 
 #[test]
 fn a_rank_may_send_to_itself_through_scratch() {
-    let header = Header { scratch: vec![1], ..header("custom", "mirror", 1, 2) };
+    let header = PlanHeader { scratch: vec![1], ..header("custom", "mirror", 1, 2) };
     let mut part = Part::new(&header, 0);
-    let scratch = || Region::of(Buf::Scratch(0), chunk(0, 1));
+    let scratch = || Region::of(PlanBuffer::Scratch(0), chunk(0, 1));
     let out = part.send(0, 0, Some(data(chunk(0, 2))));
     part.op(vec![local(data(chunk(0, 2)))], None, vec![out], chunk(0, 2));
     let message = part.recv(0, 0, Some(data(chunk(0, 2))));
     part.op(vec![message], Some(scratch()), vec![], chunk(0, 2));
     part.op(vec![local(scratch())], Some(data(chunk(1, 2))), vec![], chunk(0, 2));
-    part.last().sizes = Sizes::Of(vec![chunk(0, 2)]);
+    part.last().sizes = ChunkSizes::Of(vec![chunk(0, 2)]);
     let plan = part.plan();
     threads(layout(1, 64), |comm, _| {
         for count in [2usize, 64, 5000] {
@@ -247,14 +248,18 @@ fn a_rank_may_send_to_itself_through_scratch() {
 fn dead_stores_are_left_out_unless_offered() {
     let n = 3;
     for (protocol, left_out) in [(CopyPolicy::Staged, true), (CopyPolicy::Direct, false)] {
-        let plans = ring(&Header { protocol, ..header("all_reduce", "ring", n, n) });
+        let plans = ring(&PlanHeader { protocol, ..header("all_reduce", "ring", n, n) });
         threads(layout(n, 4096), |comm, rank| {
             // Without the last part of the ring: what is dead shows.
             let mut plan = plans[rank].clone().into_unproved();
             plan.header.hash[0] ^= 1;
             plan.part.lanes[0].ops.truncate(2);
             for conn in &mut plan.part.conns {
-                conn.messages = if conn.dir == roundelay_compiler::plan::Dir::Send { 2 } else { 1 };
+                conn.messages = if conn.dir == roundelay_compiler::plan::MessageDirection::Send {
+                    2
+                } else {
+                    1
+                };
             }
             if !left_out {
                 comm.set_timeout(std::time::Duration::from_millis(100));
@@ -287,9 +292,9 @@ fn averages_and_factors() {
         comm.run_in_place(&plans[rank], RedOp::Avg, &mut whole).expect("a run");
         assert_eq!(whole[..2], [3, -2]);
         let mut bytes: Vec<u8> = [1.0f32; 50].iter().flat_map(|x| x.to_ne_bytes()).collect();
-        let args = Args::InPlace { data: &mut bytes[..] };
+        let args = CallArgs::InPlace { data: &mut bytes[..] };
         let (dtype, op) = (DType::F32, RedOp::PremulSum);
-        let call = Call { count: 50, dtype, op, factor: rank as f64, args };
+        let call = PlanCall { count: 50, dtype, op, factor: rank as f64, args };
         comm.run(&plans[rank], call).expect("a run");
         assert_eq!(bytes[196..], 3.0f32.to_ne_bytes());
     });
@@ -298,19 +303,19 @@ fn averages_and_factors() {
 #[test]
 fn a_factor_leaves_the_input_alone() {
     let all = ChunkSet::all(1);
-    let header = Header {
-        placement: Placement::OutOfPlace,
+    let header = PlanHeader {
+        placement: BufferPlacement::OutOfPlace,
         input_chunks: 1,
         output_chunks: 1,
         ..header("all_reduce", "one_shot", 2, 1)
     };
     let part = |rank: u32| {
         let mut part = Part::new(&header, rank);
-        let input = || Region::of(Buf::Input, all);
+        let input = || Region::of(PlanBuffer::Input, all);
         let out = part.send(1 - rank, 0, Some(input()));
         part.op(vec![local(input())], None, vec![out], all);
         let message = part.recv(1 - rank, 0, Some(data(all)));
-        let store = Some(Region::of(Buf::Output, all));
+        let store = Some(Region::of(PlanBuffer::Output, all));
         part.op(vec![local(input()), message], store, vec![], all);
         part.plan()
     };
@@ -318,9 +323,9 @@ fn a_factor_leaves_the_input_alone() {
     threads(layout(2, 1024), |comm, rank| {
         let input: Vec<u8> = [3i32; 5000].iter().flat_map(|x| x.to_ne_bytes()).collect();
         let mut output = vec![0xaa; 20_000];
-        let args = Args::OutOfPlace { input: &input[..], output: &mut output[..] };
+        let args = CallArgs::OutOfPlace { input: &input[..], output: &mut output[..] };
         let (dtype, op) = (DType::I32, RedOp::PremulSum);
-        let call = Call { count: 5000, dtype, op, factor: 1.0 + rank as f64, args };
+        let call = PlanCall { count: 5000, dtype, op, factor: 1.0 + rank as f64, args };
         comm.run(&plans[rank], call).expect("a run");
         assert_eq!(output[19_996..], 9i32.to_ne_bytes());
         assert_eq!(input[..4], 3i32.to_ne_bytes());
@@ -357,15 +362,15 @@ fn no_elements_no_messages() {
 
 #[test]
 fn a_store_may_be_dead_and_unused() {
-    let header = Header { reduces: false, ..header("custom", "nothing", 1, 1) };
+    let header = PlanHeader { reduces: false, ..header("custom", "nothing", 1, 1) };
     let mut part = Part::new(&header, 0);
     let all = ChunkSet::all(1);
     part.op(vec![local(data(all))], None, vec![], all);
-    part.last().store = Some(Store { region: data(all), dead: true });
+    part.last().store = Some(OperationStore { region: data(all), dead: true });
     let plan = part.plan();
     threads(layout(1, 64), |comm, _| {
-        let mut vector = [Bool::TRUE, Bool::FALSE];
+        let mut vector = [MemoryBool::TRUE, MemoryBool::FALSE];
         comm.run_in_place(&plan, RedOp::Sum, &mut vector).expect("a run");
-        assert_eq!(vector, [Bool::TRUE, Bool::FALSE]);
+        assert_eq!(vector, [MemoryBool::TRUE, MemoryBool::FALSE]);
     });
 }

@@ -2,8 +2,8 @@
 //! through pipes. The way of a message is found while calls go on, so there are many of them.
 
 use crate::support::{layout, threads};
-use roundelay::{Communicator, Layout, RedOp};
-use roundelay_tests::Dice;
+use roundelay::{Communicator, RedOp, SegmentLayout};
+use roundelay_tests::SeededRandom;
 
 /// Returns what rank `r` contributes to element `i` of a call; sums of all ranks' are exact.
 fn word(call: usize, r: usize, i: usize) -> u32 {
@@ -52,9 +52,9 @@ fn private_memory_comes_right_whichever_way_it_comes() {
     for n in 2..=4u32 {
         // Ranks that share cores have no pipes, and the machine of a test may have few cores.
         for crowded in [false, n == 4] {
-            let layout = Layout { crowded, ..layout(n, 64 << 10) };
+            let layout = SegmentLayout { crowded, ..layout(n, 64 << 10) };
             threads(layout, |comm, _| {
-                let mut dice = Dice(u64::from(n));
+                let mut dice = SeededRandom(u64::from(n));
                 for call in 0..60 {
                     let most = [3000, 10_000, 50_000][dice.below(3)];
                     // Some are longer than a pipe, which they go through a part at a time.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::support::scene::{self, Job, say};
 use crate::support::{contribution, header, patiently, ring, total, until_ended, until_stopped};
-use roundelay::trace::{Class, Flight, deadlock};
-use roundelay::{Communicator, Ending, Error, Launcher, Layout, RedOp};
-use roundelay_compiler::plan::{CopyPolicy, Header};
+use roundelay::trace::{CauseClass, FlightDump, deadlock};
+use roundelay::{Communicator, Error, ProcessEnding, RankLauncher, RedOp, SegmentLayout};
+use roundelay_compiler::plan::{CopyPolicy, PlanHeader};
 use roundelay_dsl::diag::codes;
 use rustix::process::{DumpableBehavior, Signal, getpid, kill_process, set_dumpable_behavior};
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -122,7 +122,7 @@ fn unreadable(comm: &mut Communicator) -> Result<(), Error> {
         set_dumpable_behavior(DumpableBehavior::Dumpable).expect("a memory that may be read");
     }
     let (rank, n) = (comm.rank() as usize, comm.size());
-    let direct = Header { protocol: CopyPolicy::Direct, ..header("all_reduce", "ring", n, n) };
+    let direct = PlanHeader { protocol: CopyPolicy::Direct, ..header("all_reduce", "ring", n, n) };
     let plan = &ring(&direct)[rank];
     let messages = comm.messages()?;
     for round in 0..4 {
@@ -176,7 +176,7 @@ fn cores() -> Vec<usize> {
 fn launch(name: &str, timeout: Duration) -> Job {
     // One that is stopped does not end by itself.
     let grace = if name.ends_with("stopped") { Duration::from_secs(4) } else { FOREVER };
-    let launcher = Launcher::new(RANKS).timeout(timeout).grace(grace);
+    let launcher = RankLauncher::new(RANKS).timeout(timeout).grace(grace);
     Job::play(scene::scene(launcher, module_path!(), name))
 }
 
@@ -192,7 +192,7 @@ fn the_killed_rank_is_the_cause_though_others_are_seen_to_end_with_it() {
     let folder = std::env::temp_dir().join(format!("roundelay-blind-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a folder");
     let blind = folder.join("blind");
-    let launcher = Launcher::new(2).timeout(FOREVER).grace(FOREVER);
+    let launcher = RankLauncher::new(2).timeout(FOREVER).grace(FOREVER);
     let launcher = scene::scene(launcher, module_path!(), "both end");
     let outcome = launcher.env(BLIND, blind.display().to_string()).run(|rank, line| {
         if let (0, Some(pid)) = (rank, line.strip_prefix("> pid ")) {
@@ -202,7 +202,7 @@ fn the_killed_rank_is_the_cause_though_others_are_seen_to_end_with_it() {
     });
     std::fs::remove_dir_all(&folder).expect("the folder");
     let outcome = outcome.expect("a launch");
-    assert_eq!(outcome.endings, [Ending::Exited(3), Ending::Signalled(9)]);
+    assert_eq!(outcome.endings, [ProcessEnding::Exited(3), ProcessEnding::Signalled(9)]);
     assert_eq!(outcome.cause.as_deref(), Some("rank 1: signal 9 (SIGKILL) ended its process"));
 }
 
@@ -212,7 +212,7 @@ fn ranks_are_bound_to_cores_in_turn_if_that_is_wished() {
     // More than there are cores; and a ring has two.
     let ranks = (2 * cores.len().min(8) as u32 - 1).max(2);
     for pin in [true, false] {
-        let launcher = Launcher::new(ranks).timeout(FOREVER).pin(pin);
+        let launcher = RankLauncher::new(ranks).timeout(FOREVER).pin(pin);
         let job = Job::play(scene::scene(launcher, module_path!(), "bound"));
         assert!(job.outcome.success(), "{:?} {:?}", job.outcome, job.said);
         for (rank, said) in job.said.iter().enumerate() {
@@ -226,12 +226,12 @@ fn ranks_are_bound_to_cores_in_turn_if_that_is_wished() {
 #[test]
 fn a_rank_that_leaves_or_fails_is_named() {
     let job = launch("leaves", FOREVER);
-    assert_eq!(job.outcome.endings[1], Ending::Exited(0));
+    assert_eq!(job.outcome.endings[1], ProcessEnding::Exited(0));
     for rank in [0, 2] {
         assert!(job.said[rank][1].starts_with("RL0704 rank 1 is gone: "), "{:?}", job.said);
     }
     let job = launch("fails", FOREVER);
-    assert_eq!(job.outcome.endings[1], Ending::Exited(7));
+    assert_eq!(job.outcome.endings[1], ProcessEnding::Exited(7));
     for rank in [0, 2] {
         assert!(job.said[rank][1].starts_with("RL0704 rank 1 is gone: "), "{:?}", job.said);
     }
@@ -244,7 +244,7 @@ fn a_rank_that_ends_or_stops_between_messages_is_named() {
     let found = (0..8).any(|_| {
         let job = launch("message killed", FOREVER);
         assert!(job.took < FOREVER / 2, "{:?}", job.took);
-        assert_eq!(job.outcome.endings[1], Ending::Signalled(9));
+        assert_eq!(job.outcome.endings[1], ProcessEnding::Signalled(9));
         for rank in [0, 2] {
             let text = &job.said[rank][1];
             assert!(text.starts_with("RL0704 rank 1 is gone: "), "{text}");
@@ -254,7 +254,7 @@ fn a_rank_that_ends_or_stops_between_messages_is_named() {
     assert!(found, "in eight runs rank 0 never says where it waited");
 
     let job = launch("message stopped", Duration::from_secs(2));
-    assert_eq!(job.outcome.endings[1], Ending::Killed);
+    assert_eq!(job.outcome.endings[1], ProcessEnding::Killed);
     let first = job.said[0][1].starts_with(&format!("RL0703 {place}: waited 2s for a message"));
     // Rank 2 waits for rank 0, began to do so earlier, and may say so first.
     let second = job.said[2][1].starts_with("RL0703 rank 2, recv, step 0 (`receive 9 bytes");
@@ -268,12 +268,12 @@ fn calls_of_two_communicators_in_different_orders_are_a_deadlock() {
     patiently(|timeout| {
         let job = launch("crossed", timeout);
         let said = job.said.iter().flatten().filter(|line| line.starts_with('{'));
-        let flights: Vec<Flight> =
+        let flights: Vec<FlightDump> =
             said.map(|line| serde_json::from_str(line).expect("a flight recorder")).collect();
         let verdict = deadlock(&flights).ok_or_else(|| format!("no verdict: {:?}", job.said))?;
-        assert_eq!(verdict.class, Class::Deadlock);
+        assert_eq!(verdict.class, CauseClass::Deadlock);
         // Either communicator by itself would blame the rank that is elsewhere.
-        let whole: Vec<Flight> =
+        let whole: Vec<FlightDump> =
             flights.into_iter().filter(|flight| flight.ranks == RANKS).collect();
         assert_eq!(deadlock(&whole), None);
         let cause = &verdict.cause;
@@ -290,7 +290,7 @@ fn calls_of_two_communicators_in_different_orders_are_a_deadlock() {
 fn a_limit_on_file_sizes_is_an_error_not_a_signal() {
     let job = launch("file limit", FOREVER);
     for rank in 0..RANKS as usize {
-        assert_eq!(job.outcome.endings[rank], Ending::Exited(3));
+        assert_eq!(job.outcome.endings[rank], ProcessEnding::Exited(3));
         assert!(job.said[rank][0].starts_with("RL0705 no room for the shared file"));
         assert!(job.said[rank][0].contains("ulimit -f"));
     }
@@ -307,10 +307,10 @@ fn a_rank_whose_memory_is_hidden_sends_what_was_read() {
 
 #[test]
 fn a_program_that_does_not_exist_is_an_error() {
-    let error = Launcher::new(2).program("/nonexistent/program").run(|_, _| {});
+    let error = RankLauncher::new(2).program("/nonexistent/program").run(|_, _| {});
     assert_eq!(error.expect_err("no program").code(), codes::START);
-    let layout = Layout { slot_bytes: 1, ..Layout::new(2) };
-    assert!(Launcher::new(2).layout(layout).run(|_, _| {}).is_err());
+    let layout = SegmentLayout { slot_bytes: 1, ..SegmentLayout::new(2) };
+    assert!(RankLauncher::new(2).layout(layout).run(|_, _| {}).is_err());
 }
 
 #[test]

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use crate::support::{everywhere, layout, threads};
 use roundelay::{Communicator, Element, Error, RedOp, internal, plan_of};
-use roundelay_algorithms::{Entry, of};
-use roundelay_compiler::{Options, Placement, Plan, Shape};
+use roundelay_algorithms::{CatalogueEntry, of};
+use roundelay_compiler::{BufferPlacement, CompileOptions, Plan, Shape};
 use roundelay_dsl::diag::codes;
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 
 /// Counts of all sizes, zeros among them, the same on all ranks.
-fn counts(dice: &mut Dice, n: usize) -> Vec<usize> {
+fn counts(dice: &mut SeededRandom, n: usize) -> Vec<usize> {
     let most = [1, 3, 20, 700, 5000][dice.below(5)];
     (0..n).map(|_| if dice.below(4) == 0 { 0 } else { dice.below(most + 1) }).collect()
 }
@@ -43,12 +43,12 @@ fn word(r: usize, i: usize) -> usize {
     (i * 5 + r * 3) % 19
 }
 
-fn plans(entry: &Entry, n: u32, schedule: &str) -> Option<Vec<Plan>> {
+fn plans(entry: &CatalogueEntry, n: u32, schedule: &str) -> Option<Vec<Plan>> {
     let text = entry.text.trim_end().trim_end_matches('}');
     let text = format!("{text}\n    {schedule}\n}}\n");
     let plan = |rank| {
-        let (shape, options) = (Shape::flat(n), Options::default());
-        plan_of(entry.path, &text, &shape, &options, Placement::OutOfPlace, rank)
+        let (shape, options) = (Shape::flat(n), CompileOptions::default());
+        plan_of(entry.path, &text, &shape, &options, BufferPlacement::OutOfPlace, rank)
     };
     match plan(0) {
         Ok(first) => {
@@ -133,7 +133,7 @@ fn the_library_plays_blocks_of_any_lengths() {
                 .collect();
             assert!(all.len() >= 6, "{collective} on {n} ranks: {}", all.len());
             threads(layout(n, 512), |comm, rank| {
-                let mut dice = Dice(u64::from(n));
+                let mut dice = SeededRandom(u64::from(n));
                 for (salt, plans) in all.iter().enumerate() {
                     let plan = &plans[rank];
                     for round in 0..8 {
@@ -201,7 +201,7 @@ fn check_lists(comm: &mut Communicator, rank: usize, count: usize) {
 fn gather_and_scatter_by_name() {
     for n in [1u32, 2, 5] {
         everywhere(n, 4096, |comm, rank| {
-            let mut dice = Dice(900 + u64::from(n));
+            let mut dice = SeededRandom(900 + u64::from(n));
             for _ in 0..8 {
                 let counts = counts(&mut dice, n as usize);
                 let input: Vec<f32> = (0..counts[rank]).map(|i| Small::of(word(rank, i))).collect();
@@ -227,7 +227,7 @@ fn gather_and_scatter_by_name() {
 fn every_block_to_its_owner() {
     for n in [1usize, 2, 3, 6] {
         everywhere(n as u32, 256, |comm, rank| {
-            let mut dice = Dice(500 + n as u64);
+            let mut dice = SeededRandom(500 + n as u64);
             for _ in 0..15 {
                 let counts: Vec<Vec<usize>> = (0..n).map(|_| counts(&mut dice, n)).collect();
                 let element = |from: usize, to: usize, i| (from * 40 + to * 5 + i) as i64;

@@ -1,18 +1,18 @@
 //! Compares the resources that communicators report with what the system says.
 
 use crate::support::{layout, play, threads};
-use roundelay::{Communicator, RedOp, Resources, Setup, Transports, plan_of};
+use roundelay::{Communicator, HeldResources, JobSetup, RedOp, TransportSet, plan_of};
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::{Options, Placement, Shape};
+use roundelay_compiler::{BufferPlacement, CompileOptions, Shape};
 use roundelay_tests::runs_alone;
 
 fn descriptors() -> u64 {
     std::fs::read_dir("/proc/self/fd").expect("the descriptors").count() as u64
 }
 
-fn over_tcp(lazy: bool) -> impl Fn(u32) -> Setup + Sync {
-    let tcp = Transports::TCP;
-    move |_| Setup::new().transports(tcp).lazy(lazy)
+fn over_tcp(lazy: bool) -> impl Fn(u32) -> JobSetup + Sync {
+    let tcp = TransportSet::TCP;
+    move |_| JobSetup::new().transports(tcp).lazy(lazy)
 }
 
 /// Makes calls of every kind, small and large.
@@ -33,7 +33,7 @@ fn sweep(comm: &mut Communicator) {
 }
 
 /// Returns what each rank holds before a sweep of calls and after it.
-fn around_a_sweep(ranks: Vec<Communicator>) -> Vec<(Resources, Resources)> {
+fn around_a_sweep(ranks: Vec<Communicator>) -> Vec<(HeldResources, HeldResources)> {
     play(ranks, |comm, _| {
         let before = comm.resources().expect("figures");
         // A rank that goes ahead must not connect to one that is still counting.
@@ -49,8 +49,8 @@ fn eager_ranks_connect_when_they_join_and_never_again() {
     for (before, after) in around_a_sweep(ranks) {
         assert!(!before.lazy);
         // To each of the three others.
-        assert_eq!(before.data_sockets, 3 * (u64::from(Setup::CHANNELS) + 1), "{before:?}");
-        let connections = |r: &Resources| (r.data_sockets, r.made, r.accepted, r.descriptors);
+        assert_eq!(before.data_sockets, 3 * (u64::from(JobSetup::CHANNELS) + 1), "{before:?}");
+        let connections = |r: &HeldResources| (r.data_sockets, r.made, r.accepted, r.descriptors);
         assert_eq!(connections(&after), connections(&before));
         assert_eq!(before.made + before.accepted, before.data_sockets + before.control_links);
         assert_eq!((after.store_operations, after.refused), (3, 0));
@@ -63,8 +63,8 @@ fn eager_ranks_connect_when_they_join_and_never_again() {
 fn the_library_needs_no_other_channels() {
     let mut most = 0;
     for (entry, n) in CATALOGUE.iter().flat_map(|entry| [2, 3, 4, 8].map(|n| (entry, n))) {
-        for placement in [Placement::InPlace, Placement::OutOfPlace] {
-            let (shape, options) = (Shape::flat(n), Options::default());
+        for placement in [BufferPlacement::InPlace, BufferPlacement::OutOfPlace] {
+            let (shape, options) = (Shape::flat(n), CompileOptions::default());
             // Some algorithms are only for some counts and placements.
             let plan = plan_of(entry.path, entry.text, &shape, &options, placement, n - 1);
             let channels =
@@ -72,7 +72,7 @@ fn the_library_needs_no_other_channels() {
             most = channels.fold(most, u32::max);
         }
     }
-    assert_eq!(most, Setup::CHANNELS);
+    assert_eq!(most, JobSetup::CHANNELS);
 }
 
 #[test]
@@ -95,11 +95,11 @@ fn the_system_counts_as_many_descriptors() {
     if !runs_alone(module_path!(), "the_system_counts_as_many_descriptors") {
         return;
     }
-    let mixed = |rank: u32| Setup::new().host_label(format!("machine {}", rank % 2));
+    let mixed = |rank: u32| JobSetup::new().host_label(format!("machine {}", rank % 2));
     for (over, setup) in [
-        ("tcp", &over_tcp(false) as &(dyn Fn(u32) -> Setup + Sync)),
+        ("tcp", &over_tcp(false) as &(dyn Fn(u32) -> JobSetup + Sync)),
         ("tcp, lazy", &over_tcp(true)),
-        ("memory", &|_| Setup::new()),
+        ("memory", &|_| JobSetup::new()),
         ("both", &mixed),
     ] {
         let before = descriptors();

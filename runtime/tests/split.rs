@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{layout, threads};
-use roundelay::{Communicator, Error, RedOp, Transports};
+use roundelay::{Communicator, Error, RedOp, TransportSet};
 use roundelay_tests::runs_alone;
 
 /// Returns the sum of one number of each rank, through the library.
@@ -122,7 +122,7 @@ fn every_way_has_a_link_and_a_reason() {
         for (comm, own) in [(&*comm, rank), (&part, 2 - rank)] {
             for (r, route) in comm.routes().iter().enumerate() {
                 assert_eq!(route.rank as usize, r);
-                let links = if r == own { Transports::NONE } else { Transports::SHM };
+                let links = if r == own { TransportSet::NONE } else { TransportSet::SHM };
                 assert_eq!(route.transports, links, "{route:?}");
                 assert!(r == own || route.why == "same machine", "{route:?}");
             }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use crate::support::scene::{self, say};
-use roundelay::{Communicator, Ending, Error, Launcher, RedOp, Setup, Transports};
+use roundelay::{Communicator, Error, JobSetup, ProcessEnding, RankLauncher, RedOp, TransportSet};
 use roundelay_dsl::diag::codes;
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
@@ -133,12 +133,12 @@ fn play(scene: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn launcher(job: &Job, over: &str, scene: &str) -> Launcher {
+fn launcher(job: &Job, over: &str, scene: &str) -> RankLauncher {
     let launcher = match over {
-        "tcp" => Launcher::new(job.ranks).hints("transport=tcp"),
-        "hosts" => Launcher::new(job.ranks).hosts(2),
-        "a host each" => Launcher::new(job.ranks).hosts(job.ranks),
-        _ => Launcher::new(job.ranks),
+        "tcp" => RankLauncher::new(job.ranks).hints("transport=tcp"),
+        "hosts" => RankLauncher::new(job.ranks).hosts(2),
+        "a host each" => RankLauncher::new(job.ranks).hosts(job.ranks),
+        _ => RankLauncher::new(job.ranks),
     };
     let launcher = launcher.timeout(FOREVER).grace(FOREVER);
     scene::scene(launcher, module_path!(), &format!("{scene} {}", job.seed))
@@ -160,8 +160,8 @@ fn agreed(job: &Job, said: &[Vec<String>]) -> BTreeMap<String, String> {
 fn assert_endings(job: &Job, over: &str, ended: &scene::Job, status: i32) {
     for (rank, ending) in (0..).zip(&ended.outcome.endings) {
         let wanted = match rank == job.victim {
-            true => Ending::Signalled(Signal::KILL.as_raw()),
-            false => Ending::Exited(status),
+            true => ProcessEnding::Signalled(Signal::KILL.as_raw()),
+            false => ProcessEnding::Exited(status),
         };
         assert_eq!(*ending, wanted, "{job:?} over {over}: {:#?}", ended.said);
     }
@@ -224,7 +224,10 @@ fn a_stopped_rank_is_not_left_out() {
             }
         });
         let outcome = outcome.expect("a launch");
-        assert!(outcome.endings.iter().all(|&ending| ending == Ending::Exited(3)), "{said:#?}");
+        assert!(
+            outcome.endings.iter().all(|&ending| ending == ProcessEnding::Exited(3)),
+            "{said:#?}"
+        );
         let calls = agreed(&job, &said);
         let all = format!("{:?}", (0..job.ranks).collect::<Vec<u32>>());
         assert!(calls.values().all(|ranks| *ranks == all), "{over}: {calls:?}");
@@ -265,7 +268,7 @@ fn each<T: Send>(
 #[test]
 fn without_a_failure_it_is_an_all_reduce() {
     for n in [1u32, 2, 5, 8] {
-        let tcp = |_| Setup::new().transports(Transports::TCP);
+        let tcp = |_| JobSetup::new().transports(TransportSet::TCP);
         for ranks in [Communicator::local(n), Communicator::local_over(n, tcp)] {
             let mut ranks = ranks.expect("ranks");
             for call in 0..3 {

@@ -6,7 +6,7 @@ use crate::support::{
     Part, chunk, data, everywhere, header, layout, local, patiently, ring, threads,
 };
 use roundelay::trace::{
-    Class, Entry, Kind, SPANS, Span, Trace, delays, diagnose, live, merge, write,
+    CauseClass, DumpEntry, RankTrace, SPANS, Span, SpanKind, delays, diagnose, live, merge, write,
 };
 use roundelay::{Communicator, Error, RedOp};
 use roundelay_compiler::plan::Plan;
@@ -47,7 +47,7 @@ fn a_circle_is_told_link_by_link() {
             ", which waits for rank 0 (call 2, step 0, hand.algo:1); ",
         ];
         let verdict = diagnose(&merge(3, &flights, &[]), None).expect("a verdict");
-        let found = (verdict.class, &verdict.ranks[..]) == (Class::Cycle, &[0, 2, 1][..]);
+        let found = (verdict.class, &verdict.ranks[..]) == (CauseClass::Cycle, &[0, 2, 1][..]);
         match found && wanted.iter().all(|words| text.contains(words)) {
             true => Ok(()),
             false => Err(format!("{text}, {verdict}")),
@@ -93,8 +93,8 @@ fn a_wait_that_is_over_is_not_told() {
     }
 }
 
-fn is_wait(entry: &Entry) -> bool {
-    matches!(entry, Entry::Wait { .. })
+fn is_wait(entry: &DumpEntry) -> bool {
+    matches!(entry, DumpEntry::Wait { .. })
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn the_odd_call_is_found_from_the_dumps() {
         comm.flight().expect("its memory")
     });
     let verdict = diagnose(&merge(4, &flights, &[]), Some(0)).expect("a verdict");
-    assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Mismatch, &[2][..]), "{verdict}");
+    assert_eq!((verdict.class, &verdict.ranks[..]), (CauseClass::Mismatch, &[2][..]), "{verdict}");
     assert_eq!(
         verdict.to_string(),
         "call 4 is not the same on all ranks: rank 2 makes all_reduce.ring of 10 x f32 with max, \
@@ -169,7 +169,7 @@ fn a_rank_that_computes_for_long_is_told_from_what_the_others_waited() {
         comm.flight().expect("its memory")
     });
     let verdict = delays(&flights).expect("a verdict");
-    assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Slow, &[2][..]), "{verdict}");
+    assert_eq!((verdict.class, &verdict.ranks[..]), (CauseClass::Slow, &[2][..]), "{verdict}");
     assert!(verdict.cause.contains("waited for it, which waited for no rank, for "), "{verdict}");
     // The others alone have no rank to blame.
     let others: Vec<_> = flights.into_iter().filter(|flight| flight.rank != 2).collect();
@@ -187,7 +187,7 @@ fn a_hundred_thousand_calls_leave_a_bounded_memory() {
         let flight = comm.flight().expect("its memory");
         assert_eq!((flight.calls, flight.recorded), (100_000, 100_000));
         assert!(flight.events.len() <= 128);
-        let Some(Entry::Call { call, name, ended, at, .. }) = flight.events.last() else {
+        let Some(DumpEntry::Call { call, name, ended, at, .. }) = flight.events.last() else {
             panic!("a call: {flight:?}");
         };
         assert_eq!((*call, &name[..], *ended), (100_000, "barrier", true));
@@ -196,7 +196,7 @@ fn a_hundred_thousand_calls_leave_a_bounded_memory() {
 }
 
 /// Makes calls in several passes and lanes, traced on every rank.
-fn traced(ranks: u32, spans: usize) -> Vec<Trace> {
+fn traced(ranks: u32, spans: usize) -> Vec<RankTrace> {
     let plans = crate::support::two_shot(&header("all_reduce", "two_shot", ranks, ranks));
     threads(layout(ranks, 256), |comm: &mut Communicator, rank| {
         let mut vector = comm.alloc::<f32>(1000).expect("memory");
@@ -220,11 +220,11 @@ fn every_step_has_a_span_within_its_call() {
     let traces = traced(3, SPANS);
     for trace in &traces {
         assert_eq!(trace.missing, 0);
-        let calls: Vec<&Span> = trace.spans.iter().filter(|s| s.kind == Kind::Call).collect();
+        let calls: Vec<&Span> = trace.spans.iter().filter(|s| s.kind == SpanKind::Call).collect();
         assert_eq!(calls.len(), 2);
         for lane in 0..=3u32 {
             let mut end = 0;
-            for span in trace.spans.iter().filter(|s| s.lane == lane && s.kind != Kind::Call) {
+            for span in trace.spans.iter().filter(|s| s.lane == lane && s.kind != SpanKind::Call) {
                 let call = calls.iter().find(|c| c.call == span.call).expect("its call");
                 assert!(call.begin <= span.begin && span.end <= call.end, "{call:?} {span:?}");
                 assert!(end <= span.begin && span.begin <= span.end, "{span:?} after {end}");
@@ -232,7 +232,7 @@ fn every_step_has_a_span_within_its_call() {
             }
             assert!(end > 0 || lane == 0 || lane == 3, "lane {lane} has spans");
         }
-        let steps = trace.spans.iter().filter(|s| s.kind == Kind::Step);
+        let steps = trace.spans.iter().filter(|s| s.kind == SpanKind::Step);
         for span in steps {
             let name = &trace.names[span.name as usize];
             assert!(name.starts_with("hand.algo:") && name.contains(": statement "), "{name}");

@@ -8,45 +8,45 @@ use std::time::{Duration, Instant};
 use crate::support::scene::{self, Job, say};
 use crate::support::until_stopped;
 use roundelay::{
-    Bool, Ending, Endpoint, Error, Launcher, Link, Refusal, Region, RemoteRegion, Rights, Setup,
-    Transport, Transports,
+    AccessRefusal, Endpoint, EndpointLink, Error, JobSetup, MemoryBool, ProcessEnding,
+    RankLauncher, RegisteredRegion, RemoteRegion, Transport, TransportSet, WindowRights,
 };
 use roundelay_dsl::diag::codes;
-use roundelay_tests::{Needs, skip};
+use roundelay_tests::{CheckNeeds, skip};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
 /// No test comes near it unless something hangs.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Returns what carries links here: RDMA too, where there is a device. `TEST_WAY=rdma` leaves out the others.
-fn ways() -> Vec<Transports> {
+fn ways() -> Vec<TransportSet> {
     static RDMA: LazyLock<bool> = LazyLock::new(|| {
         let probed = Transport::Rdma.probe();
-        probed.inspect_err(|why| skip(Needs::Rdma, format!("no RDMA: {why}"))).is_ok()
+        probed.inspect_err(|why| skip(CheckNeeds::Rdma, format!("no RDMA: {why}"))).is_ok()
     });
     let only = std::env::var("TEST_WAY").ok();
-    let all = [Transports::SHM, Transports::TCP, Transports::RDMA];
-    let is_wanted = |way: &Transports| only.as_ref().is_none_or(|only| way.to_string() == *only);
-    let is_there = |way: &Transports| *way != Transports::RDMA || *RDMA;
+    let all = [TransportSet::SHM, TransportSet::TCP, TransportSet::RDMA];
+    let is_wanted = |way: &TransportSet| only.as_ref().is_none_or(|only| way.to_string() == *only);
+    let is_there = |way: &TransportSet| *way != TransportSet::RDMA || *RDMA;
     all.into_iter().filter(|way| is_wanted(way) && is_there(way)).collect()
 }
 
-fn setup(way: Transports) -> Setup {
+fn setup(way: TransportSet) -> JobSetup {
     // Shared memory alone has no way to other machines, and no rank is on one here.
-    Setup::new().transports(way).interface("127.0.0.1").timeout(LONG)
+    JobSetup::new().transports(way).interface("127.0.0.1").timeout(LONG)
 }
 
-fn bind(way: Transports) -> Endpoint {
+fn bind(way: TransportSet) -> Endpoint {
     Endpoint::bind(&setup(way)).expect("an endpoint")
 }
 
 /// Connects two endpoints.
-fn connect(a: &Endpoint, b: &Endpoint) -> (Link, Link) {
+fn connect(a: &Endpoint, b: &Endpoint) -> (EndpointLink, EndpointLink) {
     let (to_b, to_a) = (a.start_connect(&b.address(), LONG), b.start_connect(&a.address(), LONG));
     (to_b.wait().expect("a link"), to_a.wait().expect("a link"))
 }
 
-fn pair(way: Transports) -> (Endpoint, Endpoint, Link, Link) {
+fn pair(way: TransportSet) -> (Endpoint, Endpoint, EndpointLink, EndpointLink) {
     let (a, b) = (bind(way), bind(way));
     let (to_b, to_a) = connect(&a, &b);
     for link in [&to_b, &to_a] {
@@ -56,7 +56,7 @@ fn pair(way: Transports) -> (Endpoint, Endpoint, Link, Link) {
     (a, b, to_b, to_a)
 }
 
-fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> Refusal {
+fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> AccessRefusal {
     match result.expect_err("refused") {
         Error::Window { refusal, .. } => refusal,
         other => panic!("another error: {other}"),
@@ -73,8 +73,9 @@ fn what_is_written_is_there_and_is_read_back() {
         let (_a, b, to_b, to_a) = pair(way);
         // One registered before a link knows, and one long one whose bytes come in pieces.
         for (turn, len) in (0u64..).zip([0usize, 1, 3, 1000, 1 << 20, (9 << 20) / 8 + 5]) {
-            let region =
-                b.register(vec![0u64; len], Rights::READ | Rights::WRITE).expect("a region");
+            let region = b
+                .register(vec![0u64; len], WindowRights::READ | WindowRights::WRITE)
+                .expect("a region");
             let there = to_b.region(&region.key()).expect("the key");
             assert_eq!((there.len(), region.len()), (8 * len, 8 * len));
             let data = numbers(len, turn);
@@ -104,8 +105,9 @@ fn what_is_written_is_there_and_is_read_back() {
 fn work_in_the_background_brings_its_buffers_back() {
     for way in ways() {
         let (_a, b, to_b, to_a) = pair(way);
-        let region =
-            b.register(vec![0u8; 6 << 20], Rights::READ | Rights::WRITE).expect("a region");
+        let region = b
+            .register(vec![0u8; 6 << 20], WindowRights::READ | WindowRights::WRITE)
+            .expect("a region");
         let there = to_b.region(&region.key()).expect("the key");
         let writes: Vec<_> = (0..6u8)
             .map(|i| there.write_notify_async(vec![i + 1; 1 << 20], u64::from(i) << 20, i.into()))
@@ -118,7 +120,7 @@ fn work_in_the_background_brings_its_buffers_back() {
         assert!(read.chunks(1 << 20).zip(1u8..).all(|(part, i)| part.iter().all(|&x| x == i)));
         assert_eq!(read, region.revoke().expect("the buffer"));
         let late = there.write_async(vec![1u8; 8], 0).wait();
-        assert_eq!(refusal(late), Refusal::Gone);
+        assert_eq!(refusal(late), AccessRefusal::Gone);
     }
 }
 
@@ -126,11 +128,11 @@ fn work_in_the_background_brings_its_buffers_back() {
 fn both_sides_write_at_once() {
     for way in ways() {
         let (a, b, to_b, to_a) = pair(way);
-        let mine = a.register(vec![0u64; 5000], Rights::WRITE).expect("a region");
-        let theirs = b.register(vec![0u64; 5000], Rights::WRITE).expect("a region");
+        let mine = a.register(vec![0u64; 5000], WindowRights::WRITE).expect("a region");
+        let theirs = b.register(vec![0u64; 5000], WindowRights::WRITE).expect("a region");
         let (mine_key, theirs_key) = (mine.key(), theirs.key());
         // Both links live until both sides have ended.
-        let run = |link: &Link, key: Vec<u8>, salt: u64| {
+        let run = |link: &EndpointLink, key: Vec<u8>, salt: u64| {
             let there = link.region(&key).expect("the key");
             for round in 0..50 {
                 there.write_notify(&numbers(5000, salt + round), 0, round).expect("a write");
@@ -150,10 +152,11 @@ fn both_sides_write_at_once() {
 fn an_endpoint_has_several_links_and_serves_all_regions_on_each() {
     for way in ways() {
         let hub = bind(way);
-        let early = hub.register(vec![1u8; 64], Rights::READ).expect("a region");
+        let early = hub.register(vec![1u8; 64], WindowRights::READ).expect("a region");
         let peers: Vec<Endpoint> = (0..3).map(|_| bind(way)).collect();
-        let links: Vec<(Link, Link)> = peers.iter().map(|peer| connect(peer, &hub)).collect();
-        let late = hub.register(vec![2u8; 64], Rights::READ).expect("a region");
+        let links: Vec<(EndpointLink, EndpointLink)> =
+            peers.iter().map(|peer| connect(peer, &hub)).collect();
+        let late = hub.register(vec![2u8; 64], WindowRights::READ).expect("a region");
         for (link, back) in &links {
             for (region, value) in [(&early, 1), (&late, 2)] {
                 let mut data = [0u8; 64];
@@ -180,7 +183,7 @@ fn a_peer_whose_link_is_there_first_finds_every_region() {
             let (a, b) = (bind(way), bind(way));
             // The side that has many takes longest over its end of the link.
             let regions: Vec<_> = (0..200u8)
-                .map(|i| b.register(vec![i; 8], Rights::READ).expect("a region"))
+                .map(|i| b.register(vec![i; 8], WindowRights::READ).expect("a region"))
                 .collect();
             let to_a = b.start_connect(&a.address(), LONG);
             let to_b = a.connect(&b.address(), LONG).expect("a link");
@@ -196,7 +199,7 @@ fn a_peer_whose_link_is_there_first_finds_every_region() {
 }
 
 /// Returns a region of that key, with another number, length or rights.
-fn forged(link: &Link, key: &[u8], change: impl Fn(&mut [u64; 4])) -> RemoteRegion {
+fn forged(link: &EndpointLink, key: &[u8], change: impl Fn(&mut [u64; 4])) -> RemoteRegion {
     let mut words = [0u64; 4];
     for (word, bytes) in words.iter_mut().zip(key[4..].chunks_exact(8)) {
         *word = u64::from_le_bytes(bytes.try_into().expect("a word"));
@@ -206,7 +209,7 @@ fn forged(link: &Link, key: &[u8], change: impl Fn(&mut [u64; 4])) -> RemoteRegi
     link.region(&[&key[..4], &bytes].concat()).expect("a key by its looks")
 }
 
-fn is_untouched(region: &Region<Vec<u8>>) -> bool {
+fn is_untouched(region: &RegisteredRegion<Vec<u8>>) -> bool {
     let mut own = vec![0; region.len()];
     region.read(0, &mut own).expect("its own");
     own.iter().all(|&byte| byte == 5)
@@ -217,22 +220,22 @@ fn what_is_forged_outside_or_revoked_writes_nothing() {
     const LEN: usize = 100_000;
     for way in ways() {
         let (_a, b, to_b, _to_a) = pair(way);
-        let write = b.register(vec![5u8; LEN], Rights::WRITE).expect("a region");
-        let read = b.register(vec![5u8; LEN], Rights::READ).expect("a region");
-        let none = b.register(vec![5u8; LEN], Rights::ATOMICS).expect("a region");
+        let write = b.register(vec![5u8; LEN], WindowRights::WRITE).expect("a region");
+        let read = b.register(vec![5u8; LEN], WindowRights::READ).expect("a region");
+        let none = b.register(vec![5u8; LEN], WindowRights::ATOMICS).expect("a region");
         // Honest ones are refused here, forged ones by the target.
         let honest = to_b.region(&write.key()).expect("the key");
-        let end = Refusal::Bounds { bytes: LEN as u64 };
+        let end = AccessRefusal::Bounds { bytes: LEN as u64 };
         assert_eq!(refusal(honest.write(&[1u8; 8], LEN as u64 - 7)), end);
         assert_eq!(refusal(honest.write(&[1u8; 8], u64::MAX - 3)), end);
-        assert!(matches!(refusal(honest.read(&mut [1u8; 8], 0)), Refusal::Rights { .. }));
+        assert!(matches!(refusal(honest.read(&mut [1u8; 8], 0)), AccessRefusal::Rights { .. }));
         for bytes in [8usize, 4096, 80_000] {
             let data = vec![1u8; bytes];
             for lie in [1u64, 1 << 63] {
                 let other = forged(&to_b, &write.key(), |key| (key[1], key[3]) = (key[1] ^ lie, 7));
-                assert_eq!(refusal(other.write(&data, 0)), Refusal::Gone);
+                assert_eq!(refusal(other.write(&data, 0)), AccessRefusal::Gone);
                 let mut given = data.clone();
-                assert_eq!(refusal(other.read(&mut given, 0)), Refusal::Gone);
+                assert_eq!(refusal(other.read(&mut given, 0)), AccessRefusal::Gone);
                 assert_eq!(given, data, "something was given");
             }
             for at in [LEN as u64 - bytes as u64 + 1, LEN as u64, 1 << 62] {
@@ -245,7 +248,7 @@ fn what_is_forged_outside_or_revoked_writes_nothing() {
             }
             for (region, has) in [(&read, "read"), (&none, "none")] {
                 let bold = forged(&to_b, &region.key(), |key| key[3] = 7);
-                let refused = Refusal::Rights { needed: "write", has: has.into() };
+                let refused = AccessRefusal::Rights { needed: "write", has: has.into() };
                 assert_eq!(refusal(bold.write(&data, 0)), refused);
             }
         }
@@ -257,13 +260,13 @@ fn what_is_forged_outside_or_revoked_writes_nothing() {
         let mut buffer = write.revoke().expect("the buffer");
         assert_eq!(buffer[..9], [6, 6, 6, 6, 6, 6, 6, 6, 5]);
         buffer.fill(5);
-        assert_eq!(refusal(honest.write(&[1u8; 8], 0)), Refusal::Gone);
-        assert_eq!(refusal(honest.write(&vec![1u8; LEN], 0)), Refusal::Gone);
+        assert_eq!(refusal(honest.write(&[1u8; 8], 0)), AccessRefusal::Gone);
+        assert_eq!(refusal(honest.write(&vec![1u8; LEN], 0)), AccessRefusal::Gone);
         assert!(buffer.iter().all(|&byte| byte == 5), "something was written");
         let key = read.key();
         drop(read);
         let gone = to_b.region(&key).expect("the key");
-        assert_eq!(refusal(gone.read(&mut [0u8; 8], 0)), Refusal::Gone);
+        assert_eq!(refusal(gone.read(&mut [0u8; 8], 0)), AccessRefusal::Gone);
     }
 }
 
@@ -272,7 +275,7 @@ fn a_close_ends_the_waits_of_other_threads() {
     for way in ways() {
         for of_endpoint in [false, true] {
             let (a, b, to_b, to_a) = pair(way);
-            let region = b.register(vec![0u8; 8], Rights::WRITE).expect("a region");
+            let region = b.register(vec![0u8; 8], WindowRights::WRITE).expect("a region");
             let there = to_b.region(&region.key()).expect("the key");
             there.write(&[1u8; 8], 0).expect("a write");
             let began = Instant::now();
@@ -284,10 +287,10 @@ fn a_close_ends_the_waits_of_other_threads() {
                 } else {
                     to_b.close();
                 }
-                assert_eq!(refusal(waits.join().expect("a thread")), Refusal::Over);
+                assert_eq!(refusal(waits.join().expect("a thread")), AccessRefusal::Over);
             });
-            assert_eq!(refusal(there.write(&[2u8; 8], 0)), Refusal::Over);
-            assert_eq!(refusal(to_b.notify(1)), Refusal::Over);
+            assert_eq!(refusal(there.write(&[2u8; 8], 0)), AccessRefusal::Over);
+            assert_eq!(refusal(to_b.notify(1)), AccessRefusal::Over);
             assert!(!to_b.is_open());
             let error = to_a.wait_notification(LONG).expect_err("the peer has left");
             assert_eq!(error.code(), codes::LOST_RANK, "{error}");
@@ -295,7 +298,7 @@ fn a_close_ends_the_waits_of_other_threads() {
             assert!(!to_a.is_open());
             assert_eq!(region.revoke().expect("the buffer"), [1; 8]);
             if of_endpoint {
-                assert!(matches!(a.register(vec![0u8], Rights::READ), Err(Error::Usage(_))));
+                assert!(matches!(a.register(vec![0u8], WindowRights::READ), Err(Error::Usage(_))));
             }
         }
     }
@@ -305,7 +308,7 @@ fn a_close_ends_the_waits_of_other_threads() {
 fn an_abort_ends_both_sides_with_its_cause() {
     for way in ways() {
         let (_a, b, to_b, to_a) = pair(way);
-        let region = b.register(vec![0u8; 8], Rights::WRITE).expect("a region");
+        let region = b.register(vec![0u8; 8], WindowRights::WRITE).expect("a region");
         let there = to_b.region(&region.key()).expect("the key");
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| to_a.wait_notification(LONG));
@@ -340,25 +343,27 @@ fn a_wait_for_a_notification_ends_in_time_and_goes_on() {
 
 #[test]
 fn an_empty_secret_is_an_error() {
-    let text = Endpoint::bind(&Setup::new().secret("")).expect_err("no secret").to_string();
+    let text = Endpoint::bind(&JobSetup::new().secret("")).expect_err("no secret").to_string();
     assert!(text.contains("the secret is empty"), "{text}");
-    let any_bytes = || Endpoint::bind(&setup(Transports::TCP).secret(vec![0xff, 0xfe, 0]));
+    let any_bytes = || Endpoint::bind(&setup(TransportSet::TCP).secret(vec![0xff, 0xfe, 0]));
     connect(&any_bytes().expect("an endpoint"), &any_bytes().expect("an endpoint"));
 }
 
 #[test]
 fn whatever_bytes_arrive_are_truth_values() {
-    let (a, b) = (bind(Transports::TCP), bind(Transports::TCP));
+    let (a, b) = (bind(TransportSet::TCP), bind(TransportSet::TCP));
     let (to_b, to_a) = connect(&a, &b);
-    let region = a.register(vec![Bool::FALSE; 8], Rights::READ | Rights::WRITE).expect("a region");
+    let region = a
+        .register(vec![MemoryBool::FALSE; 8], WindowRights::READ | WindowRights::WRITE)
+        .expect("a region");
     let bytes = [0u8, 1, 2, 3, 128, 254, 255, 0];
     to_a.region(&region.key()).expect("a key").write(&bytes, 0).expect("written");
-    let theirs = b.register(bytes.to_vec(), Rights::READ).expect("a region");
-    let mut read = [Bool::FALSE; 8];
+    let theirs = b.register(bytes.to_vec(), WindowRights::READ).expect("a region");
+    let mut read = [MemoryBool::FALSE; 8];
     to_b.region(&theirs.key()).expect("a key").read(&mut read, 0).expect("read");
     let right = bytes.map(|byte| byte != 0);
     assert_eq!(read.map(bool::from), right);
-    let back: Vec<Bool> = region.revoke().expect("the buffer");
+    let back: Vec<MemoryBool> = region.revoke().expect("the buffer");
     assert_eq!(back, read);
     // An index made of a truth value stays within two.
     assert!(back.iter().all(|&value| [10, 20][usize::from(value.get())] > 0));
@@ -367,7 +372,7 @@ fn whatever_bytes_arrive_are_truth_values() {
 #[test]
 fn another_secret_is_refused() {
     let with = |secret: Option<&str>| {
-        let setup = setup(Transports::TCP).timeout(Duration::from_secs(20));
+        let setup = setup(TransportSet::TCP).timeout(Duration::from_secs(20));
         let setup = secret.into_iter().fold(setup, |setup, secret| setup.secret(secret));
         Endpoint::bind(&setup).expect("an endpoint")
     };
@@ -389,7 +394,7 @@ fn another_secret_is_refused() {
 
 #[test]
 fn what_makes_no_sense_is_refused_at_once() {
-    let (a, b) = (bind(Transports::TCP), bind(Transports::TCP));
+    let (a, b) = (bind(TransportSet::TCP), bind(TransportSet::TCP));
     let text = |peer: &[u8], limit| a.connect(peer, limit).expect_err("refused").to_string();
     for bad in [&b""[..], b"rl1", &[255; 9], &b.address()[1..], &b.address()[..20]] {
         assert!(text(bad, LONG).contains("not the address of an endpoint"));
@@ -402,7 +407,7 @@ fn what_makes_no_sense_is_refused_at_once() {
     assert!(began.elapsed() < LONG / 2);
     assert!(text(&b.address(), LONG).contains("connect once"));
     // A close ends a wait for a peer.
-    let c = bind(Transports::TCP);
+    let c = bind(TransportSet::TCP);
     let waits = b.start_connect(&c.address(), LONG);
     b.close();
     assert!(waits.wait().expect_err("closed").to_string().contains("was closed"));
@@ -435,7 +440,7 @@ fn take(name: &str) -> Vec<u8> {
     }
 }
 
-fn meet(side: usize, way: Transports) -> Result<(Endpoint, Link), Error> {
+fn meet(side: usize, way: TransportSet) -> Result<(Endpoint, EndpointLink), Error> {
     let endpoint = Endpoint::bind(&setup(way))?;
     leave(&format!("address{side}"), &endpoint.address());
     let link = endpoint.connect(&take(&format!("address{}", 1 - side)), LONG)?;
@@ -450,7 +455,8 @@ fn play(scene: &str) -> Result<(), Error> {
     let (endpoint, link) = meet(side, way)?;
     match (name, side) {
         ("exchange", _) => {
-            let region = endpoint.register(vec![0u64; 1 << 20], Rights::READ | Rights::WRITE)?;
+            let region =
+                endpoint.register(vec![0u64; 1 << 20], WindowRights::READ | WindowRights::WRITE)?;
             leave(&format!("key{side}"), &region.key());
             let there = link.region(&take(&format!("key{}", 1 - side)))?;
             there.write_notify(&numbers(1 << 20, side as u64), 0, 40 + side as u64)?;
@@ -465,7 +471,8 @@ fn play(scene: &str) -> Result<(), Error> {
             say("all is there");
         }
         ("killed", 1) => {
-            let region = endpoint.register(vec![0u8; 8 << 20], Rights::READ | Rights::WRITE)?;
+            let region =
+                endpoint.register(vec![0u8; 8 << 20], WindowRights::READ | WindowRights::WRITE)?;
             leave("key1", &region.key());
             assert_eq!(link.wait_notification(LONG)?, Some(1));
             let _ = kill_process(getpid(), Signal::KILL);
@@ -486,7 +493,7 @@ fn play(scene: &str) -> Result<(), Error> {
             say("it is gone");
         }
         ("stopped", 1) => {
-            let region = endpoint.register(vec![0u8; 64], Rights::READ)?;
+            let region = endpoint.register(vec![0u8; 64], WindowRights::READ)?;
             leave("key1", &region.key());
             assert_eq!(link.wait_notification(LONG)?, Some(1));
             let _ = kill_process(getpid(), Signal::STOP);
@@ -508,7 +515,7 @@ fn play(scene: &str) -> Result<(), Error> {
             until_stopped(u64::from(peer.cast_unsigned()));
             link.set_timeout(Duration::from_millis(500));
             // A device reads without the peer's process, which takes no notifications.
-            let by_device = way == Transports::RDMA;
+            let by_device = way == TransportSet::RDMA;
             let error = loop {
                 let done = there.read(&mut [0u8; 64], 0);
                 let done = if by_device { done.and_then(|()| link.notify(1)) } else { done };
@@ -536,11 +543,11 @@ fn rank_process() {
 }
 
 /// Plays a scene by two processes, and returns the job.
-fn two(name: &str, way: Transports) -> Job {
+fn two(name: &str, way: TransportSet) -> Job {
     let folder =
         std::env::temp_dir().join(format!("roundelay-{name}-{way}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
-    let launcher = Launcher::new(2).env(FOLDER, &folder);
+    let launcher = RankLauncher::new(2).env(FOLDER, &folder);
     let job = Job::play(scene::scene(launcher, module_path!(), &format!("{name}/{way}")));
     std::fs::remove_dir_all(&folder).expect("the folder");
     job
@@ -560,7 +567,11 @@ fn a_killed_peer_is_found_out() {
     for way in ways() {
         let Job { outcome, said, took } = two("killed", way);
         assert!(said[0].iter().any(|s| s == "it is gone"), "{way}: {outcome:?} {said:?}");
-        assert!(matches!(outcome.endings[1], Ending::Signalled(9)), "{way}: {:?}", outcome.endings);
+        assert!(
+            matches!(outcome.endings[1], ProcessEnding::Signalled(9)),
+            "{way}: {:?}",
+            outcome.endings
+        );
         assert!(took < LONG, "{took:?}");
     }
 }

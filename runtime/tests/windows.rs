@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crate::support::scene::{self, Job, say};
 use crate::support::{layout, patiently, play, refusal, threads};
 use roundelay::{
-    Access, Buffer, Communicator, DType, Ending, Error, Handles, Launcher, RedOp, Refusal, Rights,
-    Setup, Transports, Window,
+    AccessRefusal, Buffer, Communicator, DType, Error, JobSetup, ProcessEnding, RankHandles,
+    RankLauncher, RedOp, TransportSet, Window, WindowAccess, WindowRights,
 };
 use roundelay_dsl::diag::codes;
 use rustix::process::{Pid, Signal, getpid, kill_process, test_kill_process};
@@ -43,9 +43,9 @@ impl Way {
 
     fn ranks(self, ranks: u32) -> Vec<Communicator> {
         let setup = |rank: u32| match self {
-            Way::Mapped | Way::Private => Setup::new(),
-            Way::Tcp => Setup::new().transports(Transports::TCP),
-            Way::Mixed => Setup::new().host_label(format!("machine {}", rank % 2)),
+            Way::Mapped | Way::Private => JobSetup::new(),
+            Way::Tcp => JobSetup::new().transports(TransportSet::TCP),
+            Way::Mixed => JobSetup::new().host_label(format!("machine {}", rank % 2)),
         };
         match self {
             Way::Mapped | Way::Private => Communicator::local_with(layout(ranks, SLOT)),
@@ -63,13 +63,13 @@ impl Way {
     }
 
     /// Returns how one rank reaches another's part.
-    fn access(self, own: u32, peer: u32) -> Access {
+    fn access(self, own: u32, peer: u32) -> WindowAccess {
         let is_mapped = match self {
             Way::Mapped => true,
             Way::Private | Way::Tcp => own == peer,
             Way::Mixed => own % 2 == peer % 2,
         };
-        if is_mapped { Access::Mapped } else { Access::Served }
+        if is_mapped { WindowAccess::Mapped } else { WindowAccess::Served }
     }
 }
 
@@ -84,23 +84,23 @@ fn by_all_ways<T: Send>(ranks: u32, scene: impl Fn(&mut Communicator, usize, Way
 fn what_is_not_allowed_is_refused_and_nothing_is_written() {
     by_all_ways(2, |comm, r, way| {
         let (own, other) = (r as u32, 1 - r as u32);
-        let mine = if r == 0 { Rights::ALL } else { Rights::READ };
+        let mine = if r == 0 { WindowRights::ALL } else { WindowRights::READ };
         let window = comm.window_with(way.filled(comm, 8 + r, 5.0f32), mine).expect("a window");
         let known = window.attributes(other).expect("attributes");
         assert_eq!((known.access, known.len), (way.access(own, other), 8 + other as usize));
-        let maps = known.access == Access::Mapped;
+        let maps = known.access == WindowAccess::Mapped;
         if !maps {
-            assert_eq!(refusal(window.map_remote(other)), Refusal::NotMapped);
+            assert_eq!(refusal(window.map_remote(other)), AccessRefusal::NotMapped);
         }
-        let end = Refusal::Bounds { bytes: 4 * (8 + u64::from(other)) };
+        let end = AccessRefusal::Bounds { bytes: 4 * (8 + u64::from(other)) };
         for (at, len) in [(8 + other as usize, 1), (0, 10), (usize::MAX, 2), (usize::MAX / 4, 9)] {
             assert_eq!(refusal(window.put(&vec![1.0; len], other, at)), end, "{at}, {len}");
             assert_eq!(refusal(window.get(&mut vec![1.0; len], other, at)), end);
         }
-        assert_eq!(refusal(window.fetch_add(1, 0, 1)), Refusal::Alignment { offset: 4 });
-        assert!(matches!(refusal(window.fetch_add(1, 0, 8)), Refusal::Bounds { .. }));
+        assert_eq!(refusal(window.fetch_add(1, 0, 1)), AccessRefusal::Alignment { offset: 4 });
+        assert!(matches!(refusal(window.fetch_add(1, 0, 8)), AccessRefusal::Bounds { .. }));
         if r == 0 {
-            let needs = |needed| Refusal::Rights { needed, has: "read".into() };
+            let needs = |needed| AccessRefusal::Rights { needed, has: "read".into() };
             assert_eq!(refusal(window.put(&[1.0], 1, 0)), needs("write"));
             assert_eq!(refusal(window.fetch_add(1, 1, 0)), needs("atomics"));
             assert_eq!(refusal(window.accumulate(&[1.0], RedOp::Sum, 1, 0)), needs("atomics"));
@@ -110,7 +110,7 @@ fn what_is_not_allowed_is_refused_and_nothing_is_written() {
         } else {
             for op in [RedOp::Avg, RedOp::PremulSum, RedOp::Xor] {
                 let refused = refusal(window.accumulate(&[1.0], op, 0, 0));
-                assert!(matches!(refused, Refusal::Elements(_)), "{op}: {refused}");
+                assert!(matches!(refused, AccessRefusal::Elements(_)), "{op}: {refused}");
             }
             if maps {
                 let mapped = window.map_remote(0).expect("it may be written");
@@ -136,7 +136,7 @@ fn nothing_is_written_once_the_right_was_withdrawn() {
                 let refused = refusal(Err::<(), _>(refused.expect("it ends")));
                 assert_eq!(
                     refused,
-                    Refusal::Rights { needed: "write", has: "read + atomics".into() }
+                    AccessRefusal::Rights { needed: "write", has: "read + atomics".into() }
                 );
                 window.get(&mut [0], 1, 0).expect("it may still read");
                 comm.barrier().expect("its last put is over");
@@ -144,7 +144,7 @@ fn nothing_is_written_once_the_right_was_withdrawn() {
                 while window.fetch_add(0, 1, LEN / 2).expect("its own word") == 0 {
                     std::thread::yield_now();
                 }
-                window.withdraw(Rights::WRITE).expect("no rank writes any more");
+                window.withdraw(WindowRights::WRITE).expect("no rank writes any more");
                 window.write(0, &vec![9; LEN]).expect("its own part");
                 comm.barrier().expect("the last put is over");
                 let mut mine = vec![0; LEN];
@@ -168,11 +168,11 @@ fn a_withdrawal_waits_for_what_is_mapped_and_does_not_hang() {
         } else {
             comm.barrier().expect("it is mapped");
             window.set_timeout(Duration::from_millis(30));
-            let error = window.withdraw(Rights::WRITE).expect_err("rank 0 holds it");
+            let error = window.withdraw(WindowRights::WRITE).expect_err("rank 0 holds it");
             assert!(matches!(error, Error::Timeout { peer: 0, .. }), "{error}");
             window.set_timeout(Duration::from_secs(30));
             comm.barrier().expect("the job goes on");
-            window.withdraw(Rights::WRITE).expect("rank 0 lets go");
+            window.withdraw(WindowRights::WRITE).expect("rank 0 lets go");
         }
         window.free(comm).expect("the buffer");
     });
@@ -186,7 +186,7 @@ fn what_is_mapped_as_long_as_the_window_ends_with_it() {
         let memory = (buffer.as_mut_ptr().cast(), buffer.len());
         let kept = Box::new(buffer);
         // SAFETY: the buffer lives as long as the window, and nothing else uses it.
-        let made = unsafe { comm.window_at(memory, DType::U32, Rights::ALL, kept) };
+        let made = unsafe { comm.window_at(memory, DType::U32, WindowRights::ALL, kept) };
         let window = made.expect("a window");
         let mapped = (r == 0).then(|| {
             let twice = window.map_remote(1).and_then(|_| window.map_remote(1));
@@ -195,7 +195,7 @@ fn what_is_mapped_as_long_as_the_window_ends_with_it() {
         comm.barrier().expect("it is mapped");
         if r == 1 {
             window.set_timeout(Duration::from_millis(30));
-            let error = window.withdraw(Rights::WRITE).expect_err("rank 0 holds it");
+            let error = window.withdraw(WindowRights::WRITE).expect_err("rank 0 holds it");
             assert!(matches!(error, Error::Timeout { peer: 0, .. }), "{error}");
             window.set_timeout(LONG);
         }
@@ -286,11 +286,11 @@ fn wait_ends(way: Way) {
 
 #[test]
 fn a_window_ends_with_its_generation() {
-    ends_with_its_generation(|_| Setup::new().slot_bytes(SLOT));
-    ends_with_its_generation(|_| Setup::new().slot_bytes(SLOT).transports(Transports::TCP));
+    ends_with_its_generation(|_| JobSetup::new().slot_bytes(SLOT));
+    ends_with_its_generation(|_| JobSetup::new().slot_bytes(SLOT).transports(TransportSet::TCP));
 }
 
-fn ends_with_its_generation(setup: impl Fn(u32) -> Setup + Sync) {
+fn ends_with_its_generation(setup: impl Fn(u32) -> JobSetup + Sync) {
     let ranks = Communicator::local_over(2, setup).expect("two ranks");
     let handles = std::sync::Mutex::new(vec![String::new(); 2]);
     let both = std::sync::Barrier::new(2);
@@ -302,16 +302,18 @@ fn ends_with_its_generation(setup: impl Fn(u32) -> Setup + Sync) {
         let all = handles.lock().expect("handles").clone();
         let error = std::thread::scope(|scope| {
             let waits = scope.spawn(|| window.wait_signal(1 - r as u32));
-            comm.reconfigure("next", Handles::List(&all), Duration::from_secs(30))
+            comm.reconfigure("next", RankHandles::List(&all), Duration::from_secs(30))
                 .expect("the next generation");
             waits.join().expect("a thread").expect_err("no rank signals")
         });
-        let is_typed =
-            matches!(error, Error::Window { refusal: Refusal::Over, .. } | Error::Aborted { .. });
+        let is_typed = matches!(
+            error,
+            Error::Window { refusal: AccessRefusal::Over, .. } | Error::Aborted { .. }
+        );
         // The wait may begin only when the generation has ended.
         assert!(is_typed || error.to_string().contains("has ended"), "{error}");
-        assert_eq!(refusal(window.put(&[1], 0, 0)), Refusal::Over);
-        assert_eq!(refusal(window.signal(0)), Refusal::Over);
+        assert_eq!(refusal(window.put(&[1], 0, 0)), AccessRefusal::Over);
+        assert_eq!(refusal(window.signal(0)), AccessRefusal::Over);
         assert_eq!(window.free(comm).expect_err("another generation").code(), codes::USAGE);
         let again = comm.window(filled(comm, 8, 1u32)).expect("a window of this generation");
         again.put(&[2], 1 - r as u32, 0).expect("a put");
@@ -324,12 +326,12 @@ fn ends_with_its_generation(setup: impl Fn(u32) -> Setup + Sync) {
 fn a_dropped_window_refuses_and_its_memory_serves_others() {
     by_all_ways(2, |comm, r, way| {
         let window = comm.window(filled(comm, 1000, 0u32)).expect("a window");
-        let maps = window.attributes(1).expect("attributes").access == Access::Mapped;
+        let maps = window.attributes(1).expect("attributes").access == WindowAccess::Mapped;
         if r == 0 {
             comm.barrier().expect("rank 1 has dropped it");
             let put = window.put(&[1; 1000], 1, 0).and_then(|()| window.flush(1));
-            let none = Refusal::Rights { needed: "write", has: "none".into() };
-            assert_eq!(refusal(put), if maps { none } else { Refusal::Gone }, "{way:?}");
+            let none = AccessRefusal::Rights { needed: "write", has: "none".into() };
+            assert_eq!(refusal(put), if maps { none } else { AccessRefusal::Gone }, "{way:?}");
             comm.barrier().expect("it was refused");
         } else {
             let before = window.as_mut_ptr();
@@ -372,7 +374,7 @@ fn windows_that_cannot_be_made_fail_on_all_ranks() {
         };
         assert_eq!(made.expect_err("two types").code(), codes::USAGE);
         assert_eq!(
-            comm.window(filled(comm, 8, roundelay::Bool::FALSE)).expect_err("bool").code(),
+            comm.window(filled(comm, 8, roundelay::MemoryBool::FALSE)).expect_err("bool").code(),
             codes::UNSUPPORTED
         );
         comm.barrier().expect("the communicator stays usable");
@@ -464,10 +466,10 @@ fn is_killed_while_it_serves() -> Result<(), Error> {
 #[test]
 fn a_rank_that_is_killed_while_it_serves_ends_operations_by_its_name() {
     for way in ["tcp", "shm,tcp"] {
-        let launcher = Launcher::new(3).timeout(LONG).grace(LONG);
+        let launcher = RankLauncher::new(3).timeout(LONG).grace(LONG);
         let launcher = launcher.hints(format!("transport={way}"));
         let job = Job::play(scene::scene(launcher, module_path!(), "serves"));
-        assert_eq!(job.outcome.endings[1], Ending::Signalled(9), "{way}");
+        assert_eq!(job.outcome.endings[1], ProcessEnding::Signalled(9), "{way}");
         for rank in [0, 2] {
             let said = job.said[rank].last().expect("an error");
             let lost = said.starts_with("RL0704") && said.contains("rank 1 is gone");
@@ -481,9 +483,9 @@ fn a_rank_that_is_killed_while_it_serves_ends_operations_by_its_name() {
 fn a_rank_that_is_killed_ends_the_waits_for_it_by_its_name() {
     for scene in ["puts", "accumulates"] {
         for _ in 0..5 {
-            let launcher = Launcher::new(3).timeout(LONG).grace(LONG);
+            let launcher = RankLauncher::new(3).timeout(LONG).grace(LONG);
             let job = Job::play(scene::scene(launcher, module_path!(), scene));
-            assert_eq!(job.outcome.endings[1], Ending::Signalled(9), "{scene}");
+            assert_eq!(job.outcome.endings[1], ProcessEnding::Signalled(9), "{scene}");
             for rank in [0, 2] {
                 let said = job.said[rank].last().expect("an error");
                 let lost = said.starts_with("RL0704") && said.contains("rank 1 is gone");

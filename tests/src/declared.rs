@@ -2,14 +2,14 @@
 //! differs from rank to rank, places that two postconditions name, coordinates that leave their axis, guards,
 //! channels, parts and passes.
 
-use crate::Dice;
+use crate::SeededRandom;
 
-fn one<'a>(dice: &mut Dice, of: &[&'a str]) -> &'a str {
+fn one<'a>(dice: &mut SeededRandom, of: &[&'a str]) -> &'a str {
     of[dice.below(of.len())]
 }
 
 /// Returns a collective and an algorithm for it called `main`, as text, and whether they are on a grid.
-pub fn program(dice: &mut Dice) -> (String, bool) {
+pub fn program(dice: &mut SeededRandom) -> (String, bool) {
     match dice.below(4) {
         0 => (grid(dice), true),
         1 => (pair(dice), false),
@@ -18,7 +18,7 @@ pub fn program(dice: &mut Dice) -> (String, bool) {
 }
 
 /// Puts statements into parts or channels, or leaves them.
-fn played(dice: &mut Dice, body: &str) -> String {
+fn played(dice: &mut SeededRandom, body: &str) -> String {
     let mut entries = String::new();
     if dice.below(3) == 0 {
         entries += &format!("channels {} ", 2 + dice.below(2));
@@ -40,7 +40,7 @@ fn played(dice: &mut Dice, body: &str) -> String {
 }
 
 /// Returns sums over ranks of a chunk that depends on both.
-fn sum(dice: &mut Dice) -> String {
+fn sum(dice: &mut SeededRandom) -> String {
     let chunks = one(dice, &["n", "n", "2 * n", "3"]);
     const OF: [&str; 7] = [
         "P % CC",
@@ -88,7 +88,7 @@ algorithm main implements own on n ranks {{
 }
 
 /// Returns two postconditions, which may name one place.
-fn pair(dice: &mut Dice) -> String {
+fn pair(dice: &mut SeededRandom) -> String {
     let (a, b) = (dice.below(3), dice.below(3));
     let places = one(dice, &["1", "1", "1", "0", "r % 2", "0..2"]);
     let guard = one(dice, &["if n > 0", "if r > 0", "if even(r)", "if r < n - 1"]);
@@ -113,7 +113,7 @@ algorithm main implements own on n ranks {{
 }
 
 /// Returns a neighbour on a grid, beyond the end of the axis or round it.
-fn grid(dice: &mut Dice) -> String {
+fn grid(dice: &mut SeededRandom) -> String {
     let (a, b) = (dice.below(2), dice.below(3));
     let asked = match dice.below(3) {
         0 => format!("(i + {a}, j + {b})"),

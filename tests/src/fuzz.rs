@@ -1,11 +1,13 @@
 //! Runs what fuzzers do with bytes and texts, as plain functions: for a seeded test and for `cargo fuzz`.
 
 use roundelay_compiler::chunks::ChunkSet;
-use roundelay_compiler::plan::{Buf, Input, MessageRef, Op, OpRef, Region, Shares, Sizes};
+use roundelay_compiler::plan::{
+    ChunkSizes, MessageRef, OpRef, OperationInput, PathShares, PlanBuffer, PlanOperation, Region,
+};
 use roundelay_compiler::{Plan, UnprovedPlan};
 use sha2::{Digest, Sha256};
 
-use crate::Dice;
+use crate::SeededRandom;
 
 /// Magic, version and digest stand before the body.
 pub const HEAD: usize = 8 + 4 + 32;
@@ -22,7 +24,7 @@ pub fn plan(bytes: &[u8]) -> Result<bool, String> {
     }
     let _ = plan.to_string();
     if let Some(split) = &plan.header.split {
-        let _ = Shares::even(split.parts).bounds();
+        let _ = PathShares::even(split.parts).bounds();
     }
     for op in plan.part.lanes.iter().flat_map(|lane| &lane.ops) {
         let chunks = op.sizes.chunks();
@@ -32,7 +34,7 @@ pub fn plan(bytes: &[u8]) -> Result<bool, String> {
             }
             for piece in &region.pieces {
                 let size = match piece.buf {
-                    Buf::Data if pulled => Some(plan.header.chunks),
+                    PlanBuffer::Data if pulled => Some(plan.header.chunks),
                     buf => plan.buffer_chunks(buf),
                 };
                 let inside = |(first, len): (u32, u32)| {
@@ -48,10 +50,10 @@ pub fn plan(bytes: &[u8]) -> Result<bool, String> {
 }
 
 /// Returns the regions of an operation, and whether they are the peer's.
-fn regions(op: &Op) -> impl Iterator<Item = (&Region, bool)> {
+fn regions(op: &PlanOperation) -> impl Iterator<Item = (&Region, bool)> {
     let inputs = op.inputs.iter().filter_map(|input| match input {
-        Input::Local(region) => Some((region, false)),
-        Input::Message { pull, .. } => pull.as_ref().map(|region| (region, true)),
+        OperationInput::Local(region) => Some((region, false)),
+        OperationInput::Message { pull, .. } => pull.as_ref().map(|region| (region, true)),
     });
     let own = op.store.iter().map(|s| &s.region);
     let offers = op.outs.iter().filter_map(|out| out.pull.as_ref());
@@ -68,7 +70,7 @@ pub fn text(text: &str) {
 
 /// Returns bytes with a few changed, left out or added: any of them, or numbers of 32 and 64 bits at their limits. A
 /// third of them are as they were.
-pub fn mutated(bytes: &[u8], dice: &mut Dice) -> Vec<u8> {
+pub fn mutated(bytes: &[u8], dice: &mut SeededRandom) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     if dice.below(3) == 0 {
         return bytes;
@@ -109,7 +111,7 @@ pub fn sealed(plan: &[u8], body: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a plan with a few of its bytes or fields changed, and a digest that fits.
-pub fn altered(bytes: &[u8], dice: &mut Dice) -> Vec<u8> {
+pub fn altered(bytes: &[u8], dice: &mut SeededRandom) -> Vec<u8> {
     if dice.below(3) == 0 {
         let mut body = bytes[HEAD..].to_vec();
         for _ in 0..1 + dice.below(3) {
@@ -132,7 +134,7 @@ pub fn altered(bytes: &[u8], dice: &mut Dice) -> Vec<u8> {
 }
 
 /// Returns a number that is near to `was` or to the limits, or a small one.
-fn number(was: u32, dice: &mut Dice) -> u32 {
+fn number(was: u32, dice: &mut SeededRandom) -> u32 {
     match dice.below(9) {
         0 => 0,
         1 => 1,
@@ -146,11 +148,11 @@ fn number(was: u32, dice: &mut Dice) -> u32 {
     }
 }
 
-fn small(was: u16, dice: &mut Dice) -> u16 {
+fn small(was: u16, dice: &mut SeededRandom) -> u16 {
     u16::try_from(number(was.into(), dice) % (1 << 16)).unwrap_or(0)
 }
 
-fn alter(plan: &mut UnprovedPlan, dice: &mut Dice) {
+fn alter(plan: &mut UnprovedPlan, dice: &mut SeededRandom) {
     let (h, part) = (&mut plan.header, &mut plan.part);
     if dice.below(3) == 0 {
         let mut fields = vec![
@@ -187,12 +189,12 @@ fn alter(plan: &mut UnprovedPlan, dice: &mut Dice) {
     alter_op(&mut lane.ops[op], dice);
 }
 
-fn alter_op(op: &mut Op, dice: &mut Dice) {
+fn alter_op(op: &mut PlanOperation, dice: &mut SeededRandom) {
     match dice.below(10) {
         0 => op.site = number(op.site, dice),
         1 => op.after.push(OpRef { lane: small(0, dice), op: number(0, dice) }),
         2 => op.drained.push(MessageRef { conn: number(0, dice), message: number(0, dice) }),
-        3 => op.sizes = Sizes::Full(number(1, dice)),
+        3 => op.sizes = ChunkSizes::Full(number(1, dice)),
         4 => drop(op.inputs.pop()),
         5 => {
             for out in &mut op.outs {
@@ -201,19 +203,23 @@ fn alter_op(op: &mut Op, dice: &mut Dice) {
         }
         _ => {
             let mut sets: Vec<&mut ChunkSet> = Vec::new();
-            if let Sizes::Of(of) = &mut op.sizes {
+            if let ChunkSizes::Of(of) = &mut op.sizes {
                 sets.extend(of);
             }
             let inputs = op.inputs.iter_mut().filter_map(|input| match input {
-                Input::Local(region) => Some(region),
-                Input::Message { pull, .. } => pull.as_mut(),
+                OperationInput::Local(region) => Some(region),
+                OperationInput::Message { pull, .. } => pull.as_mut(),
             });
             let stores = op.store.iter_mut().map(|s| &mut s.region);
             let offers = op.outs.iter_mut().filter_map(|out| out.pull.as_mut());
             for piece in inputs.chain(stores).chain(offers).flat_map(|r| &mut r.pieces) {
                 if dice.below(16) == 0 {
-                    piece.buf =
-                        [Buf::Data, Buf::Input, Buf::Output, Buf::Scratch(0)][dice.below(4)];
+                    piece.buf = [
+                        PlanBuffer::Data,
+                        PlanBuffer::Input,
+                        PlanBuffer::Output,
+                        PlanBuffer::Scratch(0),
+                    ][dice.below(4)];
                 }
                 sets.push(&mut piece.set);
             }
@@ -234,7 +240,7 @@ fn alter_op(op: &mut Op, dice: &mut Dice) {
                     ];
                     for (j, value) in fields.into_iter().enumerate() {
                         if j == field {
-                            *value = number(*value, &mut Dice(seed));
+                            *value = number(*value, &mut SeededRandom(seed));
                         }
                     }
                 }

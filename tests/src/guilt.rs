@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::{Options, Program, Shape, check};
+use roundelay_compiler::{CompileOptions, Program, Shape, check};
 use roundelay_dsl::diag::{Diagnostic, codes, render};
 use roundelay_dsl::span::SourceMap;
 
-use crate::mistakes::{Mistake, Mistakes, line_of};
-use crate::{Dice, is_grid, paths, read, shapes, suite};
+use crate::mistakes::{MistakeList, TextMistake, line_of};
+use crate::{SeededRandom, is_grid, paths, read, shapes, suite};
 
 /// The most ranks of a shape at which a suite's program is tried.
 const MOST_RANKS: u32 = 9;
@@ -48,11 +48,11 @@ pub fn right_texts() -> Vec<RightText> {
 }
 
 /// A refuted mistake, and what the first finding says of it.
-pub struct Blame {
+pub struct BlamedMistake {
     /// The file.
     pub name: String,
     /// The mistake.
-    pub mistake: Mistake,
+    pub mistake: TextMistake,
     /// The shape that refutes it.
     pub shape: Shape,
     /// The finding.
@@ -63,7 +63,7 @@ pub struct Blame {
     pub lines: Vec<u32>,
 }
 
-impl Blame {
+impl BlamedMistake {
     /// Returns true if the first label stands on a changed line.
     pub fn guilty(&self) -> bool {
         let first = self.lines.first();
@@ -92,7 +92,7 @@ fn refuted(
         let last = u32::try_from(shape.ranks() - 1).unwrap_or(0);
         for root in if program.kind.rooted() { vec![0, last] } else { vec![0] } {
             let paths = 2.min(*paths(program).end());
-            let options = Options { root, paths, ..Options::default() };
+            let options = CompileOptions { root, paths, ..CompileOptions::default() };
             match check(program, sources, shape, &options) {
                 Err(faults) if faults[0].code != codes::REQUIRES => {
                     return Some((faults[0].clone(), shape.clone()));
@@ -106,7 +106,7 @@ fn refuted(
 
 /// Checks a mistake; `None` if it does not resolve, or is right at all shapes. Of several changes each must be
 /// refuted alone.
-pub fn blame(of: &RightText, mistake: &Mistake) -> Option<Blame> {
+pub fn blame(of: &RightText, mistake: &TextMistake) -> Option<BlamedMistake> {
     let first = |text: &str| {
         let source = read("mistake.algo", text).ok()?;
         let mut programs = source.programs.iter();
@@ -124,14 +124,14 @@ pub fn blame(of: &RightText, mistake: &Mistake) -> Option<Blame> {
     let lines = finding.labels.iter().map(|l| line(l.span)).collect();
     let text = render::short(&source.sources, &finding).trim().to_string();
     let (name, mistake) = (of.name.clone(), mistake.clone());
-    Some(Blame { name, mistake, shape, finding, text, lines })
+    Some(BlamedMistake { name, mistake, shape, finding, text, lines })
 }
 
 /// Draws a number of different mistakes that are refuted, from a seed.
-pub fn drawn(seed: u64, count: usize) -> Vec<Blame> {
+pub fn drawn(seed: u64, count: usize) -> Vec<BlamedMistake> {
     let texts = right_texts();
-    let all: Vec<Mistakes<'_>> = texts.iter().map(|t| Mistakes::new(&t.text)).collect();
-    let (mut dice, mut seen, mut found) = (Dice(seed), BTreeSet::new(), Vec::new());
+    let all: Vec<MistakeList<'_>> = texts.iter().map(|t| MistakeList::new(&t.text)).collect();
+    let (mut dice, mut seen, mut found) = (SeededRandom(seed), BTreeSet::new(), Vec::new());
     // Nine of ten draws are refuted or repeat; the limit ends a generator that draws nothing.
     for _ in 0..100 * count {
         if found.len() == count {
@@ -147,7 +147,7 @@ pub fn drawn(seed: u64, count: usize) -> Vec<Blame> {
 }
 
 /// Returns the shares of a set of blames as a table: the guilty line is first, each change has a label.
-pub fn table(blames: &[Blame]) -> String {
+pub fn table(blames: &[BlamedMistake]) -> String {
     let mut kinds: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
     for b in blames {
         for kind in [b.mistake.kind, "~ all"] {

@@ -15,14 +15,17 @@ mod wait;
 
 pub use port::{held_ports, listeners, port, port_range};
 pub use program::{compile_program, runs_alone, test_arguments};
-pub use skip::{Needs, skip, skipped};
+pub use skip::{CheckNeeds, skip, skipped};
 pub use wait::{end, until};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use roundelay_algorithms::{AlgorithmLibrary, Entry};
-use roundelay_compiler::{Instance, Library, Options, Placement, Program, Shape, compile, resolve};
+use roundelay_algorithms::{AlgorithmLibrary, CatalogueEntry};
+use roundelay_compiler::{
+    BufferPlacement, CompileOptions, LibrarySource, Program, ProgramInstance, Shape, compile,
+    resolve,
+};
 use roundelay_dsl::diag::{Diagnostics, render};
 use roundelay_dsl::span::SourceMap;
 
@@ -41,9 +44,9 @@ fn folder() -> PathBuf {
 }
 
 /// The library, further files by the paths that imports name them by, and the files of `suite/`.
-pub struct Shelf<'a>(pub &'a [(String, String)]);
+pub struct SourceShelf<'a>(pub &'a [(String, String)]);
 
-impl Library for Shelf<'_> {
+impl LibrarySource for SourceShelf<'_> {
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
         AlgorithmLibrary.algorithm(collective, name)
     }
@@ -84,7 +87,7 @@ pub fn read_with(
 ) -> Result<ParsedSource, (SourceMap, Diagnostics)> {
     let mut sources = SourceMap::new();
     let id = sources.add(name, text);
-    match resolve(&mut sources, id, &Shelf(files)) {
+    match resolve(&mut sources, id, &SourceShelf(files)) {
         Ok(programs) => Ok(ParsedSource { sources, programs }),
         Err(faults) => Err((sources, faults)),
     }
@@ -94,7 +97,7 @@ pub fn read_with(
 ///
 /// # Errors
 /// Diagnostics as text; a file of the library has none.
-pub fn of_library(entry: &Entry) -> Result<(SourceMap, Arc<Program>), String> {
+pub fn of_library(entry: &CatalogueEntry) -> Result<(SourceMap, Arc<Program>), String> {
     let source =
         read(entry.path, entry.text).map_err(|(sources, faults)| say(&sources, &faults))?;
     let own = source.programs.iter().find(|p| p.name == entry.name);
@@ -136,7 +139,7 @@ pub fn instance(
     program: &Arc<Program>,
     shape: &Shape,
     root: u32,
-) -> Result<Option<Arc<Instance>>, Diagnostics> {
+) -> Result<Option<Arc<ProgramInstance>>, Diagnostics> {
     instance_over(program, shape, root, 1)
 }
 
@@ -154,8 +157,12 @@ pub fn instance_over(
     shape: &Shape,
     root: u32,
     paths: u32,
-) -> Result<Option<Arc<Instance>>, Diagnostics> {
-    match Instance::new(program, shape, &Options { root, paths, ..Options::default() }) {
+) -> Result<Option<Arc<ProgramInstance>>, Diagnostics> {
+    match ProgramInstance::new(
+        program,
+        shape,
+        &CompileOptions { root, paths, ..CompileOptions::default() },
+    ) {
         Ok(instance) => Ok(Some(Arc::new(instance))),
         Err(faults) if faults.iter().any(|d| d.code == roundelay_dsl::diag::codes::REQUIRES) => {
             Ok(None)
@@ -190,9 +197,9 @@ pub fn prove(
     shape: &Shape,
 ) -> Result<(), Diagnostics> {
     for program in programs {
-        for placement in [Placement::InPlace, Placement::OutOfPlace] {
+        for placement in [BufferPlacement::InPlace, BufferPlacement::OutOfPlace] {
             for paths in paths(program) {
-                let options = Options { paths, ..Options::default() };
+                let options = CompileOptions { paths, ..CompileOptions::default() };
                 compile(program, sources, shape, &options, placement)?;
             }
         }
@@ -201,9 +208,9 @@ pub fn prove(
 }
 
 /// Random numbers from a seed (splitmix64).
-pub struct Dice(pub u64);
+pub struct SeededRandom(pub u64);
 
-impl Dice {
+impl SeededRandom {
     /// Returns a number below `n`, or 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

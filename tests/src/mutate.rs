@@ -5,13 +5,14 @@
 use std::ops::Range;
 
 use roundelay_dsl::ast::{
-    Algorithm, Expr, ExprKind, File, Index, Item, Rank, Region, Stmt, Transfer, Use,
+    AlgorithmDecl, Expr, ExprKind, FileDeclaration, RankRef, RegionIndex, RegionRef, SourceFile,
+    Stmt, TransferStmt, UseStmt,
 };
 use roundelay_dsl::span::{SourceMap, Span};
 
 /// One changed text.
 #[derive(Debug, Clone)]
-pub struct Mutant {
+pub struct TextMutant {
     /// The kind of change.
     pub kind: &'static str,
     /// The whole text.
@@ -23,21 +24,21 @@ pub struct Mutant {
 }
 
 /// Returns all mutants of a text, in the order of the syntax tree. None if it does not parse.
-pub fn mutants(text: &str) -> Vec<Mutant> {
+pub fn mutants(text: &str) -> Vec<TextMutant> {
     let mut sources = SourceMap::new();
     let id = sources.add("mutant.algo", text);
     let Ok(file) = roundelay_dsl::parse(&sources, id) else { return Vec::new() };
-    let mut maker = Maker { text, out: Vec::new() };
+    let mut maker = MutantMaker { text, out: Vec::new() };
     maker.file(&file);
     maker.out
 }
 
-struct Maker<'t> {
+struct MutantMaker<'t> {
     text: &'t str,
-    out: Vec<Mutant>,
+    out: Vec<TextMutant>,
 }
 
-impl Maker<'_> {
+impl MutantMaker<'_> {
     fn at(&self, span: Span) -> &str {
         &self.text[span.start as usize..span.end as usize]
     }
@@ -47,25 +48,25 @@ impl Maker<'_> {
         let text = format!("{}{new}{}", &self.text[..range.start], &self.text[range.end..]);
         let change = format!("`{}` becomes `{new}`", &self.text[range.clone()]);
         let at = range.start..range.start + new.len();
-        self.out.push(Mutant { kind, text, change, at });
+        self.out.push(TextMutant { kind, text, change, at });
     }
 
-    fn file(&mut self, file: &File) {
+    fn file(&mut self, file: &SourceFile) {
         for item in &file.items {
             match item {
-                Item::Algorithm(a) => self.algorithm(a),
-                Item::Fn(f) => {
+                FileDeclaration::Algorithm(a) => self.algorithm(a),
+                FileDeclaration::Fn(f) => {
                     for (_, e) in &f.lets {
                         self.number("function", e);
                     }
                     self.number("function", &f.value);
                 }
-                Item::Import(_) | Item::Collective(_) => {}
+                FileDeclaration::Import(_) | FileDeclaration::Collective(_) => {}
             }
         }
     }
 
-    fn algorithm(&mut self, a: &Algorithm) {
+    fn algorithm(&mut self, a: &AlgorithmDecl) {
         if let Some(e) = &a.chunks {
             self.number("chunks", e);
         }
@@ -184,7 +185,7 @@ impl Maker<'_> {
     }
 
     /// Puts other sub-algorithms, other groups and other regions into a `use`.
-    fn used(&mut self, u: &Use) {
+    fn used(&mut self, u: &UseStmt) {
         let whole = u.span.start as usize..u.span.end as usize;
         let own = self.at(u.span).to_string();
         for name in
@@ -239,13 +240,13 @@ impl Maker<'_> {
         }
     }
 
-    fn transfer(&mut self, t: &Transfer, in_each: bool) {
+    fn transfer(&mut self, t: &TransferStmt, in_each: bool) {
         self.rank(&t.src);
         self.rank(&t.dst);
         let after = t.dst.span().end as usize..t.from.span.start as usize;
         let (word, other) = match t.op {
-            roundelay_dsl::ast::Op::Copy => ("copy", "reduce"),
-            roundelay_dsl::ast::Op::Reduce => ("reduce", "copy"),
+            roundelay_dsl::ast::TransferOp::Copy => ("copy", "reduce"),
+            roundelay_dsl::ast::TransferOp::Reduce => ("reduce", "copy"),
         };
         if let Some(at) = self.text[after.clone()].find(word) {
             let start = after.start + at;
@@ -274,14 +275,14 @@ impl Maker<'_> {
         }
     }
 
-    fn rank(&mut self, r: &Rank) {
+    fn rank(&mut self, r: &RankRef) {
         match r {
-            Rank::One(e) => self.number("peer", e),
-            Rank::Tuple(list, _) => list.iter().for_each(|e| self.number("peer", e)),
+            RankRef::One(e) => self.number("peer", e),
+            RankRef::Tuple(list, _) => list.iter().for_each(|e| self.number("peer", e)),
         }
     }
 
-    fn region(&mut self, r: &Region) {
+    fn region(&mut self, r: &RegionRef) {
         let name = r.buffer.text.clone();
         let whole = r.span.start as usize..r.span.end as usize;
         match &r.index {
@@ -290,13 +291,13 @@ impl Maker<'_> {
                     self.put("region", whole.clone(), &format!("{name}{index}"));
                 }
             }
-            Some(Index::At(e)) => self.number("index", e),
-            Some(Index::Range { from, to, by, take }) => {
+            Some(RegionIndex::At(e)) => self.number("index", e),
+            Some(RegionIndex::Range { from, to, by, take }) => {
                 self.number("bound", from);
                 self.number("bound", to);
                 by.iter().chain(take).for_each(|e| self.number("stride", e));
             }
-            Some(Index::Cyclic { from, count, by, take }) => {
+            Some(RegionIndex::Cyclic { from, count, by, take }) => {
                 self.number("index", from);
                 self.number("bound", count);
                 by.iter().chain(take).for_each(|e| self.number("stride", e));

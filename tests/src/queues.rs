@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use roundelay_compiler::Plan;
-use roundelay_compiler::plan::{Dir, Input, Op, Sizes};
+use roundelay_compiler::plan::{ChunkSizes, MessageDirection, OperationInput, PlanOperation};
 
-use crate::Dice;
+use crate::SeededRandom;
 
 /// A sender, a receiver and a channel.
 type Key = (u32, u32, u16);
 
 /// The messages on the way from a rank to another one.
 #[derive(Default)]
-struct Queue {
+struct MessageQueue {
     /// Chunks of each message that was sent and not taken.
     messages: VecDeque<u32>,
     /// Messages taken so far.
@@ -21,10 +21,10 @@ struct Queue {
 }
 
 /// A run of all ranks' plans.
-struct Playing<'p> {
+struct PlanRun<'p> {
     plans: &'p [Plan],
     slots: usize,
-    queues: BTreeMap<Key, Queue>,
+    queues: BTreeMap<Key, MessageQueue>,
     /// Operations done, by rank and lane.
     done: Vec<Vec<usize>>,
 }
@@ -33,9 +33,9 @@ struct Playing<'p> {
 ///
 /// # Errors
 /// The operations that wait for ever, or the messages that do not match.
-pub fn play(plans: &[Plan], slots: u32, dice: &mut Dice) -> Result<(), String> {
+pub fn play(plans: &[Plan], slots: u32, dice: &mut SeededRandom) -> Result<(), String> {
     let done = plans.iter().map(|p| vec![0; p.part.lanes.len()]).collect();
-    let mut p = Playing { plans, slots: slots as usize, queues: BTreeMap::new(), done };
+    let mut p = PlanRun { plans, slots: slots as usize, queues: BTreeMap::new(), done };
     loop {
         let mut ready: Vec<(usize, usize)> = Vec::new();
         let mut left = Vec::new();
@@ -74,13 +74,13 @@ pub fn play(plans: &[Plan], slots: u32, dice: &mut Dice) -> Result<(), String> {
     }
 }
 
-impl Playing<'_> {
+impl PlanRun<'_> {
     fn key(&self, rank: usize, conn: u32) -> Key {
         let part = &self.plans[rank].part;
         let end = &part.conns[conn as usize];
         match end.dir {
-            Dir::Send => (part.rank, end.peer, end.channel),
-            Dir::Recv => (end.peer, part.rank, end.channel),
+            MessageDirection::Send => (part.rank, end.peer, end.channel),
+            MessageDirection::Recv => (end.peer, part.rank, end.channel),
         }
     }
 
@@ -91,7 +91,7 @@ impl Playing<'_> {
     }
 
     /// Returns what an operation waits for, if it waits.
-    fn waits(&self, rank: usize, op: &Op) -> Option<String> {
+    fn waits(&self, rank: usize, op: &PlanOperation) -> Option<String> {
         for a in &op.after {
             if self.done[rank][usize::from(a.lane)] <= a.op as usize {
                 return Some(format!("lane {} operation {}", a.lane, a.op));
@@ -107,7 +107,7 @@ impl Playing<'_> {
         }
         let mut needed: BTreeMap<u32, usize> = BTreeMap::new();
         for input in &op.inputs {
-            if let Input::Message { conn, .. } = input {
+            if let OperationInput::Message { conn, .. } = input {
                 *needed.entry(*conn).or_default() += 1;
             }
         }
@@ -121,13 +121,13 @@ impl Playing<'_> {
     }
 
     /// Takes an operation's messages and sends its own.
-    fn step(&mut self, rank: usize, op: &Op) -> Result<(), String> {
+    fn step(&mut self, rank: usize, op: &PlanOperation) -> Result<(), String> {
         let chunks = match &op.sizes {
-            Sizes::Of(sets) => sets.iter().map(|set| set.total).sum(),
-            Sizes::Full(chunks) => *chunks,
+            ChunkSizes::Of(sets) => sets.iter().map(|set| set.total).sum(),
+            ChunkSizes::Full(chunks) => *chunks,
         };
         for input in &op.inputs {
-            let Input::Message { conn, .. } = input else { continue };
+            let OperationInput::Message { conn, .. } = input else { continue };
             let key = self.key(rank, *conn);
             let queue = self.queues.entry(key).or_default();
             queue.taken += 1;

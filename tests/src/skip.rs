@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// A requirement of a check that is not met everywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needs {
+pub enum CheckNeeds {
     /// NVIDIA GPUs.
     Gpus,
     /// Devices for RDMA.
@@ -34,34 +34,34 @@ pub enum Needs {
     FullRun,
 }
 
-impl Needs {
-    const ALL: [(Needs, &'static str, &'static str); 10] = [
-        (Needs::Gpus, "NVIDIA GPUs", "a machine with GPUs: `tests/gpu.sh`"),
+impl CheckNeeds {
+    const ALL: [(CheckNeeds, &'static str, &'static str); 10] = [
+        (CheckNeeds::Gpus, "NVIDIA GPUs", "a machine with GPUs: `tests/gpu.sh`"),
         (
-            Needs::Rdma,
+            CheckNeeds::Rdma,
             "RDMA devices",
             "`tests/rdma.sh`, in virtual machines; or `--features rdma` where there are some",
         ),
         (
-            Needs::Nvrtc,
+            CheckNeeds::Nvrtc,
             "the CUDA compiler",
             "`pip install nvidia-cuda-nvrtc`, and ROUNDELAY_NVRTC=PATH of libnvrtc",
         ),
         (
-            Needs::Launcher,
+            CheckNeeds::Launcher,
             "a launcher",
             "`apt install openmpi-bin mpich`; `pip install torch`, and ROUNDELAY_TEST_TORCHRUN=PATH",
         ),
-        (Needs::Namespaces, "network namespaces", "root, and `apt install iproute2`"),
-        (Needs::Ipv6, "IPv6", "a machine with the address ::1"),
+        (CheckNeeds::Namespaces, "network namespaces", "root, and `apt install iproute2`"),
+        (CheckNeeds::Ipv6, "IPv6", "a machine with the address ::1"),
         (
-            Needs::Peers,
+            CheckNeeds::Peers,
             "other libraries",
             "what `roundelay bench --help` lists: `apt install g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev`",
         ),
-        (Needs::Tool, "programs of the system", "`apt install bsdutils`"),
-        (Needs::Without, "a machine that lacks what this one has", "another machine"),
-        (Needs::FullRun, "a full run", "`ROUNDELAY_CI=full`"),
+        (CheckNeeds::Tool, "programs of the system", "`apt install bsdutils`"),
+        (CheckNeeds::Without, "a machine that lacks what this one has", "another machine"),
+        (CheckNeeds::FullRun, "a full run", "`ROUNDELAY_CI=full`"),
     ];
 
     fn word(self) -> String {
@@ -70,7 +70,7 @@ impl Needs {
 }
 
 /// Says why a check is skipped, and counts it.
-pub fn skip(needs: Needs, why: impl Display) {
+pub fn skip(needs: CheckNeeds, why: impl Display) {
     let why = why.to_string().replace(['\n', '\t'], " ");
     let _ = writeln!(std::io::stderr().lock(), "skipped: {why}");
     let line = format!("{}\t{}\t{why}\n", parent_id(), needs.word());
@@ -115,7 +115,7 @@ fn summary(text: &str, parent: u32) -> String {
         return "no check was skipped\n".into();
     }
     let mut said = format!("{} checks were skipped, and count as passed above:\n", words.len());
-    for (needs, what, remedy) in Needs::ALL {
+    for (needs, what, remedy) in CheckNeeds::ALL {
         let count = words.iter().filter(|word| **word == needs.word()).count();
         if count > 0 {
             let _ = writeln!(said, "  {count:>4} for want of {what}; they run with {remedy}");
@@ -139,7 +139,9 @@ mod tests {
         assert_eq!(said.lines().count(), 3);
         assert_eq!(summary(text, 9), "no check was skipped\n");
         assert!(
-            Needs::ALL.iter().all(|(needs, ..)| needs.word().chars().all(char::is_alphanumeric))
+            CheckNeeds::ALL
+                .iter()
+                .all(|(needs, ..)| needs.word().chars().all(char::is_alphanumeric))
         );
     }
 }

@@ -18,15 +18,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use roundelay_algorithms::{CATALOGUE, Entry};
-use roundelay_compiler::{Options, Program, Shape, check};
-use roundelay_dsl::ast::{Expr, Item, Stmt};
+use roundelay_algorithms::{CATALOGUE, CatalogueEntry};
+use roundelay_compiler::{CompileOptions, Program, Shape, check};
+use roundelay_dsl::ast::{Expr, FileDeclaration, Stmt};
 use roundelay_dsl::diag::{Diagnostic, codes, render};
 use roundelay_dsl::span::{SourceMap, Span};
-use roundelay_tests::guilt::{Blame, drawn, table};
+use roundelay_tests::guilt::{BlamedMistake, drawn, table};
 use roundelay_tests::mistakes::KINDS;
-use roundelay_tests::mutate::{Mutant, mutants};
-use roundelay_tests::{Dice, ParsedSource, is_grid, paths, read};
+use roundelay_tests::mutate::{TextMutant, mutants};
+use roundelay_tests::{ParsedSource, SeededRandom, is_grid, paths, read};
 
 /// Refuted mutants looked at of each algorithm.
 const TRIED: usize = 30;
@@ -79,7 +79,7 @@ fn refuted(program: &Arc<Program>, sources: &SourceMap) -> Option<(Diagnostic, S
         let last = u32::try_from(shape.ranks() - 1).unwrap_or(0);
         for root in if program.kind.rooted() { vec![0, last] } else { vec![0] } {
             let paths = 2.min(*paths(program).end());
-            let options = Options { root, paths, ..Options::default() };
+            let options = CompileOptions { root, paths, ..CompileOptions::default() };
             match check(program, sources, &shape, &options) {
                 Err(faults) if faults[0].code != codes::REQUIRES => {
                     return Some((faults[0].clone(), shape));
@@ -97,7 +97,7 @@ fn line_of(text: &str, at: usize) -> u32 {
 }
 
 /// Lines that the change touches.
-fn touched(m: &Mutant) -> BTreeSet<u32> {
+fn touched(m: &TextMutant) -> BTreeSet<u32> {
     let (first, last) = (line_of(&m.text, m.at.start), line_of(&m.text, m.at.end));
     let mut lines: BTreeSet<u32> = (first..=last).collect();
     if m.kind == "drop" {
@@ -186,15 +186,17 @@ impl Decided<'_> {
     }
 }
 
-fn decided(m: &Mutant) -> BTreeSet<u32> {
+fn decided(m: &TextMutant) -> BTreeSet<u32> {
     let mut sources = SourceMap::new();
     let id = sources.add("mutant.algo", m.text.as_str());
     let mut found = Decided { text: &m.text, at: m.at.clone(), lines: BTreeSet::new() };
     let file = roundelay_dsl::parse(&sources, id);
     for item in file.iter().flat_map(|f| &f.items) {
         match item {
-            Item::Algorithm(a) => found.block(&a.body),
-            Item::Fn(f) if found.has(&f.value) || f.lets.iter().any(|(_, e)| found.has(e)) => {
+            FileDeclaration::Algorithm(a) => found.block(&a.body),
+            FileDeclaration::Fn(f)
+                if found.has(&f.value) || f.lets.iter().any(|(_, e)| found.has(e)) =>
+            {
                 let call = format!("{}(", f.name.text);
                 let lines = m.text.lines().zip(1..).filter(|(t, _)| t.contains(&call));
                 found.lines.extend(lines.map(|(_, line)| line));
@@ -205,7 +207,7 @@ fn decided(m: &Mutant) -> BTreeSet<u32> {
     found.lines
 }
 
-fn judge(m: &Mutant, source: &ParsedSource, program: &Program, found: &Diagnostic) -> Count {
+fn judge(m: &TextMutant, source: &ParsedSource, program: &Program, found: &Diagnostic) -> Count {
     let mut count = Count { tried: 1, ..Count::default() };
     let Some(span) = found.span() else { return count };
     if source.sources.get(span.source).name != "mutant.algo" {
@@ -220,8 +222,12 @@ fn judge(m: &Mutant, source: &ParsedSource, program: &Program, found: &Diagnosti
     count
 }
 
-fn try_all(entry: &Entry, kinds: &mut BTreeMap<&'static str, Count>, misses: &mut String) -> Count {
-    let mut dice = Dice(entry.text.len() as u64);
+fn try_all(
+    entry: &CatalogueEntry,
+    kinds: &mut BTreeMap<&'static str, Count>,
+    misses: &mut String,
+) -> Count {
+    let mut dice = SeededRandom(entry.text.len() as u64);
     let tried = std::env::var("BLAME").ok().and_then(|v| v.parse().ok()).unwrap_or(TRIED);
     let mut all = Count::default();
     let mut left = mutants(entry.text);
@@ -288,7 +294,7 @@ const BLAMED: (usize, usize) = (940, 900);
 fn mistakes_of_a_person_are_blamed() {
     let seed = std::env::var("SEED").ok().and_then(|v| v.parse().ok());
     let seeds = seed.map_or(SEEDS.to_vec(), |seed| vec![seed]);
-    let blames: Vec<Blame> = seeds.iter().flat_map(|&seed| drawn(seed, DRAWN)).collect();
+    let blames: Vec<BlamedMistake> = seeds.iter().flat_map(|&seed| drawn(seed, DRAWN)).collect();
     assert_eq!(blames.len(), seeds.len() * DRAWN);
     for kind in KINDS {
         let some = blames.iter().any(|b| b.mistake.kind == *kind);
@@ -301,10 +307,10 @@ fn mistakes_of_a_person_are_blamed() {
     text += &table(&blames);
     use std::io::Write;
     let _ = std::io::stderr().write_all(text.as_bytes());
-    let share = |named: &dyn Fn(&Blame) -> bool| {
+    let share = |named: &dyn Fn(&BlamedMistake) -> bool| {
         blames.iter().filter(|b| named(b)).count() * 1000 / blames.len().max(1)
     };
-    let reached = (share(&Blame::guilty), share(&Blame::all_named));
+    let reached = (share(&BlamedMistake::guilty), share(&BlamedMistake::all_named));
     let enough = reached.0 >= BLAMED.0 && reached.1 >= BLAMED.1;
     assert!(enough || seed.is_some(), "{reached:?}, not {BLAMED:?}");
 }

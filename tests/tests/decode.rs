@@ -4,10 +4,10 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use roundelay_algorithms::find;
-use roundelay_compiler::plan::{Buf, Input, OpRef};
-use roundelay_compiler::{Options, Placement, Plan, Shape, UnprovedPlan, compile};
+use roundelay_compiler::plan::{OpRef, OperationInput, PlanBuffer};
+use roundelay_compiler::{BufferPlacement, CompileOptions, Plan, Shape, UnprovedPlan, compile};
 use roundelay_tests::fuzz::{self, HEAD};
-use roundelay_tests::{Dice, of_library};
+use roundelay_tests::{SeededRandom, of_library};
 
 /// Encoded plans of several algorithms.
 static PLANS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
@@ -22,8 +22,13 @@ static PLANS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         let entry = find(collective, name).expect("the library has it");
         let (sources, program) = of_library(entry).expect("the library resolves");
         let shape: Shape = shape.parse().expect("a shape");
-        let proved =
-            compile(&program, &sources, &shape, &Options::default(), Placement::OutOfPlace);
+        let proved = compile(
+            &program,
+            &sources,
+            &shape,
+            &CompileOptions::default(),
+            BufferPlacement::OutOfPlace,
+        );
         all.extend(proved.expect("the library is proved").plans().iter().map(|plan| plan.encode()));
     }
     all
@@ -92,12 +97,12 @@ fn altered_plans_are_refused_or_usable() {
     let mut plans = PLANS.clone();
     let entry = find("all_reduce", "multipath").expect("the library has it");
     let (sources, program) = of_library(entry).expect("the library resolves");
-    let options = Options { paths: 3, ..Options::default() };
-    let proved = compile(&program, &sources, &Shape::flat(3), &options, Placement::InPlace);
+    let options = CompileOptions { paths: 3, ..CompileOptions::default() };
+    let proved = compile(&program, &sources, &Shape::flat(3), &options, BufferPlacement::InPlace);
     plans.extend(proved.expect("it is proved").plans().iter().map(|plan| plan.encode()));
     let mut usable = 0;
     for i in 0..200_000 * number("ROUNDS", 1) {
-        let mut dice = Dice(number("SEED", 1) << 32 ^ i);
+        let mut dice = SeededRandom(number("SEED", 1) << 32 ^ i);
         let which = dice.below(plans.len());
         let bytes = fuzz::altered(&plans[which], &mut dice);
         let done = std::panic::catch_unwind(|| fuzz::plan(&bytes));
@@ -117,8 +122,8 @@ fn offers_are_checked() {
             let mut changed = plan.clone().into_unproved();
             let pulled = changed.part.lanes.iter_mut().flat_map(|l| &mut l.ops).find_map(|op| {
                 op.inputs.iter_mut().find_map(|input| match input {
-                    Input::Message { pull, .. } => pull.as_mut(),
-                    Input::Local(_) => None,
+                    OperationInput::Message { pull, .. } => pull.as_mut(),
+                    OperationInput::Local(_) => None,
                 })
             });
             let Some(region) = pulled else { continue };
@@ -127,7 +132,7 @@ fn offers_are_checked() {
                 0 => set.modulus = 0,
                 1 => set.start = set.modulus,
                 2 => (set.modulus, set.start) = (u32::MAX, u32::MAX - 1),
-                _ => region.pieces[0].buf = Buf::Scratch(99),
+                _ => region.pieces[0].buf = PlanBuffer::Scratch(99),
             }
             tried += 1;
             assert!(Plan::decode(&changed.encode()).is_err(), "{change}");
@@ -141,8 +146,8 @@ fn offers_are_checked() {
 fn parts_that_meet_are_refused() {
     let entry = find("all_reduce", "multipath").expect("the library has it");
     let (sources, program) = of_library(entry).expect("the library resolves");
-    let options = Options { paths: 3, ..Options::default() };
-    let proved = compile(&program, &sources, &Shape::flat(3), &options, Placement::InPlace);
+    let options = CompileOptions { paths: 3, ..CompileOptions::default() };
+    let proved = compile(&program, &sources, &Shape::flat(3), &options, BufferPlacement::InPlace);
     let plan = proved.expect("it is proved").plans()[1].clone();
     assert_eq!(plan.clone().into_unproved().check().as_ref(), Ok(&plan));
     assert_eq!(Plan::decode(&plan.encode()).as_ref(), Ok(&plan));

@@ -1,7 +1,7 @@
 //! Whatever nests deeply is judged or refused on a thread with little stack: blocks, expressions, functions that call
 //! each other, algorithms that use each other, and each inside the other.
 
-use roundelay_compiler::{Options, Placement, Shape, check, compile};
+use roundelay_compiler::{BufferPlacement, CompileOptions, Shape, check, compile};
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::{MAX_DEPTH, format};
 use roundelay_tests::read;
@@ -50,8 +50,14 @@ fn walked(text: &str) -> Result<(), Diagnostics> {
     let program = source.programs.last().expect("an algorithm");
     // They are wrong, and short enough for a diagnostic.
     let shape = Shape::flat(2);
-    let _ = check(program, &source.sources, &shape, &Options::default());
-    let _ = compile(program, &source.sources, &shape, &Options::default(), Placement::InPlace);
+    let _ = check(program, &source.sources, &shape, &CompileOptions::default());
+    let _ = compile(
+        program,
+        &source.sources,
+        &shape,
+        &CompileOptions::default(),
+        BufferPlacement::InPlace,
+    );
     Ok(())
 }
 

@@ -2,7 +2,9 @@
 //! plan made alone is that rank's plan among all.
 
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::{Options, Placement, Program, Shape, UnprovedPlan, compile, project};
+use roundelay_compiler::{
+    BufferPlacement, CompileOptions, Program, Shape, UnprovedPlan, compile, project,
+};
 use roundelay_tests::{instance, is_grid, of_library, read, roots, say};
 
 fn shapes(program: &Program) -> Vec<Shape> {
@@ -13,7 +15,7 @@ fn shapes(program: &Program) -> Vec<Shape> {
     }
 }
 
-const PLACEMENTS: [Placement; 2] = [Placement::InPlace, Placement::OutOfPlace];
+const PLACEMENTS: [BufferPlacement; 2] = [BufferPlacement::InPlace, BufferPlacement::OutOfPlace];
 
 #[test]
 fn compiling_twice_gives_the_same_bytes() {
@@ -26,7 +28,8 @@ fn compiling_twice_gives_the_same_bytes() {
                 .find(|s| instance(&program, s, 0).is_ok_and(|i| i.is_some()));
             let shape = shape.expect("some shape is legal");
             PLACEMENTS.map(|placement| {
-                let proved = compile(&program, &sources, &shape, &Options::default(), placement);
+                let proved =
+                    compile(&program, &sources, &shape, &CompileOptions::default(), placement);
                 proved
                     .map(|p| p.plans().iter().map(|plan| plan.encode()).collect::<Vec<_>>())
                     .expect("the library is proved")
@@ -45,7 +48,7 @@ fn a_plan_made_alone_is_the_same() {
             for root in roots(&program, shape.ranks() as u32) {
                 let Ok(Some(instance)) = instance(&program, &shape, root) else { continue };
                 for placement in PLACEMENTS {
-                    let options = Options { root, ..Options::default() };
+                    let options = CompileOptions { root, ..CompileOptions::default() };
                     let proved = compile(&program, &sources, &shape, &options, placement)
                         .expect("the library is proved");
                     for (rank, plan) in proved.plans().iter().enumerate() {
@@ -117,8 +120,9 @@ fn headers_do_not_depend_on_the_rank() {
                 .expect("the shape fits")
                 .expect("the shape is allowed");
             for placement in PLACEMENTS {
-                let proved = compile(program, sources, &shape, &Options::default(), placement)
-                    .unwrap_or_else(|d| panic!("{}", say(sources, &d)));
+                let proved =
+                    compile(program, sources, &shape, &CompileOptions::default(), placement)
+                        .unwrap_or_else(|d| panic!("{}", say(sources, &d)));
                 for (rank, plan) in proved.plans().iter().enumerate() {
                     let alone =
                         project(&instance, sources, placement, rank as u32).expect("it is lowered");

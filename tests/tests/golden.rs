@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use expect_test::{ExpectFile, expect_file};
 use roundelay_algorithms::find;
-use roundelay_compiler::device::{Protocol, prove};
-use roundelay_compiler::{Options, Placement, Shape, compile, graph, project};
+use roundelay_compiler::device::{DeviceProtocol, prove};
+use roundelay_compiler::{BufferPlacement, CompileOptions, Shape, compile, graph, project};
 use roundelay_tests::{instance, of_library};
 
 /// Compares the graph, and one rank's plan.
@@ -18,16 +18,19 @@ fn golden(collective: &str, name: &str, n: u32, rank: u32, text: ExpectFile) {
     let instance = instance.expect("the shape is allowed");
     let steps = graph::unroll(&instance).expect("it unrolls");
     let mut all = graph::text(&steps, &sources);
-    let proved = compile(&program, &sources, &shape, &Options::default(), Placement::InPlace)
-        .expect("it is proved");
+    let proved =
+        compile(&program, &sources, &shape, &CompileOptions::default(), BufferPlacement::InPlace)
+            .expect("it is proved");
     all += &proved.plans()[rank as usize].to_string();
-    let apart = project(&instance, &sources, Placement::OutOfPlace, rank).expect("it is lowered");
+    let apart =
+        project(&instance, &sources, BufferPlacement::OutOfPlace, rank).expect("it is lowered");
     all += &apart.to_string();
     text.assert_eq(&all);
 }
 
 /// The protocols by which kernels run sums.
-const KERNELS: [Protocol; 4] = [Protocol::Packet, Protocol::Staged, Protocol::Put, Protocol::Get];
+const KERNELS: [DeviceProtocol; 4] =
+    [DeviceProtocol::Packet, DeviceProtocol::Staged, DeviceProtocol::Put, DeviceProtocol::Get];
 
 /// Prints what the blocks of one rank run, and compares it.
 fn device(
@@ -35,14 +38,19 @@ fn device(
     name: &str,
     n: u32,
     rank: usize,
-    protocols: &[Protocol],
+    protocols: &[DeviceProtocol],
     text: ExpectFile,
 ) {
     let entry = find(collective, name).expect("the library has it");
     let (sources, program) = of_library(entry).expect("the library resolves");
-    let proved =
-        compile(&program, &sources, &Shape::flat(n), &Options::default(), Placement::InPlace)
-            .expect("it is proved");
+    let proved = compile(
+        &program,
+        &sources,
+        &Shape::flat(n),
+        &CompileOptions::default(),
+        BufferPlacement::InPlace,
+    )
+    .expect("it is proved");
     let mut all = String::new();
     for &protocol in protocols {
         let programs = prove(&proved, protocol, &Default::default()).expect("a device can play it");
@@ -56,8 +64,9 @@ fn device(
 fn a_ring_over_two_paths() {
     let entry = find("all_reduce", "multipath").expect("the library has it");
     let (sources, program) = of_library(entry).expect("the library resolves");
-    let options = Options { paths: 2, ..Options::default() };
-    let proved = compile(&program, &sources, &Shape::flat(2), &options, Placement::OutOfPlace);
+    let options = CompileOptions { paths: 2, ..CompileOptions::default() };
+    let proved =
+        compile(&program, &sources, &Shape::flat(2), &options, BufferPlacement::OutOfPlace);
     let proved = proved.expect("it is proved");
     expect_file!["../golden/multipath_2.txt"].assert_eq(&proved.plans()[0].to_string());
 }
@@ -77,14 +86,21 @@ fn two_shot_on_devices() {
 #[test]
 fn chain_on_devices() {
     let text = expect_file!["../golden/device_chain_3.txt"];
-    device("broadcast", "chain", 3, 1, &[Protocol::Staged, Protocol::Put, Protocol::Engine], text);
+    device(
+        "broadcast",
+        "chain",
+        3,
+        1,
+        &[DeviceProtocol::Staged, DeviceProtocol::Put, DeviceProtocol::Engine],
+        text,
+    );
 }
 
 /// Copies apart from waits and signals; peers are signalled before a rank copies for itself.
 #[test]
 fn all_gather_by_engines() {
     let text = expect_file!["../golden/device_all_gather_3.txt"];
-    device("all_gather", "direct", 3, 1, &[Protocol::Engine], text);
+    device("all_gather", "direct", 3, 1, &[DeviceProtocol::Engine], text);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! `ROUNDELAY_CI=full`, and on a quarter of them always.
 
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::{Method, Options, Shape, check};
+use roundelay_compiler::{CompileOptions, ProofMethod, Shape, check};
 use roundelay_tests::{is_full, is_grid, of_library, read, say};
 
 fn ranks() -> u32 {
@@ -38,10 +38,10 @@ fn the_library_is_proved_on_many_ranks() {
             continue;
         }
         let axes = if is_grid(&program) { vec![ranks() / 8, 8] } else { vec![ranks()] };
-        match check(&program, &sources, &Shape { axes }, &Options::default()) {
+        match check(&program, &sources, &Shape { axes }, &CompileOptions::default()) {
             Err(d) => faults.push(format!("{name}: {}", say(&sources, &d))),
             Ok(checked) => {
-                let unrolled = checked.method == Method::Unrolled;
+                let unrolled = checked.method == ProofMethod::Unrolled;
                 if unrolled != UNROLLED.contains(&name.as_str()) {
                     faults.push(format!("{name}: {}", checked.method));
                 }
@@ -64,7 +64,7 @@ fn behind_a_ring(rounds: &str) -> String {
 /// Returns true if a text is proved on a number of ranks.
 fn proved(text: &str, n: u32) -> bool {
     let source = read("large.algo", text).unwrap_or_else(|(s, d)| panic!("{}", say(&s, &d)));
-    check(&source.programs[0], &source.sources, &Shape::flat(n), &Options::default()).is_ok()
+    check(&source.programs[0], &source.sources, &Shape::flat(n), &CompileOptions::default()).is_ok()
 }
 
 #[test]

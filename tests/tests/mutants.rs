@@ -6,14 +6,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use roundelay_algorithms::{CATALOGUE, Entry};
+use roundelay_algorithms::{CATALOGUE, CatalogueEntry};
 use roundelay_compiler::interpret::failure::interpret_failure;
 use roundelay_compiler::interpret::interpret;
-use roundelay_compiler::{Instance, Options, Placement, Program, Shape, compile, graph, verify};
+use roundelay_compiler::{
+    BufferPlacement, CompileOptions, Program, ProgramInstance, Shape, compile, graph, verify,
+};
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::mutate::{Mutant, mutants};
-use roundelay_tests::{Dice, instance_over, is_grid, paths, read, say as line};
+use roundelay_tests::mutate::{TextMutant, mutants};
+use roundelay_tests::{SeededRandom, instance_over, is_grid, paths, read, say as line};
 
 /// Mutants tried of each algorithm.
 const TRIED: usize = 80;
@@ -37,8 +39,8 @@ fn shapes(program: &Program) -> Vec<Shape> {
 
 /// Picks mutants of all kinds in turn, so that none crowds out the others; half of them, or more
 /// where there are few, are changed a second time.
-fn pick(text: &str, tried: usize, dice: &mut Dice) -> Vec<Mutant> {
-    let mut kinds: BTreeMap<&str, Vec<Mutant>> = BTreeMap::new();
+fn pick(text: &str, tried: usize, dice: &mut SeededRandom) -> Vec<TextMutant> {
+    let mut kinds: BTreeMap<&str, Vec<TextMutant>> = BTreeMap::new();
     for m in mutants(text) {
         kinds.entry(m.kind).or_default().push(m);
     }
@@ -54,7 +56,8 @@ fn pick(text: &str, tried: usize, dice: &mut Dice) -> Vec<Mutant> {
         let mut again = mutants(&once.text);
         if !again.is_empty() {
             let twice = again.swap_remove(dice.below(again.len()));
-            picked.push(Mutant { change: format!("{}, {}", once.change, twice.change), ..twice });
+            picked
+                .push(TextMutant { change: format!("{}, {}", once.change, twice.change), ..twice });
         }
     }
     picked
@@ -72,8 +75,8 @@ fn proved(
     shape: &Shape,
     root: u32,
 ) -> Result<(), Diagnostics> {
-    let options = Options { root, paths: several(program), ..Options::default() };
-    for placement in [Placement::InPlace, Placement::OutOfPlace] {
+    let options = CompileOptions { root, paths: several(program), ..CompileOptions::default() };
+    for placement in [BufferPlacement::InPlace, BufferPlacement::OutOfPlace] {
         compile(program, sources, shape, &options, placement)?;
     }
     Ok(())
@@ -126,14 +129,14 @@ fn judge(
 }
 
 /// Returns true if an algorithm goes on in some runs in which a rank fails.
-fn survives(instance: &Instance) -> bool {
+fn survives(instance: &ProgramInstance) -> bool {
     let run = |seed| interpret_failure(instance, seed).is_ok_and(|outcome| outcome.right);
     (1..150u64).all(|seed| run(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 
-fn try_all(entry: &Entry) -> Count {
+fn try_all(entry: &CatalogueEntry) -> Count {
     let mut count = Count::default();
-    let mut dice = Dice(entry.text.len() as u64);
+    let mut dice = SeededRandom(entry.text.len() as u64);
     let tried = std::env::var("MUTANTS").ok().and_then(|v| v.parse().ok()).unwrap_or(TRIED);
     for m in pick(entry.text, tried, &mut dice) {
         let Ok(source) = read("mutant.algo", &m.text) else { continue };

@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::{Checked, Options, Shape, check};
+use roundelay_compiler::{CheckReport, CompileOptions, Shape, check};
 use roundelay_dsl::diag::{codes, render};
 use roundelay_tests::{instance_over, is_grid, of_library, paths, read, roots};
 
@@ -29,7 +29,7 @@ fn the_library_wastes_nothing() {
                 if allowed.is_none() {
                     continue;
                 }
-                let options = Options { root, paths, ..Options::default() };
+                let options = CompileOptions { root, paths, ..CompileOptions::default() };
                 let checked = check(&program, &sources, &shape, &options).expect("it is proved");
                 proved += 1;
                 for d in &checked.warnings {
@@ -43,12 +43,12 @@ fn the_library_wastes_nothing() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-fn checked(text: &str, shape: &str) -> (String, Checked) {
+fn checked(text: &str, shape: &str) -> (String, CheckReport) {
     let source = read("mine.algo", text).unwrap_or_else(|(sources, faults)| {
         panic!("{}", render::human(&sources, &faults[0], false));
     });
     let (shape, program) = (shape.parse().expect("a shape"), &source.programs[0]);
-    let checked = check(program, &source.sources, &shape, &Options::default());
+    let checked = check(program, &source.sources, &shape, &CompileOptions::default());
     let checked = checked.unwrap_or_else(|faults| {
         panic!("{}", render::human(&source.sources, &faults[0], false));
     });

@@ -1,11 +1,11 @@
 //! Tests what reads messages of other processes: bytes at random are refused, or mean one message.
 
-use roundelay::internal::{Wire, wires};
-use roundelay_tests::Dice;
+use roundelay::internal::{WireMessage, wires};
+use roundelay_tests::SeededRandom;
 use roundelay_tests::fuzz::mutated;
 
 /// Reads bytes; returns true if they are a message, which is read from what it writes as itself.
-fn is_message(wire: &Wire, bytes: &[u8]) -> Result<bool, String> {
+fn is_message(wire: &WireMessage, bytes: &[u8]) -> Result<bool, String> {
     let Some(written) = (wire.read)(bytes) else { return Ok(false) };
     match (wire.read)(&written) == Some(written) {
         true => Ok(true),
@@ -32,7 +32,7 @@ fn bytes_at_random_are_refused_or_one_message() {
     for wire in wires() {
         let (mut messages, mut refused) = (0, 0);
         for trial in 0..20_000 * number("ROUNDS", 1) {
-            let mut dice = Dice(number("SEED", 1) << 32 ^ trial);
+            let mut dice = SeededRandom(number("SEED", 1) << 32 ^ trial);
             let bytes = match dice.below(10) {
                 0 => (0..dice.below(200)).map(|_| dice.below(256) as u8).collect(),
                 _ => mutated(&wire.samples[dice.below(wire.samples.len())], &mut dice),

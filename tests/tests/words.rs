@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use expect_test::{Expect, expect};
-use roundelay_compiler::{Options, Program, Shape, check};
+use roundelay_compiler::{CompileOptions, Program, Shape, check};
 use roundelay_dsl::diag::render;
 use roundelay_tests::{ParsedSource, read};
 
@@ -20,7 +20,7 @@ fn last(text: &str) -> (ParsedSource, Arc<Program>) {
 fn said(text: &str, shape: &str, expected: Expect) {
     let (source, program) = last(text);
     let shape: Shape = shape.parse().expect("a shape");
-    let found = check(&program, &source.sources, &shape, &Options::default());
+    let found = check(&program, &source.sources, &shape, &CompileOptions::default());
     let pictures = found.expect_err("the text is wrong");
     let pictures = pictures.iter().map(|d| render::human(&source.sources, d, false) + "\n");
     expected.assert_eq(&pictures.collect::<String>());
@@ -122,7 +122,7 @@ fn a_missing_clause_is_asked_for() {
     let help = |text: &str, shape: &str| {
         let (source, program) = last(text);
         let shape = shape.parse().expect("a shape");
-        let found = check(&program, &source.sources, &shape, &Options::default());
+        let found = check(&program, &source.sources, &shape, &CompileOptions::default());
         found.expect_err("the text is wrong")[0].helps.join("; ")
     };
     let ring = body("all_reduce on n", "each r { r -> (r + 1) % n : reduce data[(r - 1) % n] }");
@@ -163,7 +163,7 @@ fn a_remainder_that_binds_too_tightly_is_reported() {
     );
     let help = |text: &str| {
         let (source, program) = last(&body("all_gather on n", text));
-        let found = check(&program, &source.sources, &Shape::flat(4), &Options::default());
+        let found = check(&program, &source.sources, &Shape::flat(4), &CompileOptions::default());
         found.expect_err("the text is wrong")[0].helps.join("; ")
     };
     for (text, meant) in [

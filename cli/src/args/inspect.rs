@@ -106,7 +106,7 @@ pub(crate) struct CallArgs {
     pub(crate) out_of_place: bool,
     /// The protocol of messages on the device: packet, staged, put, get, multicast; in `show` also engine
     #[arg(long, alias = "way", value_name = "PROTOCOL", default_value = "packet")]
-    pub(crate) protocol: device::Protocol,
+    pub(crate) protocol: device::DeviceProtocol,
     /// Element type of a kernel
     #[arg(long, default_value_t = DType::F32)]
     pub(crate) dtype: DType,

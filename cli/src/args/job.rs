@@ -129,7 +129,7 @@ pub(crate) struct DeviceArgs {
     /// The protocol of messages between GPUs: packet, staged, put, get, engine, multicast; --hint protocol=… in short
     /// [default: chosen]
     #[arg(long, alias = "way", value_name = "PROTOCOL")]
-    pub(crate) protocol: Option<device::Protocol>,
+    pub(crate) protocol: Option<device::DeviceProtocol>,
     /// Blocks of a kernel [default: chosen]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
     pub(crate) blocks: Option<u32>,

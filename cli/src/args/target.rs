@@ -27,8 +27,8 @@ impl TargetArgs {
     }
 
     /// Returns the options under which the algorithm is compiled: its root and the number of paths.
-    pub(crate) fn options(&self) -> roundelay_compiler::Options {
+    pub(crate) fn options(&self) -> roundelay_compiler::CompileOptions {
         let (root, paths) = (self.root, self.paths);
-        roundelay_compiler::Options { root, paths, ..Default::default() }
+        roundelay_compiler::CompileOptions { root, paths, ..Default::default() }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{Shutdown, TcpStream};
 
-use roundelay::{Transport, Transports};
+use roundelay::{Transport, TransportSet};
 use rustix::io::Errno;
 use rustix::net::{SocketType, sockopt::socket_type};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -16,7 +16,7 @@ use crate::report::VerbError;
 /// Refuses jobs whose data need no TCP connections.
 pub(super) fn possible(job_args: &JobArgs) -> Result<(), VerbError> {
     let hints = hints::merged(&hints::texts(job_args))?;
-    if hints.transport() == Some(Transports::of(Transport::Tcp)) {
+    if hints.transport() == Some(TransportSet::of(Transport::Tcp)) {
         return Ok(());
     }
     let text = "--chaos cut=RATE/s cuts TCP connections, and these ranks may reach each other otherwise: give \

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use roundelay::{Communicator, Error, Handles, Hints, RedOp, Setup};
+use roundelay::{Communicator, Error, Hints, JobSetup, RankHandles, RedOp};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +59,7 @@ pub(crate) fn rank(order: &str) -> VerbResult {
         return Ok(());
     }
     let hints: Hints = order.hints.parse()?;
-    let setup = Setup::from_env()?.hints(&hints);
+    let setup = JobSetup::from_env()?.hints(&hints);
     let setup = order.host.iter().fold(setup, |setup, host| setup.host_label(host));
     let mut comm = Communicator::alone(&setup)?;
     comm.set_hints(hints)?;
@@ -175,7 +175,7 @@ impl ChaosRank {
         self.be_late();
         let id = self.order.attempt.to_string();
         let (began, before) = (Instant::now(), self.disturbed());
-        comm.reconfigure(&id, Handles::List(&handles), self.timeout)?;
+        comm.reconfigure(&id, RankHandles::List(&handles), self.timeout)?;
         let took = began.elapsed().as_secs_f64() * 1e3;
         if before % 2 == 0 && before == self.disturbed() {
             self.tally.reconfigured.push(took);

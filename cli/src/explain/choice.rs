@@ -1,7 +1,7 @@
 //! Explains which algorithm is chosen for a collective, and why no other.
 
-use roundelay::choose::{Division, Lost, Why};
-use roundelay::{Choice, Request};
+use roundelay::choose::{CallDivision, RejectedCandidate, RejectionReason};
+use roundelay::{AlgorithmChoice, ChoiceRequest};
 use serde::Serialize;
 
 use crate::args::ExplainArgs;
@@ -28,13 +28,13 @@ struct ExplainedChoice<'a> {
     how: Option<String>,
     /// The division of the vector over the paths.
     #[serde(skip_serializing_if = "Option::is_none")]
-    division: Option<&'a Division>,
+    division: Option<&'a CallDivision>,
     lost: Vec<LosingCandidate>,
     remarks: &'a [String],
 }
 
 /// Shares, what they follow from, and from which size on there are several.
-fn divided(division: &Division, report: VerbReport) {
+fn divided(division: &CallDivision, report: VerbReport) {
     report.line(format!(
         "  {:20}  {:>7}  {:>9}  {:>10}  its part takes",
         "path", "share", "latency", "bandwidth"
@@ -90,13 +90,13 @@ pub(super) fn explain(args: &ExplainArgs, collective: &str, report: VerbReport) 
     Ok(())
 }
 
-fn print(request: &Request<'_>, choice: &Choice, report: VerbReport) {
-    let loser = |lost: &Lost| LosingCandidate {
+fn print(request: &ChoiceRequest<'_>, choice: &AlgorithmChoice, report: VerbReport) {
+    let loser = |lost: &RejectedCandidate| LosingCandidate {
         algorithm: lost.name,
         predicted_us: lost.predicted_us,
         measured_us: lost.measured_us,
         code: match lost.why {
-            Why::Refused(code, _) => Some(code.0),
+            RejectionReason::Refused(code, _) => Some(code.0),
             _ => None,
         },
         why: lost.why.to_string(),

@@ -1,6 +1,6 @@
 //! Reports the GPUs of this machine, and whether jobs can run on them.
 
-use roundelay::cuda::{Device, probe};
+use roundelay::cuda::{CudaDevice, probe};
 use serde::Serialize;
 
 use crate::peer::nccl;
@@ -48,7 +48,7 @@ impl<E: ToString> From<Result<String, E>> for FoundLibrary {
 }
 
 impl GpuRow {
-    fn of(device: &Device) -> Self {
+    fn of(device: &CudaDevice) -> Self {
         let (major, minor) = device.capability;
         GpuRow {
             index: device.index,

@@ -109,7 +109,7 @@ pub(crate) fn info(args: &args::InfoArgs, report: VerbReport) -> VerbResult {
 fn gather() -> InfoRow {
     let memory = rustix::system::sysinfo();
     let fault = Transport::Shm.probe().err().map(|why| why.to_string());
-    let entry = |e: &roundelay_algorithms::Entry| AlgorithmRow {
+    let entry = |e: &roundelay_algorithms::CatalogueEntry| AlgorithmRow {
         collective: e.collective,
         algorithm: e.name,
         about: about(e.text),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use roundelay::internal::{run_together, scale};
-use roundelay::{Communicator, Error, RedOp, Resources, Setup, Transport, Transports};
+use roundelay::{Communicator, Error, HeldResources, JobSetup, RedOp, Transport, TransportSet};
 use serde::Serialize;
 
 use crate::values::size_text;
@@ -22,10 +22,10 @@ pub(super) struct ResourceProbe {
     ranks: u32,
     /// The resources once the ranks have joined.
     #[serde(skip_serializing_if = "Option::is_none")]
-    joined: Option<Resources>,
+    joined: Option<HeldResources>,
     /// The resources after they reduced a vector of `bytes` bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    used: Option<Resources>,
+    used: Option<HeldResources>,
     bytes: usize,
     /// The reason why there is no such communicator here.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ pub(super) struct ResourceProbe {
 pub(super) fn probes() -> Vec<ResourceProbe> {
     let usable = |of: &&Transport| of.is_mapped() || of.probe().is_ok();
     let probe = |over: &Transport| {
-        let (joined, used, fault) = match held(Transports::of(*over)) {
+        let (joined, used, fault) = match held(TransportSet::of(*over)) {
             Ok((joined, used)) => (Some(joined), Some(used), None),
             Err(error) => (None, None, Some(error.to_string())),
         };
@@ -45,8 +45,8 @@ pub(super) fn probes() -> Vec<ResourceProbe> {
     Transport::ALL.iter().filter(usable).map(probe).collect()
 }
 
-fn held(over: Transports) -> Result<(Resources, Resources), Error> {
-    let ranks = Communicator::local_over(RANKS, |_| Setup::new().transports(over))?;
+fn held(over: TransportSet) -> Result<(HeldResources, HeldResources), Error> {
+    let ranks = Communicator::local_over(RANKS, |_| JobSetup::new().transports(over))?;
     let job_args = |mut comm: Communicator| {
         let joined = comm.resources()?;
         comm.all_reduce(&mut vec![1.0f32; BYTES / size_of::<f32>()], RedOp::Sum)?;
@@ -92,14 +92,14 @@ impl fmt::Display for ResourceProbe {
 #[derive(Serialize)]
 pub(super) struct JoinScale {
     #[serde(flatten)]
-    figures: scale::Figures,
+    figures: scale::ScaleFigures,
     seconds: f64,
 }
 
 impl JoinScale {
     /// Models the job by running the logic for every rank and counting; the time is of a model.
     pub(super) fn modelled() -> Self {
-        let figures = scale::join(MANY, &scale::Assumptions::default());
+        let figures = scale::join(MANY, &scale::ScaleAssumptions::default());
         JoinScale { figures, seconds: figures.seconds() }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use roundelay::cuda::probe;
-use roundelay::fabric::{Class, Device, Fabric, Host, NetworkPath, RDMA};
+use roundelay::fabric::{FabricDevice, FabricHost, FabricTopology, LinkClass, NetworkPath, RDMA};
 use roundelay::internal::system;
 use roundelay_compiler::cost::LinkCost;
 use roundelay_compiler::plan::MAX_PATHS;
@@ -46,27 +46,27 @@ pub(super) fn topology(report: VerbReport) -> VerbResult {
 }
 
 /// Returns the devices below a folder such as `/sys/class`, the fastest first.
-fn detected(sys: &Path) -> Fabric {
+fn detected(sys: &Path) -> FabricTopology {
     let mut devices = system::devices(sys);
     devices.sort_by(|a, b| b.gbs.unwrap_or(0.0).total_cmp(&a.gbs.unwrap_or(0.0)));
-    let mut fabric = Fabric::default();
+    let mut fabric = FabricTopology::default();
     for device in devices.iter().take(MAX_PATHS as usize) {
         let gbs = device.gbs.unwrap_or(LinkCost::NETWORK.gbs);
         let usual = if device.kind == RDMA { LinkCost::DEVICE } else { LinkCost::NETWORK };
         let latency_us = usual.latency_us;
         let class = format!("{}-{:.0}", device.kind, gbs * 8000.0);
-        fabric.classes.insert(class.clone(), Class { latency_us, gbs });
+        fabric.classes.insert(class.clone(), LinkClass { latency_us, gbs });
         let (name, transport) = (device.name.clone(), device.kind.clone());
         fabric.paths.push(NetworkPath { name, transport, class, devices: Default::default() });
     }
     if let Ok(machine) = probe() {
-        devices.extend(machine.devices.iter().map(|gpu| Device {
+        devices.extend(machine.devices.iter().map(|gpu| FabricDevice {
             name: format!("GPU {}: {}", gpu.index, gpu.name),
             kind: "gpu".into(),
             gbs: None,
         }));
     }
-    fabric.hosts.push(Host { name: host(), devices });
+    fabric.hosts.push(FabricHost { name: host(), devices });
     fabric
 }
 
@@ -102,6 +102,6 @@ mod tests {
         assert_eq!(paths, ["mlx5_0", "eth1", "eth0", "veth"]);
         assert_eq!(fabric.classes["tcp-10000"].gbs, 1.25);
         assert_eq!(fabric.paths[0].transport, "rdma");
-        assert_eq!(Fabric::parse(&fabric.text()), Ok(fabric), "what is written is read");
+        assert_eq!(FabricTopology::parse(&fabric.text()), Ok(fabric), "what is written is read");
     }
 }

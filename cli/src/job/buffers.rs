@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use roundelay::{Args, Buffer, Communicator, Error};
+use roundelay::{Buffer, CallArgs, Communicator, Error};
 
 /// Bytes before and after; a page, so that data is aligned as it would be without.
 pub(crate) const GUARD: usize = 4096;
@@ -133,10 +133,12 @@ impl HostBuffers {
     }
 
     /// Returns the buffers as arguments of a call.
-    pub(super) fn args(&mut self) -> Args<&[u8], &mut [u8]> {
+    pub(super) fn args(&mut self) -> CallArgs<&[u8], &mut [u8]> {
         match &mut self.output {
-            None => Args::InPlace { data: self.input.get_mut() },
-            Some(output) => Args::OutOfPlace { input: self.input.get(), output: output.get_mut() },
+            None => CallArgs::InPlace { data: self.input.get_mut() },
+            Some(output) => {
+                CallArgs::OutOfPlace { input: self.input.get(), output: output.get_mut() }
+            }
         }
     }
 }

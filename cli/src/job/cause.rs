@@ -2,8 +2,8 @@
 
 use std::io;
 
-use roundelay::Ending;
-use roundelay::trace::{Class, Flight, Standing, Verdict, diagnose, merge};
+use roundelay::ProcessEnding;
+use roundelay::trace::{CauseClass, FlightDump, RankStanding, TraceVerdict, diagnose, merge};
 use serde::Serialize;
 
 use super::OutputFiles;
@@ -41,11 +41,11 @@ impl RankError {
 #[derive(Serialize)]
 pub(super) struct FailureCause {
     /// The diagnosis.
-    verdict: Option<Verdict>,
+    verdict: Option<TraceVerdict>,
     /// The state of each rank, as merged from all dumps.
-    ranks: Vec<Standing>,
+    ranks: Vec<RankStanding>,
     /// The flight recorders of the ranks that could still report theirs.
-    flights: Vec<Flight>,
+    flights: Vec<FlightDump>,
 }
 
 impl FailureCause {
@@ -53,15 +53,16 @@ impl FailureCause {
     /// reported why they ended.
     pub(super) fn new(
         ranks: u32,
-        flights: Vec<Flight>,
-        endings: &[Ending],
+        flights: Vec<FlightDump>,
+        endings: &[ProcessEnding],
         first: u32,
         reporters: &[u32],
     ) -> Self {
         let standings = merge(ranks, &flights, endings);
         // Who ended with an error of its own has not died of it.
-        let own =
-            |v: &Verdict| v.class == Class::Died && v.ranks.iter().all(|r| reporters.contains(r));
+        let own = |v: &TraceVerdict| {
+            v.class == CauseClass::Died && v.ranks.iter().all(|r| reporters.contains(r))
+        };
         let verdict = diagnose(&standings, Some(first)).filter(|v| !own(v));
         FailureCause { verdict, ranks: standings, flights }
     }
@@ -70,7 +71,7 @@ impl FailureCause {
     pub(super) fn note(&self, message: &str) -> Option<String> {
         let verdict = self.verdict.as_ref().filter(|v| !message.contains(&v.cause))?;
         // Dumps are of different moments: of a circle the rank knows better that has looked twice.
-        if verdict.class == Class::Cycle && !message.contains("a cycle") {
+        if verdict.class == CauseClass::Cycle && !message.contains("a cycle") {
             return None;
         }
         Some(format!("cause: {verdict}"))

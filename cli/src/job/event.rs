@@ -1,7 +1,7 @@
 //! The events that ranks report while they work.
 
 use roundelay::Error;
-use roundelay::trace::{Flight, Trace};
+use roundelay::trace::{FlightDump, RankTrace};
 use serde::{Deserialize, Serialize};
 
 /// The function that takes a rank's events.
@@ -78,8 +78,8 @@ pub(crate) enum RankEvent {
         #[serde(default)]
         lost: Option<u32>,
         /// The flight recorder of the rank.
-        flight: Option<Box<Flight>>,
+        flight: Option<Box<FlightDump>>,
     },
     /// Spans of the calls of a case.
-    Trace(Box<Trace>),
+    Trace(Box<RankTrace>),
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use roundelay::trace::Flight;
-use roundelay::{Hints, Launcher, Layout, Outcome};
+use roundelay::trace::FlightDump;
+use roundelay::{Hints, JobOutcome, RankLauncher, SegmentLayout};
 use roundelay_compiler::Shape;
 use roundelay_dsl::diag::codes;
 
@@ -95,7 +95,7 @@ impl StartSettings {
 struct RankReports {
     errors: Vec<RankError>,
     /// The flight recorders of those ranks.
-    flights: Vec<Flight>,
+    flights: Vec<FlightDump>,
     /// The faults found in results, in words.
     remarks: Vec<String>,
     /// Wrong elements.
@@ -116,9 +116,9 @@ pub(crate) fn execute(
     let shape: Shape = job.shape.parse().map_err(usage)?;
     let ranks = u32::try_from(shape.ranks()).unwrap_or(u32::MAX);
     let argument = JobArgument::new(job)?;
-    let mut layout = Layout::new(ranks);
+    let mut layout = SegmentLayout::new(ranks);
     layout.slot_bytes = start.slot_bytes.unwrap_or(layout.slot_bytes);
-    let launcher = Launcher::new(ranks)
+    let launcher = RankLauncher::new(ranks)
         .layout(layout)
         .args(["rank", argument.argument()])
         .timeout(start.timeout)
@@ -160,7 +160,12 @@ pub(crate) fn execute(
 }
 
 impl RankReports {
-    fn verdict(self, outcome: Outcome, start: &StartSettings, ranks: u32) -> Result<(), VerbError> {
+    fn verdict(
+        self,
+        outcome: JobOutcome,
+        start: &StartSettings,
+        ranks: u32,
+    ) -> Result<(), VerbError> {
         if let Some(first) = RankError::first(&self.errors) {
             let RankError { rank, code, message, .. } = first.clone();
             let code = codes::find(&code).map_or(codes::LOST_RANK, |(code, _)| code);

@@ -2,7 +2,7 @@
 //! barrier. A batch takes as long as its slowest rank, and the median of the batches counts. Calls before and after
 //! those that are timed are checked.
 
-use roundelay::trace::Trace;
+use roundelay::trace::RankTrace;
 use roundelay::{Error, internal};
 
 use super::buffers::CallMemory;
@@ -46,7 +46,7 @@ pub(super) trait CaseCalls {
     fn batch(&mut self, calls: u32) -> Result<f64, Error>;
 
     /// Makes a few calls more, traced, if they can be.
-    fn traced(&mut self) -> Result<Option<Trace>, Error> {
+    fn traced(&mut self) -> Result<Option<RankTrace>, Error> {
         Ok(None)
     }
 }

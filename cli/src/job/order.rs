@@ -1,6 +1,6 @@
 //! The job: the work of all ranks.
 
-use roundelay::cuda::Protocol;
+use roundelay::cuda::DeviceProtocol;
 use roundelay::{DType, RedOp};
 use roundelay_compiler::Shape;
 use serde::{Deserialize, Serialize};
@@ -146,7 +146,7 @@ pub(crate) struct JobCase {
     pub(crate) turn: JobTurn,
     /// The protocol of messages between GPUs, if that is not left to the ranks.
     #[serde(default, rename = "way", with = "protocol_text")]
-    pub(crate) protocol: Option<Protocol>,
+    pub(crate) protocol: Option<DeviceProtocol>,
     /// Blocks of a kernel, likewise.
     #[serde(default)]
     pub(crate) blocks: Option<u32>,
@@ -168,21 +168,21 @@ impl Default for JobTurn {
 
 /// A protocol by its name.
 mod protocol_text {
-    use roundelay::cuda::Protocol;
+    use roundelay::cuda::DeviceProtocol;
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     #[expect(clippy::ref_option, reason = "serde calls it so")]
     pub(super) fn serialize<S: Serializer>(
-        protocol: &Option<Protocol>,
+        protocol: &Option<DeviceProtocol>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
-        protocol.map(Protocol::name).serialize(to)
+        protocol.map(DeviceProtocol::name).serialize(to)
     }
 
     pub(super) fn deserialize<'a, D: Deserializer<'a>>(
         from: D,
-    ) -> Result<Option<Protocol>, D::Error> {
+    ) -> Result<Option<DeviceProtocol>, D::Error> {
         let name = Option::<String>::deserialize(from)?;
         name.map(|name| name.parse().map_err(D::Error::custom)).transpose()
     }

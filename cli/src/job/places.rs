@@ -5,7 +5,7 @@
 //! it has `count` elements, in the other collectives with blocks `count` for each rank.
 
 use roundelay_compiler::postcondition;
-use roundelay_compiler::program::Kind;
+use roundelay_compiler::program::CollectiveKind;
 
 /// Elements of a buffer, and what they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) enum ContributorSet {
 /// A call of one rank.
 pub(crate) struct CallPlaces<'a> {
     /// The collective.
-    pub(crate) kind: &'a Kind,
+    pub(crate) kind: &'a CollectiveKind,
     /// The extents of the axes.
     pub(crate) axes: &'a [u32],
     /// Number of ranks.
@@ -68,7 +68,7 @@ impl CallPlaces<'_> {
     pub(crate) fn input(&self) -> usize {
         match (self.kind, self.blocks()) {
             (_, Some((input, _))) => input as usize * self.count,
-            (Kind::AllGather | Kind::Gather, _) => self.count,
+            (CollectiveKind::AllGather | CollectiveKind::Gather, _) => self.count,
             _ => self.data(),
         }
     }
@@ -77,7 +77,7 @@ impl CallPlaces<'_> {
     pub(crate) fn output(&self) -> usize {
         match (self.kind, self.blocks()) {
             (_, Some((_, output))) => output as usize * self.count,
-            (Kind::ReduceScatter | Kind::Scatter, _) => self.count,
+            (CollectiveKind::ReduceScatter | CollectiveKind::Scatter, _) => self.count,
             _ => self.data(),
         }
     }
@@ -87,16 +87,24 @@ impl CallPlaces<'_> {
         let (n, rank) = (self.ranks, self.rank);
         let own = ContributorSet::One(rank);
         match self.kind {
-            Kind::Barrier => vec![],
-            Kind::AllReduce | Kind::Reduce => vec![self.part(0, 1, 0, own)],
-            Kind::ReduceScatter | Kind::AllToAll => vec![self.part(0, n, 0, own)],
-            Kind::AllGather | Kind::Gather if in_place => vec![self.part(rank, 1, 0, own)],
-            Kind::AllGather | Kind::Gather => vec![self.part(0, 1, 0, own)],
-            Kind::Broadcast if rank == self.root => vec![self.part(0, 1, 0, own)],
-            Kind::Scatter if rank == self.root => vec![self.part(0, n, 0, own)],
-            Kind::SendRecv if rank == 0 => vec![self.part(0, 1, 0, own)],
-            Kind::Broadcast | Kind::Scatter | Kind::SendRecv => vec![],
-            Kind::Custom(_) => vec![self.part(0, self.blocks().map_or(0, |b| b.0), 0, own)],
+            CollectiveKind::Barrier => vec![],
+            CollectiveKind::AllReduce | CollectiveKind::Reduce => vec![self.part(0, 1, 0, own)],
+            CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => {
+                vec![self.part(0, n, 0, own)]
+            }
+            CollectiveKind::AllGather | CollectiveKind::Gather if in_place => {
+                vec![self.part(rank, 1, 0, own)]
+            }
+            CollectiveKind::AllGather | CollectiveKind::Gather => vec![self.part(0, 1, 0, own)],
+            CollectiveKind::Broadcast if rank == self.root => vec![self.part(0, 1, 0, own)],
+            CollectiveKind::Scatter if rank == self.root => vec![self.part(0, n, 0, own)],
+            CollectiveKind::SendRecv if rank == 0 => vec![self.part(0, 1, 0, own)],
+            CollectiveKind::Broadcast | CollectiveKind::Scatter | CollectiveKind::SendRecv => {
+                vec![]
+            }
+            CollectiveKind::Custom(_) => {
+                vec![self.part(0, self.blocks().map_or(0, |b| b.0), 0, own)]
+            }
         }
     }
 
@@ -105,37 +113,41 @@ impl CallPlaces<'_> {
         let (n, rank, root) = (self.ranks, self.rank, self.root);
         let own = if in_place { rank } else { 0 };
         match self.kind {
-            Kind::Barrier => vec![],
-            Kind::AllReduce => vec![self.part(0, 1, 0, ContributorSet::All)],
-            Kind::Reduce if rank == root => vec![self.part(0, 1, 0, ContributorSet::All)],
-            Kind::ReduceScatter => vec![self.part(own, 1, rank, ContributorSet::All)],
-            Kind::AllGather => (0..n).map(|b| self.part(b, 1, 0, ContributorSet::One(b))).collect(),
-            Kind::Gather if rank == root => {
+            CollectiveKind::Barrier => vec![],
+            CollectiveKind::AllReduce => vec![self.part(0, 1, 0, ContributorSet::All)],
+            CollectiveKind::Reduce if rank == root => vec![self.part(0, 1, 0, ContributorSet::All)],
+            CollectiveKind::ReduceScatter => vec![self.part(own, 1, rank, ContributorSet::All)],
+            CollectiveKind::AllGather => {
                 (0..n).map(|b| self.part(b, 1, 0, ContributorSet::One(b))).collect()
             }
-            Kind::Broadcast => vec![self.part(0, 1, 0, ContributorSet::One(root))],
-            Kind::Scatter => vec![self.part(own, 1, rank, ContributorSet::One(root))],
-            Kind::AllToAll => {
+            CollectiveKind::Gather if rank == root => {
+                (0..n).map(|b| self.part(b, 1, 0, ContributorSet::One(b))).collect()
+            }
+            CollectiveKind::Broadcast => vec![self.part(0, 1, 0, ContributorSet::One(root))],
+            CollectiveKind::Scatter => vec![self.part(own, 1, rank, ContributorSet::One(root))],
+            CollectiveKind::AllToAll => {
                 (0..n).map(|b| self.part(b, 1, rank, ContributorSet::One(b))).collect()
             }
-            Kind::SendRecv if rank == 1 => vec![self.part(0, 1, 0, ContributorSet::One(0))],
-            Kind::Reduce | Kind::Gather | Kind::SendRecv => vec![],
-            Kind::Custom(_) => self.declared(),
+            CollectiveKind::SendRecv if rank == 1 => {
+                vec![self.part(0, 1, 0, ContributorSet::One(0))]
+            }
+            CollectiveKind::Reduce | CollectiveKind::Gather | CollectiveKind::SendRecv => vec![],
+            CollectiveKind::Custom(_) => self.declared(),
         }
     }
 
     /// Returns the blocks of input and output of a declared collective.
     fn blocks(&self) -> Option<(u32, u32)> {
-        let Kind::Custom(custom) = self.kind else { return None };
+        let CollectiveKind::Custom(custom) = self.kind else { return None };
         postcondition::sizes(custom, self.axes).ok()
     }
 
     /// Returns what a declared collective asks for, a block each, read from its postconditions: not from what
     /// the proofs made of them.
     fn declared(&self) -> Vec<BufferPart> {
-        let Kind::Custom(custom) = self.kind else { return vec![] };
+        let CollectiveKind::Custom(custom) = self.kind else { return vec![] };
         let first = |chunk: u32| u64::from(chunk) * self.count as u64;
-        let part = |asked: postcondition::Asked| match asked.of.as_slice() {
+        let part = |asked: postcondition::RequiredContent| match asked.of.as_slice() {
             [(rank, chunk)] => self.part(asked.output, 1, *chunk, ContributorSet::One(*rank)),
             of => {
                 let of = of.iter().map(|&(rank, chunk)| (rank, first(chunk))).collect();
@@ -162,7 +174,7 @@ mod tests {
     fn blocks_lie_where_the_collectives_say() {
         let places =
             |kind, rank| CallPlaces { kind, axes: &[3], ranks: 3, root: 1, rank, count: 5 };
-        let p = places(&Kind::ReduceScatter, 2);
+        let p = places(&CollectiveKind::ReduceScatter, 2);
         assert_eq!((p.data(), p.input(), p.output()), (15, 15, 5));
         assert_eq!(
             p.after(true),
@@ -172,15 +184,15 @@ mod tests {
             p.after(false),
             [BufferPart { at: 0, len: 5, index: 10, from: ContributorSet::All }]
         );
-        let p = places(&Kind::AllToAll, 2);
+        let p = places(&CollectiveKind::AllToAll, 2);
         assert_eq!(
             p.after(false)[1],
             BufferPart { at: 5, len: 5, index: 10, from: ContributorSet::One(1) }
         );
-        assert!(places(&Kind::Gather, 0).after(true).is_empty());
-        assert_eq!(places(&Kind::Gather, 1).after(true).len(), 3);
-        assert_eq!(places(&Kind::Scatter, 1).before(true)[0].len, 15);
-        assert!(places(&Kind::Scatter, 0).before(true).is_empty());
+        assert!(places(&CollectiveKind::Gather, 0).after(true).is_empty());
+        assert_eq!(places(&CollectiveKind::Gather, 1).after(true).len(), 3);
+        assert_eq!(places(&CollectiveKind::Scatter, 1).before(true)[0].len, 15);
+        assert!(places(&CollectiveKind::Scatter, 0).before(true).is_empty());
     }
 
     /// A sum of chunk p of every rank p. What a plan runs for which a wrong table asked, the last chunk

@@ -1,11 +1,11 @@
 //! Finds which algorithm is meant before a job, and proves it.
 
-use roundelay::choose::How;
+use roundelay::choose::ProtocolChoice;
 use roundelay::{DType, DecidedBy, RedOp};
 use roundelay_compiler::postcondition;
-use roundelay_compiler::program::Kind;
-use roundelay_compiler::verify::Facts;
-use roundelay_compiler::{Placement, Plan, Program, Proved, Shape, UnprovedPlan};
+use roundelay_compiler::program::CollectiveKind;
+use roundelay_compiler::verify::ProofFacts;
+use roundelay_compiler::{BufferPlacement, Plan, Program, ProvedPlans, Shape, UnprovedPlan};
 use roundelay_dsl::diag::codes;
 
 use super::{JobEntry, data};
@@ -42,7 +42,7 @@ pub(crate) struct ChoiceReason {
     /// The grid of the ranks.
     pub(crate) shape: Shape,
     /// The protocol and the blocks with which GPUs are to run it, if they are known.
-    pub(crate) how: Option<How>,
+    pub(crate) how: Option<ProtocolChoice>,
 }
 
 /// Returns true if the target is a collective, for which an algorithm is to be chosen.
@@ -82,7 +82,7 @@ pub(crate) fn resolve(
 /// Fails unless the postconditions of a declared collective, by which results are judged, can be evaluated
 /// for every rank.
 fn answers(program: &Program, shape: &Shape) -> Result<(), VerbError> {
-    let Kind::Custom(custom) = &program.kind else { return Ok(()) };
+    let CollectiveKind::Custom(custom) = &program.kind else { return Ok(()) };
     for rank in 0..u32::try_from(shape.ranks()).unwrap_or(u32::MAX) {
         postcondition::asked(custom, &shape.axes, rank).map_err(|why| {
             let text =
@@ -126,7 +126,7 @@ pub(crate) fn prove(
         algorithm: target.algorithm.clone(),
         paths: target.paths,
         shape: shape.to_string(),
-        in_place: header.placement == Placement::InPlace,
+        in_place: header.placement == BufferPlacement::InPlace,
         bitwise: facts.bitwise == Some(true) && header.collective == "all_reduce",
         wire,
     };
@@ -149,7 +149,7 @@ fn bare(plan: Plan) -> UnprovedPlan {
 }
 
 /// Summarizes the proof in a line.
-fn words(name: &str, shape: &Shape, facts: &Facts, chunks: u32) -> String {
+fn words(name: &str, shape: &Shape, facts: &ProofFacts, chunks: u32) -> String {
     let several = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let (rounds, messages) =
         (several(facts.depth.into(), "round"), several(facts.messages, "message"));
@@ -172,7 +172,7 @@ fn lossy_allowed(job_args: &JobArgs) -> bool {
 }
 
 /// Returns the coarsest rounding of a message.
-fn wire(proved: &Proved) -> f64 {
+fn wire(proved: &ProvedPlans) -> f64 {
     let wires = proved.graph().graph.node_weights().filter_map(|t| t.wire);
     wires.map(data::wire_epsilon).fold(0.0, f64::max)
 }

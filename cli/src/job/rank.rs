@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use roundelay::trace::{SPANS, Trace};
-use roundelay::{Call, Communicator, Error};
-use roundelay_compiler::{Placement, Plan, compile};
+use roundelay::trace::{RankTrace, SPANS};
+use roundelay::{Communicator, Error, PlanCall};
+use roundelay_compiler::{BufferPlacement, Plan, compile};
 
 use super::argument::JobArgument;
 use super::buffers::{HostBuffers, HostMemory};
@@ -99,7 +99,8 @@ fn give_up(error: &Error, comm: Option<&mut Communicator>, emit: &mut EventSink<
 
 /// Compiles an algorithm for this rank.
 fn load(entry: &JobEntry, root: Option<u32>, rank: u32) -> Result<ReadyAlgorithm<Plan>, VerbError> {
-    let placement = if entry.in_place { Placement::InPlace } else { Placement::OutOfPlace };
+    let placement =
+        if entry.in_place { BufferPlacement::InPlace } else { BufferPlacement::OutOfPlace };
     ReadyAlgorithm::new(entry, root, |s| {
         let plans = compile(s.program, s.sources, s.shape, &s.options, placement)
             .map_err(|found| VerbError::Input(Box::new(s.sources.clone()), found))?;
@@ -135,7 +136,7 @@ impl CaseCalls for HostCalls<'_> {
 
     fn call(&mut self, turn: u64) -> Result<(), Error> {
         let (count, &JobOrder { dtype, op, .. }) = (self.count, self.job);
-        let call = Call { count, dtype, op, factor: FACTOR, args: self.buffers.args() };
+        let call = PlanCall { count, dtype, op, factor: FACTOR, args: self.buffers.args() };
         self.comm.run(self.ready.algorithm(turn), call).map(|_| ())
     }
 
@@ -148,7 +149,7 @@ impl CaseCalls for HostCalls<'_> {
         Ok(began.elapsed().as_secs_f64() / f64::from(calls))
     }
 
-    fn traced(&mut self) -> Result<Option<Trace>, Error> {
+    fn traced(&mut self) -> Result<Option<RankTrace>, Error> {
         self.comm.start_trace(*self.room)?;
         (0..TRACED).try_for_each(|turn| self.call(turn.into()))?;
         let trace = self.comm.take_trace();

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use roundelay_compiler::collective::Spec;
-use roundelay_compiler::program::Buffer;
-use roundelay_compiler::program::Kind;
-use roundelay_compiler::{Instance, Options, Program, Shape};
+use roundelay_compiler::collective::CollectiveSpec;
+use roundelay_compiler::program::CollectiveKind;
+use roundelay_compiler::program::ProgramBuffer;
+use roundelay_compiler::{CompileOptions, Program, ProgramInstance, Shape};
 use roundelay_dsl::span::SourceMap;
 
 use super::JobEntry;
@@ -30,7 +30,7 @@ pub(crate) struct ReadyAlgorithm<A> {
 /// An algorithm with one root.
 struct RootedAlgorithm<A> {
     root: u32,
-    spec: Spec,
+    spec: CollectiveSpec,
     algorithm: A,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct RootedProgram<'a> {
     pub(super) program: &'a Arc<Program>,
     pub(super) sources: &'a SourceMap,
     pub(super) shape: &'a Shape,
-    pub(super) options: Options,
+    pub(super) options: CompileOptions,
 }
 
 impl<A> ReadyAlgorithm<A> {
@@ -58,7 +58,7 @@ impl<A> ReadyAlgorithm<A> {
             let target = entry.target(root);
             let (sources, program) = load_one(&target)?;
             let options = target.options();
-            let instance = Instance::new(&program, &shape, &options)
+            let instance = ProgramInstance::new(&program, &shape, &options)
                 .map_err(|found| VerbError::Input(Box::new(sources.clone()), found))?;
             axes.clone_from(&instance.shape.axes);
             let spec = instance.spec.clone();
@@ -99,7 +99,7 @@ impl<A> ReadyAlgorithm<A> {
     }
 
     /// Returns the collective.
-    pub(crate) fn kind(&self) -> &Kind {
+    pub(crate) fn kind(&self) -> &CollectiveKind {
         &self.turn(0).spec.kind
     }
 
@@ -107,8 +107,8 @@ impl<A> ReadyAlgorithm<A> {
     pub(super) fn chunks(&self) -> [u32; 2] {
         let spec = &self.turn(0).spec;
         match self.in_place {
-            true => [0, spec.size(Buffer::Data)],
-            false => [spec.size(Buffer::Input), spec.size(Buffer::Output)],
+            true => [0, spec.size(ProgramBuffer::Data)],
+            false => [spec.size(ProgramBuffer::Input), spec.size(ProgramBuffer::Output)],
         }
     }
 

@@ -1,6 +1,6 @@
 //! Collects the cases of jobs that were refused: the others are run all the same, and the verb fails in the end.
 
-use roundelay_dsl::diag::Code;
+use roundelay_dsl::diag::ErrorCode;
 use roundelay_dsl::diag::codes;
 
 use super::event::JobEvent;
@@ -15,7 +15,7 @@ pub(crate) struct RefusedCases {
     refused: usize,
     sizes: usize,
     /// The code and the reason of the first.
-    first: Option<(Code, String)>,
+    first: Option<(ErrorCode, String)>,
 }
 
 impl RefusedCases {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use roundelay::trace::{Trace, write};
+use roundelay::trace::{RankTrace, write};
 
 use crate::report::{VerbError, VerbReport, unwritten, writable};
 
@@ -52,12 +52,12 @@ impl OutputFiles {
 /// The spans of the ranks of a job, as they come.
 #[derive(Default)]
 pub(super) struct JobTraces {
-    by_rank: Vec<Trace>,
+    by_rank: Vec<RankTrace>,
 }
 
 impl JobTraces {
     /// Adds spans of a rank.
-    pub(super) fn add(&mut self, trace: Trace) {
+    pub(super) fn add(&mut self, trace: RankTrace) {
         match self.by_rank.iter_mut().find(|t| t.rank == trace.rank) {
             Some(earlier) => earlier.join(trace),
             None => self.by_rank.push(trace),

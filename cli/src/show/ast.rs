@@ -2,15 +2,15 @@
 //! that it is seen how they were read.
 
 use roundelay_dsl::ast::{
-    Algorithm, Axes, Collective, Expr, ExprKind, File, FnDef, Index, Item, Op, Rank, Region, Stmt,
-    Transfer, Use,
+    AlgorithmDecl, AxesClause, CollectiveDecl, Expr, ExprKind, FileDeclaration, FnDef, RankRef,
+    RegionIndex, RegionRef, SourceFile, Stmt, TransferOp, TransferStmt, UseStmt,
 };
 use roundelay_dsl::span::{SourceMap, Span};
 
 use super::tree::{TreeText, applied, binary, unary};
 
 /// Returns the tree of a file.
-pub(super) fn text(file: &File, sources: &SourceMap) -> String {
+pub(super) fn text(file: &SourceFile, sources: &SourceMap) -> String {
     let mut writer = TreeWriter { tree: TreeText::default(), sources };
     writer.tree.node("file", "");
     writer.inside(|w| {
@@ -43,12 +43,12 @@ impl TreeWriter<'_> {
         }
     }
 
-    fn item(&mut self, item: &Item) {
+    fn item(&mut self, item: &FileDeclaration) {
         match item {
-            Item::Import(i) => self.node(&format!("import {:?}", i.path), i.span),
-            Item::Fn(f) => self.function(f),
-            Item::Collective(c) => self.collective(c),
-            Item::Algorithm(a) => self.algorithm(a),
+            FileDeclaration::Import(i) => self.node(&format!("import {:?}", i.path), i.span),
+            FileDeclaration::Fn(f) => self.function(f),
+            FileDeclaration::Collective(c) => self.collective(c),
+            FileDeclaration::Algorithm(a) => self.algorithm(a),
         }
     }
 
@@ -64,7 +64,7 @@ impl TreeWriter<'_> {
         });
     }
 
-    fn collective(&mut self, c: &Collective) {
+    fn collective(&mut self, c: &CollectiveDecl) {
         self.node(&format!("collective {} on {}", c.name.text, axes(&c.axes)), c.span);
         self.inside(|w| {
             w.docs(&c.docs);
@@ -75,7 +75,7 @@ impl TreeWriter<'_> {
         });
     }
 
-    fn algorithm(&mut self, a: &Algorithm) {
+    fn algorithm(&mut self, a: &AlgorithmDecl) {
         let (name, collective) = (&a.name.text, &a.collective.text);
         self.node(
             &format!("algorithm {name} implements {collective} on {}", axes(&a.axes)),
@@ -165,10 +165,10 @@ impl TreeWriter<'_> {
     }
 }
 
-fn axes(axes: &Axes) -> String {
+fn axes(axes: &AxesClause) -> String {
     match axes {
-        Axes::Flat(name) => name.text.clone(),
-        Axes::Grid(names, _) => {
+        AxesClause::Flat(name) => name.text.clone(),
+        AxesClause::Grid(names, _) => {
             let names: Vec<&str> = names.iter().map(|n| n.text.as_str()).collect();
             format!("({})", names.join(", "))
         }
@@ -183,22 +183,24 @@ fn option(before: &str, value: &Option<Expr>) -> String {
     value.as_ref().map_or(String::new(), |e| format!("{before}{}", expr(e)))
 }
 
-fn rank(rank: &Rank) -> String {
+fn rank(rank: &RankRef) -> String {
     match rank {
-        Rank::One(e) => expr(e),
-        Rank::Tuple(all, _) => format!("<{}>", all.iter().map(expr).collect::<Vec<_>>().join(", ")),
+        RankRef::One(e) => expr(e),
+        RankRef::Tuple(all, _) => {
+            format!("<{}>", all.iter().map(expr).collect::<Vec<_>>().join(", "))
+        }
     }
 }
 
-fn region(region: &Region) -> String {
+fn region(region: &RegionRef) -> String {
     let index = match &region.index {
         None => String::new(),
-        Some(Index::At(at)) => format!("[{}]", expr(at)),
-        Some(Index::Range { from, to, by, take }) => {
+        Some(RegionIndex::At(at)) => format!("[{}]", expr(at)),
+        Some(RegionIndex::Range { from, to, by, take }) => {
             let (by, take) = (option(" by ", by), option(" take ", take));
             format!("[{}..{}{by}{take}]", expr(from), expr(to))
         }
-        Some(Index::Cyclic { from, count, by, take }) => {
+        Some(RegionIndex::Cyclic { from, count, by, take }) => {
             let (by, take) = (option(" by ", by), option(" take ", take));
             format!("[{} ..+ {}{by}{take}]", expr(from), expr(count))
         }
@@ -206,17 +208,17 @@ fn region(region: &Region) -> String {
     format!("{}{index}", region.buffer.text)
 }
 
-fn transfer(t: &Transfer) -> String {
+fn transfer(t: &TransferStmt) -> String {
     let op = match t.op {
-        Op::Copy => "copy",
-        Op::Reduce => "reduce",
+        TransferOp::Copy => "copy",
+        TransferOp::Reduce => "reduce",
     };
     let to = t.to.as_ref().map_or(String::new(), |to| format!(" -> {}", region(to)));
     let wire = t.wire.as_ref().map_or(String::new(), |wire| format!(" as {}", wire.text));
     format!("transfer {} -> {} : {op} {}{to}{wire}", rank(&t.src), rank(&t.dst), region(&t.from))
 }
 
-fn used(u: &Use) -> String {
+fn used(u: &UseStmt) -> String {
     let collective = u.collective.as_ref().map_or(String::new(), |c| format!("{}.", c.text));
     let over = u.over.as_ref().map_or(String::new(), |axis| format!(" over {}", axis.text));
     let on = u.on.as_ref().map_or(String::new(), |on| format!(" on {}", region(on)));

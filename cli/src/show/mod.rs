@@ -8,8 +8,8 @@ mod tree;
 use std::path::Path;
 use std::sync::Arc;
 
-use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
-use roundelay_compiler::{Instance, Program, Proved, Shape, UnprovedPlan, project};
+use roundelay_compiler::emit::cuda::{Element, KernelSpec, Operator, cuda};
+use roundelay_compiler::{Program, ProgramInstance, ProvedPlans, Shape, UnprovedPlan, project};
 use roundelay_compiler::{device, graph};
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
@@ -130,7 +130,7 @@ fn stage(
     let options = args.target.options();
     let placement = placement(program.kind.name(), args.call.in_place, args.call.out_of_place);
     if args.stage == CompilerStage::Graph {
-        let instance = Arc::new(Instance::new(program, &shape, &options)?);
+        let instance = Arc::new(ProgramInstance::new(program, &shape, &options)?);
         let graph = graph::unroll(&instance)?;
         let text = if args.dot { graph::dot(&graph) } else { graph::text(&graph, sources) };
         output(report, &text, || {
@@ -174,7 +174,7 @@ fn stage(
         }
         return Ok(());
     };
-    let instance = Arc::new(Instance::new(program, &shape, &options)?);
+    let instance = Arc::new(ProgramInstance::new(program, &shape, &options)?);
     let plan = project(&instance, sources, placement, rank)?;
     match &args.output {
         None => output(report, &plan.to_string(), || plan_data(&plan)),
@@ -193,11 +193,11 @@ pub(crate) fn rank_of(rank: Option<u32>, ranks: u64) -> VerbResult {
 
 /// Returns the device programs of all ranks, or of one.
 pub(crate) fn lowered(
-    proved: &Proved,
-    protocol: device::Protocol,
+    proved: &ProvedPlans,
+    protocol: device::DeviceProtocol,
     rank: Option<u32>,
 ) -> Result<Vec<device::ProvedProgram>, VerbError> {
-    let programs = device::prove(proved, protocol, &device::Options::default());
+    let programs = device::prove(proved, protocol, &device::DeviceOptions::default());
     let programs = programs.map_err(|e| unsupported(&e))?;
     let all = (0..).map_while(|rank| programs.of(rank));
     Ok(all.filter(|program| rank.is_none_or(|rank| rank == program.rank)).collect())
@@ -209,10 +209,10 @@ pub(crate) fn unsupported(why: &impl ToString) -> VerbError {
 }
 
 /// Returns the facts that a kernel depends on beside its program.
-pub(crate) fn spec(call: &CallArgs) -> Result<Spec, VerbError> {
+pub(crate) fn spec(call: &CallArgs) -> Result<KernelSpec, VerbError> {
     let unknown = |name: &str| VerbError::Usage(format!("kernels do not know {name}"));
     let (dtype, op) = (call.dtype.name(), call.op.name());
-    Ok(Spec {
+    Ok(KernelSpec {
         element: Element::named(dtype).ok_or_else(|| unknown(dtype))?,
         operator: Operator::named(op).ok_or_else(|| unknown(op))?,
         aligned: !call.unaligned,

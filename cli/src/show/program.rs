@@ -3,9 +3,10 @@
 
 use roundelay_compiler::Program;
 use roundelay_compiler::program::{
-    BUILTINS, Binder, Buffer, Each, Expr, Index, Node, Rank, Region, Rule, Slot, Stmt,
+    BUILTINS, ChunkIndex, EachRules, ExprNode, ProgramBuffer, ProgramStmt, RankExpr, RegionExpr,
+    RuleBinder, Slot, SlotExpr, TransferRule,
 };
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 
 use super::tree::{TreeText, applied, binary, unary};
 
@@ -64,21 +65,21 @@ impl ProgramWriter<'_> {
         });
     }
 
-    fn statements(&mut self, body: &[Stmt]) {
+    fn statements(&mut self, body: &[ProgramStmt]) {
         body.iter().for_each(|statement| self.statement(statement));
     }
 
-    fn statement(&mut self, statement: &Stmt) {
+    fn statement(&mut self, statement: &ProgramStmt) {
         match statement {
-            Stmt::Let(slot, value) => {
+            ProgramStmt::Let(slot, value) => {
                 self.node(&format!("let {} = {}", self.name(*slot), self.expr(value)));
             }
-            Stmt::For { slot, from, to, body } => {
+            ProgramStmt::For { slot, from, to, body } => {
                 let (name, from, to) = (self.name(*slot), self.expr(from), self.expr(to));
                 self.node(&format!("for {name} in {from}..{to}"));
                 self.inside(|w| w.statements(body));
             }
-            Stmt::If { cond, then, otherwise } => {
+            ProgramStmt::If { cond, then, otherwise } => {
                 self.node(&format!("if {}", self.expr(cond)));
                 self.inside(|w| w.statements(then));
                 if !otherwise.is_empty() {
@@ -86,8 +87,8 @@ impl ProgramWriter<'_> {
                     self.inside(|w| w.statements(otherwise));
                 }
             }
-            Stmt::Each(each) => self.each(each),
-            Stmt::Use(u) => {
+            ProgramStmt::Each(each) => self.each(each),
+            ProgramStmt::Use(u) => {
                 let axis = u.over.and_then(|over| self.program.axes.names.get(over));
                 let over = axis.map_or(String::new(), |axis| format!(" over {axis}"));
                 let on =
@@ -100,7 +101,7 @@ impl ProgramWriter<'_> {
                 ProgramWriter { program: &u.program, tree: self.tree }.program();
                 self.tree.leave();
             }
-            Stmt::Split(s) => {
+            ProgramStmt::Split(s) => {
                 let range = match &s.range {
                     Some((from, to)) => format!("{}..{}", self.expr(from), self.expr(to)),
                     None => "paths".into(),
@@ -112,7 +113,7 @@ impl ProgramWriter<'_> {
         }
     }
 
-    fn each(&mut self, each: &Each) {
+    fn each(&mut self, each: &EachRules) {
         self.node(&match each.once {
             true => "once".to_string(),
             false => format!("each {}", self.name(each.var)),
@@ -125,18 +126,20 @@ impl ProgramWriter<'_> {
         });
     }
 
-    fn rule(&mut self, rule: &Rule) {
+    fn rule(&mut self, rule: &TransferRule) {
         let before = rule.binders.iter().map(|binder| match binder {
-            Binder::Let(slot, value) => format!("let {} = {}", self.name(*slot), self.expr(value)),
-            Binder::Where(cond) => format!("where {}", self.expr(cond)),
-            Binder::For(slot, from, to) => {
+            RuleBinder::Let(slot, value) => {
+                format!("let {} = {}", self.name(*slot), self.expr(value))
+            }
+            RuleBinder::Where(cond) => format!("where {}", self.expr(cond)),
+            RuleBinder::For(slot, from, to) => {
                 format!("for {} in {}..{}", self.name(*slot), self.expr(from), self.expr(to))
             }
         });
         let before: Vec<String> = before.collect();
         let op = match rule.op {
-            Op::Copy => "copy",
-            Op::Reduce => "reduce",
+            TransferOp::Copy => "copy",
+            TransferOp::Reduce => "reduce",
         };
         let (src, dst) = (self.rank(&rule.src), self.rank(&rule.dst));
         let (from, to) = (self.region(&rule.from), self.region(&rule.to));
@@ -146,27 +149,27 @@ impl ProgramWriter<'_> {
         self.node(&format!("{before}{src} -> {dst} : {op} {from}{to}{wire}"));
     }
 
-    fn rank(&self, rank: &Rank) -> String {
+    fn rank(&self, rank: &RankExpr) -> String {
         self.expr(&rank.linear)
     }
 
-    fn region(&self, region: &Region) -> String {
+    fn region(&self, region: &RegionExpr) -> String {
         let buffer = match region.buf {
-            Buffer::Data => "data",
-            Buffer::Input => "input",
-            Buffer::Output => "output",
-            Buffer::Scratch(i) => {
+            ProgramBuffer::Data => "data",
+            ProgramBuffer::Input => "input",
+            ProgramBuffer::Output => "output",
+            ProgramBuffer::Scratch(i) => {
                 self.program.scratch.get(i as usize).map_or("scratch", |(name, _)| name)
             }
         };
         let index = match &region.index {
-            Index::All => String::new(),
-            Index::At(at) => format!("[{}]", self.expr(at)),
-            Index::Range { from, to, by, take } => {
+            ChunkIndex::All => String::new(),
+            ChunkIndex::At(at) => format!("[{}]", self.expr(at)),
+            ChunkIndex::Range { from, to, by, take } => {
                 let (by, take) = (self.option(" by ", by), self.option(" take ", take));
                 format!("[{}..{}{by}{take}]", self.expr(from), self.expr(to))
             }
-            Index::Cyclic { from, count, by, take } => {
+            ChunkIndex::Cyclic { from, count, by, take } => {
                 let (by, take) = (self.option(" by ", by), self.option(" take ", take));
                 format!("[{} ..+ {}{by}{take}]", self.expr(from), self.expr(count))
             }
@@ -174,7 +177,7 @@ impl ProgramWriter<'_> {
         format!("{buffer}{index}")
     }
 
-    fn option(&self, before: &str, value: &Option<Expr>) -> String {
+    fn option(&self, before: &str, value: &Option<SlotExpr>) -> String {
         value.as_ref().map_or(String::new(), |e| format!("{before}{}", self.expr(e)))
     }
 
@@ -186,20 +189,20 @@ impl ProgramWriter<'_> {
         }
     }
 
-    fn expr(&self, e: &Expr) -> String {
-        let all = |of: &[&Expr]| of.iter().map(|e| self.expr(e)).collect::<Vec<_>>();
+    fn expr(&self, e: &SlotExpr) -> String {
+        let all = |of: &[&SlotExpr]| of.iter().map(|e| self.expr(e)).collect::<Vec<_>>();
         match &e.node {
-            Node::Int(value) => value.to_string(),
-            Node::Var(slot) => self.name(*slot),
-            Node::Unary(op, a) => applied(unary(*op), &all(&[a])),
-            Node::Binary(op, a, b) => applied(binary(*op), &all(&[a, b])),
-            Node::Call(function, given) => {
+            ExprNode::Int(value) => value.to_string(),
+            ExprNode::Var(slot) => self.name(*slot),
+            ExprNode::Unary(op, a) => applied(unary(*op), &all(&[a])),
+            ExprNode::Binary(op, a, b) => applied(binary(*op), &all(&[a, b])),
+            ExprNode::Call(function, given) => {
                 let known = BUILTINS.iter().find(|(_, f, ..)| f == function);
                 let given: Vec<String> = given.iter().map(|e| self.expr(e)).collect();
                 applied(known.map_or("?", |(name, ..)| name), &given)
             }
-            Node::If(c, a, b) => applied("if", &all(&[c, a, b])),
-            Node::Let(slot, value, body) => {
+            ExprNode::If(c, a, b) => applied("if", &all(&[c, a, b])),
+            ExprNode::Let(slot, value, body) => {
                 applied("let", &[self.name(*slot), self.expr(value), self.expr(body)])
             }
         }

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use roundelay::cuda::{CudaOptions, Launch};
-use roundelay::{Args, Call, Communicator, DType, Error, RedOp};
+use roundelay::cuda::{CudaLaunch, CudaOptions};
+use roundelay::{CallArgs, Communicator, DType, Error, PlanCall, RedOp};
 use roundelay_algorithms::find;
 
 use super::series::MENU;
@@ -41,13 +41,13 @@ fn round(
     let mut times = <[FirstTimes; 3]>::default();
     let began = Instant::now();
     let barrier = gpu.algorithm(LIBRARY.0, LIBRARY.1)?;
-    let nothing = Args::InPlace { data: input.ptr() };
+    let nothing = CallArgs::InPlace { data: input.ptr() };
     let (dtype, op) = (DType::F32, RedOp::Sum);
-    let mut args = Launch::from(Call { count: 0, dtype, op, factor: 1.0, args: nothing });
+    let mut args = CudaLaunch::from(PlanCall { count: 0, dtype, op, factor: 1.0, args: nothing });
     let stream = gpu.stream()?;
     gpu.call(&barrier, args, &stream)?;
     times[2].0.push(began.elapsed().as_secs_f64() * 1e3);
-    args.call.args = Args::OutOfPlace { input: input.ptr(), output: output.ptr() };
+    args.call.args = CallArgs::OutOfPlace { input: input.ptr(), output: output.ptr() };
     for (collective, name, protocol) in MENU {
         if find(collective, name).is_none() {
             continue;
@@ -65,7 +65,7 @@ fn round(
 fn one(
     gpu: &mut Communicator,
     (collective, name): (&str, &str),
-    args: Launch,
+    args: CudaLaunch,
     times: &mut FirstTimes,
     said: &mut CheckReport,
 ) -> Result<(), Error> {

@@ -4,10 +4,10 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use roundelay::cuda::Protocol;
-use roundelay::{Algorithm, Args, Call, DType, Error, RedOp, internal};
-use roundelay_algorithms::{CATALOGUE, Entry};
-use roundelay_compiler::{Placement, Shape};
+use roundelay::cuda::DeviceProtocol;
+use roundelay::{Algorithm, CallArgs, DType, Error, PlanCall, RedOp, internal};
+use roundelay_algorithms::{CATALOGUE, CatalogueEntry};
+use roundelay_compiler::{BufferPlacement, Shape};
 
 use super::{CheckReport, StressOrder};
 use crate::job::gpu::buffers::{AreaAddresses, room};
@@ -23,7 +23,7 @@ const MOST: usize = 64 << 20;
 /// Returns an algorithm of the library on these ranks, in one placement; none if it does not allow them.
 pub(super) fn ready(
     executor: &mut GpuExecutor<'_>,
-    entry: &Entry,
+    entry: &CatalogueEntry,
     in_place: bool,
 ) -> Result<Option<ReadyAlgorithm<Algorithm>>, Error> {
     let ranks = executor.gpu.size();
@@ -54,7 +54,7 @@ fn goes_on(
 /// The calls that are run with an algorithm.
 struct CallSweep<'a> {
     kinds: &'a [(DType, RedOp)],
-    protocols: &'a [Protocol],
+    protocols: &'a [DeviceProtocol],
     counts: &'a [u64],
     /// Both placements of each protocol; otherwise one of them, which depends on the seed.
     placements: bool,
@@ -68,7 +68,7 @@ struct CallSweep<'a> {
 fn all(
     order: &StressOrder,
     executor: &mut GpuExecutor<'_>,
-    names: impl Fn(&Entry) -> bool,
+    names: impl Fn(&CatalogueEntry) -> bool,
     sweep: &CallSweep<'_>,
 ) -> Result<CheckReport, Error> {
     let (mut said, began) = (CheckReport::default(), Instant::now());
@@ -115,7 +115,7 @@ fn all(
 /// An algorithm, its placement, and a protocol.
 struct CallCombination<'a> {
     ready: &'a ReadyAlgorithm<Algorithm>,
-    protocol: Protocol,
+    protocol: DeviceProtocol,
     number: usize,
 }
 
@@ -194,8 +194,8 @@ fn same_bits(
 ) -> Result<bool, Error> {
     let CallSettings { ready, count, dtype, op, .. } = calls;
     let placement = match ready.in_place {
-        true => Placement::InPlace,
-        false => Placement::OutOfPlace,
+        true => BufferPlacement::InPlace,
+        false => BufferPlacement::OutOfPlace,
     };
     let (input, result) = (executor.input.data(), executor.output.data());
     let host = &mut *executor.gpu;
@@ -204,11 +204,11 @@ fn same_bits(
     let args = match ready.in_place {
         true => {
             output.copy_from_slice(input);
-            Args::InPlace { data: &mut output[..] }
+            CallArgs::InPlace { data: &mut output[..] }
         }
-        false => Args::OutOfPlace { input, output: &mut output[..] },
+        false => CallArgs::OutOfPlace { input, output: &mut output[..] },
     };
-    host.run(&plan, Call { count, dtype, op, factor: FACTOR, args })?;
+    host.run(&plan, PlanCall { count, dtype, op, factor: FACTOR, args })?;
     Ok(meant(executor, calls, turn).into_iter().all(|at| output[at.clone()] == result[at]))
 }
 
@@ -234,7 +234,7 @@ pub(super) fn library(
         |_| true,
         &CallSweep {
             kinds: &kinds,
-            protocols: &Protocol::TRIED,
+            protocols: &DeviceProtocol::TRIED,
             counts: &COUNTS,
             placements: false,
             share: 1,
@@ -250,9 +250,10 @@ pub(super) fn types(
 ) -> Result<CheckReport, Error> {
     let pairs = |&dtype: &DType| RedOp::ALL.iter().map(move |&op| (dtype, op));
     let kinds: Vec<(DType, RedOp)> = DType::ALL.iter().flat_map(pairs).collect();
-    let sums = |e: &Entry| e.collective == "all_reduce" && matches!(e.name, "one_shot" | "ring");
-    let names = |e: &Entry| sums(e) || e.collective == "all_gather" && e.name == "direct";
-    let protocols = [Protocol::Packet, Protocol::Put, Protocol::Engine];
+    let sums =
+        |e: &CatalogueEntry| e.collective == "all_reduce" && matches!(e.name, "one_shot" | "ring");
+    let names = |e: &CatalogueEntry| sums(e) || e.collective == "all_gather" && e.name == "direct";
+    let protocols = [DeviceProtocol::Packet, DeviceProtocol::Put, DeviceProtocol::Engine];
     let sweep = CallSweep {
         kinds: &kinds,
         protocols: &protocols,
@@ -270,8 +271,8 @@ pub(super) fn bits(
     executor: &mut GpuExecutor<'_>,
 ) -> Result<CheckReport, Error> {
     let kinds = [(DType::F32, RedOp::Sum), (DType::F16, RedOp::Avg)];
-    let sums = |e: &Entry| matches!(e.collective, "all_reduce" | "reduce_scatter");
-    let protocols = [Protocol::Packet, Protocol::Staged];
+    let sums = |e: &CatalogueEntry| matches!(e.collective, "all_reduce" | "reduce_scatter");
+    let protocols = [DeviceProtocol::Packet, DeviceProtocol::Staged];
     let sweep = CallSweep {
         kinds: &kinds,
         protocols: &protocols,
@@ -288,11 +289,11 @@ pub(super) fn few(
     order: &StressOrder,
     executor: &mut GpuExecutor<'_>,
 ) -> Result<CheckReport, Error> {
-    let names = |e: &Entry| e.collective == "all_reduce" && e.name == "one_shot";
+    let names = |e: &CatalogueEntry| e.collective == "all_reduce" && e.name == "one_shot";
     let kinds = [(DType::F32, RedOp::Sum)];
     let sweep = CallSweep {
         kinds: &kinds,
-        protocols: &Protocol::TRIED,
+        protocols: &DeviceProtocol::TRIED,
         counts: &COUNTS,
         placements: true,
         share: 1,

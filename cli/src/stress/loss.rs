@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use roundelay::cuda::Protocol;
-use roundelay::{Algorithm, DType, Ending, Error, RedOp};
+use roundelay::cuda::DeviceProtocol;
+use roundelay::{Algorithm, DType, Error, ProcessEnding, RedOp};
 use roundelay_algorithms::find;
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -26,15 +26,15 @@ const BEHIND: usize = 64;
 
 /// The calls that are made in turn: by kernels alone, and with copy engines between their parts. The seed
 /// decides which is first, and so finds a rank lost.
-const CALLS: [(&str, &str, bool, Protocol); 2] = [
-    ("all_reduce", "ring", true, Protocol::Staged),
-    ("all_gather", "direct", false, Protocol::Engine),
+const CALLS: [(&str, &str, bool, DeviceProtocol); 2] = [
+    ("all_reduce", "ring", true, DeviceProtocol::Staged),
+    ("all_gather", "direct", false, DeviceProtocol::Engine),
 ];
 
 fn named(
     executor: &mut GpuExecutor<'_>,
     at: u64,
-) -> Result<(ReadyAlgorithm<Algorithm>, Protocol), Error> {
+) -> Result<(ReadyAlgorithm<Algorithm>, DeviceProtocol), Error> {
     let (collective, name, in_place, protocol) = CALLS[(at % 2) as usize];
     let found = match find(collective, name) {
         Some(entry) => ready(executor, entry, in_place)?,
@@ -140,7 +140,8 @@ pub(super) fn verdict(order: &StressOrder, job: &StressOutcome) -> CheckReport {
     if lost > 0 && !job.errors.iter().any(|(_, l)| names(&l.message)) {
         said.add(1, [format!("no error names rank {lost}: {}", job.trouble())]);
     }
-    if order.part == StressPart::Killed && job.endings.last() != Some(&Ending::Signalled(9)) {
+    if order.part == StressPart::Killed && job.endings.last() != Some(&ProcessEnding::Signalled(9))
+    {
         said.add(1, [format!("rank {lost} was not killed")]);
     }
     let slowest = job.errors.iter().map(|(_, l)| l.seconds).fold(0.0, f64::max);

@@ -14,7 +14,7 @@ mod series;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use roundelay::cuda::probe;
-use roundelay::{Ending, Launcher};
+use roundelay::{ProcessEnding, RankLauncher};
 use roundelay_dsl::diag::codes;
 use serde::{Deserialize, Serialize};
 
@@ -180,7 +180,7 @@ fn executed(order: &StressOrder, ranks: u32) -> CheckReport {
             };
             let after = StressOrder { afterwards: true, ..order.clone() };
             match job(&after, ranks) {
-                Ok(after) if after.endings.iter().all(|e| *e == Ending::Exited(0)) => {
+                Ok(after) if after.endings.iter().all(|e| *e == ProcessEnding::Exited(0)) => {
                     let mut said = lost;
                     said.checks += after.said.checks;
                     said.add(after.said.wrong, after.said.faults);
@@ -192,7 +192,7 @@ fn executed(order: &StressOrder, ranks: u32) -> CheckReport {
             }
         }
         _ => match first {
-            Ok(job) if job.endings.iter().all(|e| *e == Ending::Exited(0)) => job.said,
+            Ok(job) if job.endings.iter().all(|e| *e == ProcessEnding::Exited(0)) => job.said,
             Ok(job) => {
                 let trouble = job.trouble();
                 let mut said = job.said;
@@ -240,7 +240,7 @@ struct StressOutcome {
     said: CheckReport,
     /// The ranks that gave up: rank, and error with the seconds since it had last done something.
     errors: Vec<(u32, report::RankFailure)>,
-    endings: Vec<Ending>,
+    endings: Vec<ProcessEnding>,
 }
 
 impl StressOutcome {
@@ -249,7 +249,7 @@ impl StressOutcome {
         match self.errors.first() {
             Some((rank, lost)) => format!("rank {rank}: {}", lost.message),
             None => {
-                let bad = self.endings.iter().position(|e| *e != Ending::Exited(0));
+                let bad = self.endings.iter().position(|e| *e != ProcessEnding::Exited(0));
                 bad.map_or(String::new(), |rank| format!("rank {rank}: {}", self.endings[rank]))
             }
         }
@@ -261,7 +261,7 @@ fn job(order: &StressOrder, ranks: u32) -> Result<StressOutcome, String> {
     let text = serde_json::to_string(order).map_err(|e| e.to_string())?;
     let timeout = Duration::from_millis(order.timeout_ms);
     // Ranks that are left report their outcome; none is ended before that. To be set up takes longer than to fail.
-    let launcher = Launcher::new(ranks)
+    let launcher = RankLauncher::new(ranks)
         .args(["stress-rank", &text])
         .timeout(SETUP)
         .grace(timeout * 2 + Duration::from_secs(10));

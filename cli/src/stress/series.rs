@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use roundelay::cuda::Protocol;
+use roundelay::cuda::DeviceProtocol;
 use roundelay::{Algorithm, DType, Error, RedOp, internal};
 use roundelay_algorithms::find;
 
@@ -14,24 +14,24 @@ use crate::job::{GUARD, ReadyAlgorithm, digest};
 use crate::random::RandomSource;
 
 /// The menu from which calls are drawn.
-pub(super) const MENU: [(&str, &str, Protocol); 17] = [
-    ("all_reduce", "one_shot", Protocol::Packet),
-    ("all_reduce", "two_shot", Protocol::Packet),
-    ("all_reduce", "two_shot", Protocol::Get),
-    ("all_reduce", "ring", Protocol::Put),
-    ("all_reduce", "ring", Protocol::Staged),
-    ("all_gather", "direct", Protocol::Packet),
-    ("all_gather", "direct", Protocol::Put),
-    ("all_gather", "direct", Protocol::Engine),
-    ("reduce_scatter", "direct", Protocol::Packet),
-    ("reduce_scatter", "direct", Protocol::Get),
-    ("all_to_all", "direct", Protocol::Packet),
-    ("all_to_all", "direct", Protocol::Put),
-    ("all_to_all", "direct", Protocol::Engine),
-    ("broadcast", "binomial", Protocol::Staged),
-    ("broadcast", "chain", Protocol::Put),
-    ("broadcast", "chain", Protocol::Engine),
-    ("broadcast", "scatter_all_gather", Protocol::Packet),
+pub(super) const MENU: [(&str, &str, DeviceProtocol); 17] = [
+    ("all_reduce", "one_shot", DeviceProtocol::Packet),
+    ("all_reduce", "two_shot", DeviceProtocol::Packet),
+    ("all_reduce", "two_shot", DeviceProtocol::Get),
+    ("all_reduce", "ring", DeviceProtocol::Put),
+    ("all_reduce", "ring", DeviceProtocol::Staged),
+    ("all_gather", "direct", DeviceProtocol::Packet),
+    ("all_gather", "direct", DeviceProtocol::Put),
+    ("all_gather", "direct", DeviceProtocol::Engine),
+    ("reduce_scatter", "direct", DeviceProtocol::Packet),
+    ("reduce_scatter", "direct", DeviceProtocol::Get),
+    ("all_to_all", "direct", DeviceProtocol::Packet),
+    ("all_to_all", "direct", DeviceProtocol::Put),
+    ("all_to_all", "direct", DeviceProtocol::Engine),
+    ("broadcast", "binomial", DeviceProtocol::Staged),
+    ("broadcast", "chain", DeviceProtocol::Put),
+    ("broadcast", "chain", DeviceProtocol::Engine),
+    ("broadcast", "scatter_all_gather", DeviceProtocol::Packet),
 ];
 const KINDS: [(DType, RedOp); 4] = [
     (DType::F32, RedOp::Sum),
@@ -56,7 +56,7 @@ fn size(random: &mut RandomSource, most: u64) -> u64 {
 /// Returns the menu, as far as it is offered here.
 fn menu(
     executor: &mut GpuExecutor<'_>,
-) -> Result<Vec<(ReadyAlgorithm<Algorithm>, Protocol)>, Error> {
+) -> Result<Vec<(ReadyAlgorithm<Algorithm>, DeviceProtocol)>, Error> {
     let mut menu = Vec::new();
     for (collective, name, protocol) in MENU {
         let Some(entry) = find(collective, name) else { continue };
@@ -134,7 +134,7 @@ pub(super) fn random(
         executor.gpu.synchronize(&stream)?;
         for (calls, view, trial, input) in &batch {
             let (wrong, words) = trial.verify(&mut executor.at(*view), *input)?;
-            let protocol = calls.protocol.map_or("", Protocol::name);
+            let protocol = calls.protocol.map_or("", DeviceProtocol::name);
             let name = calls.ready.algorithm(trial.turn);
             let at = format!("{name} {protocol} {} {}", calls.count, calls.dtype);
             said.add(wrong, words.into_iter().map(|w| format!("{at}: {w}")));

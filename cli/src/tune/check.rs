@@ -2,7 +2,7 @@
 //! be run is measured, in rounds as a table is, and what would be chosen (hints of the environment, the
 //! table, the cost model) is compared with the best. Nothing is written.
 
-use roundelay::Choice;
+use roundelay::AlgorithmChoice;
 use serde::Serialize;
 
 use super::plan::CallGroup;
@@ -59,7 +59,7 @@ struct SummaryRow<'a> {
 struct PointSample<'a> {
     group: &'a CallGroup,
     bytes: u64,
-    choice: Choice,
+    choice: AlgorithmChoice,
     /// The algorithms that are measured, the choice first, and the times of all rounds.
     names: Vec<&'static str>,
     times: Vec<Vec<f64>>,

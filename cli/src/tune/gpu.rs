@@ -5,8 +5,8 @@
 use std::path::Path;
 
 use roundelay::DType;
-use roundelay::choose::{NVLINK, Setting, Tuned};
-use roundelay::cuda::{Protocol, probe};
+use roundelay::choose::{NVLINK, TunedSetting, TunedTable};
+use roundelay::cuda::{DeviceProtocol, probe};
 use roundelay_algorithms::of;
 use roundelay_compiler::Shape;
 use roundelay_dsl::diag::codes;
@@ -36,13 +36,13 @@ struct TunedPoint {
 
 /// The measurements at one number of ranks.
 struct GpuWork {
-    settings: Vec<Setting>,
+    settings: Vec<TunedSetting>,
     job: JobOrder,
     points: Vec<TunedPoint>,
 }
 
 /// Returns the protocols that are worth trying, and their numbers of blocks, by the size of the vector.
-fn tries(bytes: u64) -> Vec<(Protocol, u32)> {
+fn tries(bytes: u64) -> Vec<(DeviceProtocol, u32)> {
     let blocks: &[u32] = match bytes {
         0..=0x2000 => &[1, 2, 4],
         0x2001..=0x2_0000 => &[4, 8, 16],
@@ -50,14 +50,14 @@ fn tries(bytes: u64) -> Vec<(Protocol, u32)> {
         0x10_0001..=0x80_0000 => &[16, 32, 64, 128],
         _ => &[32, 64, 128],
     };
-    let worth = |protocol: &Protocol| match protocol {
-        Protocol::Packet => bytes <= 2 << 20,
-        Protocol::Engine => bytes >= 16 << 20,
+    let worth = |protocol: &DeviceProtocol| match protocol {
+        DeviceProtocol::Packet => bytes <= 2 << 20,
+        DeviceProtocol::Engine => bytes >= 16 << 20,
         _ => bytes >= 8 << 10,
     };
-    let protocols = Protocol::TRIED.into_iter().filter(worth);
+    let protocols = DeviceProtocol::TRIED.into_iter().filter(worth);
     // Kernels beside engines have nothing to divide.
-    let of = |protocol| if protocol == Protocol::Engine { &[1] } else { blocks };
+    let of = |protocol| if protocol == DeviceProtocol::Engine { &[1] } else { blocks };
     protocols.flat_map(|protocol| of(protocol).iter().map(move |&b| (protocol, b))).collect()
 }
 
@@ -118,7 +118,7 @@ fn work(args: &TuneArgs, ranks: u32) -> Result<GpuWork, VerbError> {
             }
         }
         let setting = work.settings.len();
-        work.settings.push(Setting {
+        work.settings.push(TunedSetting {
             collective: collective.into(),
             ranks,
             hosts: 1,
@@ -185,7 +185,7 @@ fn measure(work: &GpuWork, report: VerbReport) -> Result<Vec<Option<f64>>, VerbE
 }
 
 /// Puts the fastest of every size into the table.
-fn keep(work: &GpuWork, times: &[Option<f64>], tuned: &mut Tuned, report: VerbReport) {
+fn keep(work: &GpuWork, times: &[Option<f64>], tuned: &mut TunedTable, report: VerbReport) {
     let all: Vec<(&TunedPoint, &JobCase, f64)> = work
         .points
         .iter()
@@ -201,7 +201,7 @@ fn keep(work: &GpuWork, times: &[Option<f64>], tuned: &mut Tuned, report: VerbRe
         let mut best: Vec<(String, f64)> = size
             .iter()
             .map(|(point, case, us)| {
-                let protocol = case.protocol.map_or("", Protocol::name);
+                let protocol = case.protocol.map_or("", DeviceProtocol::name);
                 (format!("{} {protocol} {}", point.name, case.blocks.unwrap_or(1)), *us)
             })
             .collect();

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use roundelay::bootstrap::{Setup, membership};
-use roundelay::fabric::{Class, Fabric, Host, NetworkPath, Pair};
+use roundelay::bootstrap::{JobSetup, membership};
+use roundelay::fabric::{FabricHost, FabricTopology, HostPair, LinkClass, NetworkPath};
 use roundelay::internal::run_together;
-use roundelay::{Args, Call, Communicator, DType, Error, Hints, RedOp, internal, plan_of};
+use roundelay::{CallArgs, Communicator, DType, Error, Hints, PlanCall, RedOp, internal, plan_of};
 use roundelay_algorithms::find;
-use roundelay_compiler::plan::{Plan, Shares};
-use roundelay_compiler::{Options, Placement, Shape};
+use roundelay_compiler::plan::{PathShares, Plan};
+use roundelay_compiler::{BufferPlacement, CompileOptions, Shape};
 use roundelay_dsl::diag::codes;
 use serde::Serialize;
 
@@ -54,7 +54,7 @@ struct LinkRow<'a> {
 struct FoundLink {
     path: usize,
     hosts: [usize; 2],
-    class: Class,
+    class: LinkClass,
 }
 
 /// Runs the verb.
@@ -74,7 +74,7 @@ pub(super) fn links(args: &TuneArgs, report: VerbReport) -> VerbResult {
         return local(args, &environment, &names, report);
     };
     let paths = named_paths(&environment, &names)?;
-    let setup = Setup::from_env().map_err(usage)?.hints(&environment).paths(names.clone());
+    let setup = JobSetup::from_env().map_err(usage)?.hints(&environment).paths(names.clone());
     let mut comm = Communicator::join(&member, &setup)?;
     one(args, &paths, &mut comm, &host(), report)
 }
@@ -91,7 +91,7 @@ fn local(args: &TuneArgs, hints: &Hints, names: &[String], report: VerbReport) -
     };
     let paths = &named_paths(hints, names)?;
     let setup = |rank: u32| {
-        let setup = Setup::new().hints(hints).host_label(format!("host{rank}"));
+        let setup = JobSetup::new().hints(hints).host_label(format!("host{rank}"));
         setup.paths(names.to_vec())
     };
     let comms = Communicator::local_over(ranks as u32, setup)?;
@@ -180,7 +180,7 @@ fn titles(comm: &mut Communicator, name: &str, leaders: &[u32]) -> Result<Vec<St
 }
 
 /// Measures each path between two ranks; all ranks return the classes.
-fn pair(comm: &mut Communicator, ranks: [u32; 2], paths: usize) -> Result<Vec<Class>, Error> {
+fn pair(comm: &mut Communicator, ranks: [u32; 2], paths: usize) -> Result<Vec<LinkClass>, Error> {
     let mine = ranks.contains(&comm.rank());
     let part = comm.split(if mine { &ranks } else { &[] })?;
     let found = match part {
@@ -190,27 +190,27 @@ fn pair(comm: &mut Communicator, ranks: [u32; 2], paths: usize) -> Result<Vec<Cl
     let mut classes = Vec::new();
     for path in 0..paths {
         let own = found.as_ref().and_then(|found| found.get(path)).copied();
-        let mut shared = |of: fn(Class) -> f64| -> Result<f64, Error> {
+        let mut shared = |of: fn(LinkClass) -> f64| -> Result<f64, Error> {
             let words = comm.all_gather_u64(own.map_or(0, |class| of(class).to_bits()))?;
             Ok(f64::from_bits(words[ranks[0] as usize]))
         };
-        classes.push(Class { latency_us: shared(|c| c.latency_us)?, gbs: shared(|c| c.gbs)? });
+        classes.push(LinkClass { latency_us: shared(|c| c.latency_us)?, gbs: shared(|c| c.gbs)? });
     }
     Ok(classes)
 }
 
 /// Measures latency and bandwidth of each path of a communicator of two.
-fn measured(comm: &mut Communicator, paths: u32) -> Result<Vec<Class>, Error> {
+fn measured(comm: &mut Communicator, paths: u32) -> Result<Vec<LinkClass>, Error> {
     let entry = find("all_reduce", "multipath");
     let entry = entry
         .ok_or_else(|| Error::Usage("the algorithm library lacks all_reduce.multipath".into()))?;
-    let options = Options { paths, ..Options::default() };
+    let options = CompileOptions { paths, ..CompileOptions::default() };
     let (shape, rank) = (Shape::flat(2), comm.rank());
-    let plan = plan_of(entry.path, entry.text, &shape, &options, Placement::InPlace, rank)?;
+    let plan = plan_of(entry.path, entry.text, &shape, &options, BufferPlacement::InPlace, rank)?;
     let plan = Arc::new(plan);
     let mut classes = Vec::new();
     for path in 0..paths {
-        internal::set_shares(comm, Some(Shares::single(path, paths)))?;
+        internal::set_shares(comm, Some(PathShares::single(path, paths)))?;
         let mut small = vec![0u8; 8];
         let mut times = Vec::new();
         for _ in 0..SHORT + 10 {
@@ -233,7 +233,7 @@ fn measured(comm: &mut Communicator, paths: u32) -> Result<Vec<Class>, Error> {
         // Each rank sends all of it, and receives as much meanwhile.
         let moving = (least - 2.0 * latency).max(least * 0.1);
         let gbs = data.len() as f64 / moving * 1e-9;
-        classes.push(Class { latency_us: latency * 1e6, gbs });
+        classes.push(LinkClass { latency_us: latency * 1e6, gbs });
     }
     internal::set_shares(comm, None)?;
     Ok(classes)
@@ -242,9 +242,9 @@ fn measured(comm: &mut Communicator, paths: u32) -> Result<Vec<Class>, Error> {
 /// Returns the seconds of one call.
 fn call(comm: &mut Communicator, plan: &Plan, data: &mut [u8]) -> Result<f64, Error> {
     let (count, dtype, op) = (data.len() as u64, DType::U8, RedOp::Max);
-    let args = Args::InPlace { data };
+    let args = CallArgs::InPlace { data };
     let began = Instant::now();
-    comm.run(plan, Call { count, dtype, op, factor: 1.0, args })?;
+    comm.run(plan, PlanCall { count, dtype, op, factor: 1.0, args })?;
     Ok(began.elapsed().as_secs_f64())
 }
 
@@ -261,15 +261,15 @@ fn worst(comm: &mut Communicator, seconds: f64) -> Result<f64, Error> {
 }
 
 /// Returns the file: the usual class of each path, and links that are not of it. The best path comes first.
-fn fabric(paths: &[NetworkPath], titles: &[String], all: &[FoundLink]) -> Fabric {
-    let host = |name: &String| Host { name: name.clone(), devices: Vec::new() };
+fn fabric(paths: &[NetworkPath], titles: &[String], all: &[FoundLink]) -> FabricTopology {
+    let host = |name: &String| FabricHost { name: name.clone(), devices: Vec::new() };
     let hosts = titles.iter().map(host).collect();
-    let mut fabric = Fabric { hosts, ..Fabric::default() };
+    let mut fabric = FabricTopology { hosts, ..FabricTopology::default() };
     let mut ranked: Vec<(f64, NetworkPath)> = Vec::new();
     for (index, path) in paths.iter().enumerate() {
         let name = &path.name;
         let of_path: Vec<&FoundLink> = all.iter().filter(|f| f.path == index).collect();
-        let class = Class {
+        let class = LinkClass {
             latency_us: median(of_path.iter().map(|f| f.class.latency_us)).unwrap_or_default(),
             gbs: median(of_path.iter().map(|f| f.class.gbs)).unwrap_or_default(),
         };
@@ -278,7 +278,7 @@ fn fabric(paths: &[NetworkPath], titles: &[String], all: &[FoundLink]) -> Fabric
             let between = found.hosts.map(|h| titles[h].clone());
             let own = format!("{name} {} {}", between[0], between[1]);
             fabric.classes.insert(own.clone(), rounded(found.class));
-            fabric.links.push(Pair { path: name.clone(), between, class: own });
+            fabric.links.push(HostPair { path: name.clone(), between, class: own });
         }
         let classed = NetworkPath { class: name.clone(), ..path.clone() };
         ranked.push((class.latency_us + 65.536 / class.gbs, classed));
@@ -288,16 +288,16 @@ fn fabric(paths: &[NetworkPath], titles: &[String], all: &[FoundLink]) -> Fabric
     fabric
 }
 
-fn alike(a: Class, b: Class) -> bool {
+fn alike(a: LinkClass, b: LinkClass) -> bool {
     let near = |a: f64, b: f64| a.max(b) <= a.min(b).max(1e-9) * ALIKE;
     near(a.latency_us, b.latency_us) && near(a.gbs, b.gbs)
 }
 
 /// Rounds to three digits or so: more would not be repeated.
-fn rounded(class: Class) -> Class {
+fn rounded(class: LinkClass) -> LinkClass {
     let round = |x: f64, to: f64| (x * to).round() / to;
     let gbs = round(class.gbs, 1e4).max(1e-4);
-    Class { latency_us: round(class.latency_us, 10.0), gbs }
+    LinkClass { latency_us: round(class.latency_us, 10.0), gbs }
 }
 
 fn planned(paths: &[NetworkPath], titles: &[String], pairs: &[[usize; 2]], report: VerbReport) {
@@ -315,7 +315,7 @@ fn planned(paths: &[NetworkPath], titles: &[String], pairs: &[[usize; 2]], repor
 
 fn print(paths: &[NetworkPath], titles: &[String], found: FoundLink, report: VerbReport) {
     let between = found.hosts.map(|h| titles[h].as_str());
-    let (path, Class { latency_us, gbs }) = (paths[found.path].name.as_str(), found.class);
+    let (path, LinkClass { latency_us, gbs }) = (paths[found.path].name.as_str(), found.class);
     report.line(format!(
         "{path} between {} and {}: {}, {gbs:.3} GB/s",
         between[0],
@@ -341,7 +341,7 @@ mod tests {
         let found = |path, hosts, latency_us, gbs| FoundLink {
             path,
             hosts,
-            class: Class { latency_us, gbs },
+            class: LinkClass { latency_us, gbs },
         };
         let all = [
             found(0, [0, 1], 30.0, 0.125),
@@ -361,6 +361,6 @@ mod tests {
         assert_eq!(fabric.links.len(), 1);
         let between = |a, b| fabric.between("slow", a, b).expect("a class").gbs;
         assert_eq!((between("a", "b"), between("c", "a")), (0.124, 0.0125));
-        assert_eq!(Fabric::parse(&fabric.text()), Ok(fabric));
+        assert_eq!(FabricTopology::parse(&fabric.text()), Ok(fabric));
     }
 }

@@ -16,8 +16,8 @@ mod turns;
 
 use std::path::{Path, PathBuf};
 
-use roundelay::Machine;
-use roundelay::choose::Tuned;
+use roundelay::MachineDescription;
+use roundelay::choose::TunedTable;
 
 use crate::args::{DeviceKind, TuneArgs};
 use crate::progress::WorkProgress;
@@ -39,7 +39,7 @@ pub(crate) fn tune(args: &TuneArgs, report: VerbReport) -> VerbResult {
         return links::links(args, report);
     }
     let output = || {
-        args.output.clone().or_else(Tuned::path).ok_or_else(|| {
+        args.output.clone().or_else(TunedTable::path).ok_or_else(|| {
             let text = "no folder for configuration is known: name the table with -o FILE";
             VerbError::Usage(text.into())
         })
@@ -80,19 +80,19 @@ pub(crate) fn tune(args: &TuneArgs, report: VerbReport) -> VerbResult {
 }
 
 /// Returns the table as it is, to be completed; a new one if it is damaged or of another machine.
-fn table(path: &Path, report: VerbReport) -> Tuned {
-    let here = Machine::here();
+fn table(path: &Path, report: VerbReport) -> TunedTable {
+    let here = MachineDescription::here();
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    match (text.is_empty(), Tuned::parse(&text)) {
-        (true, _) => Tuned::new(here),
+    match (text.is_empty(), TunedTable::parse(&text)) {
+        (true, _) => TunedTable::new(here),
         (false, Ok(table)) if table.machine == here => table,
         (false, Ok(table)) => {
             report.remark(&format!("the table of {} is replaced", table.machine));
-            Tuned::new(here)
+            TunedTable::new(here)
         }
         (false, Err(why)) => {
             report.remark(&format!("the table is damaged and is replaced: {why}"));
-            Tuned::new(here)
+            TunedTable::new(here)
         }
     }
 }
@@ -143,7 +143,7 @@ struct TuneWork<'a> {
     args: &'a TuneArgs,
     report: VerbReport,
     raw: RawTable,
-    table: Tuned,
+    table: TunedTable,
     output: PathBuf,
     /// Points, and at how many of them the cost model would have chosen well.
     points: usize,
@@ -243,7 +243,7 @@ impl TuneWork<'_> {
 }
 
 /// Writes a table in one step: a reader finds the old one or the new one.
-fn save(table: &Tuned, output: &Path) -> VerbResult {
+fn save(table: &TunedTable, output: &Path) -> VerbResult {
     let next = output.with_extension("toml.new");
     let write = || {
         if let Some(folder) = output.parent().filter(|f| !f.as_os_str().is_empty()) {

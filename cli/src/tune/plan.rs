@@ -3,9 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use roundelay::choose::{Setting, like_this_host};
-use roundelay::{Choice, DType, Hints, Machine, RedOp, Request, Resolver};
-use roundelay_compiler::Placement;
+use roundelay::choose::{TunedSetting, like_this_host};
+use roundelay::{
+    AlgorithmChoice, ChoiceRequest, ChoiceResolver, DType, Hints, MachineDescription, RedOp,
+};
+use roundelay_compiler::BufferPlacement;
 use roundelay_compiler::program::COLLECTIVES;
 use roundelay_dsl::diag::similar;
 use serde::Serialize;
@@ -40,7 +42,7 @@ pub(super) struct PointRow<'a> {
 
 /// Calls of one kind.
 pub(super) struct CallGroup {
-    pub(super) setting: Setting,
+    pub(super) setting: TunedSetting,
 }
 
 /// An algorithm that could be fast.
@@ -51,7 +53,7 @@ pub(super) struct CandidateAlgorithm {
 
 impl fmt::Display for CallGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Setting { collective, ranks, transport, .. } = &self.setting;
+        let TunedSetting { collective, ranks, transport, .. } = &self.setting;
         let placement = self.placement().replace('_', " ");
         write!(f, "{collective:14} {ranks:>3} ranks  {transport:3}  {placement:12}")
     }
@@ -94,14 +96,21 @@ impl CallGroup {
     }
 
     /// Returns what a resolver chooses for calls of the group.
-    pub(super) fn choice(&self, resolver: &mut Resolver, bytes: u64) -> Result<Choice, VerbError> {
+    pub(super) fn choice(
+        &self,
+        resolver: &mut ChoiceResolver,
+        bytes: u64,
+    ) -> Result<AlgorithmChoice, VerbError> {
         let Some(topology) = like_this_host(self.setting.ranks, 1) else {
             return Err(VerbError::Usage("a host has one rank at least".into()));
         };
-        let placement =
-            if self.setting.in_place { Placement::InPlace } else { Placement::OutOfPlace };
+        let placement = if self.setting.in_place {
+            BufferPlacement::InPlace
+        } else {
+            BufferPlacement::OutOfPlace
+        };
         let transport = self.setting.transport.as_str();
-        let request = Request {
+        let request = ChoiceRequest {
             collective: &self.setting.collective,
             topology: &topology,
             grid: None,
@@ -118,7 +127,7 @@ impl CallGroup {
 
     /// Returns the algorithms that can run and are not hopeless by the cost model, fastest first.
     pub(super) fn candidates(&self, bytes: u64) -> Vec<CandidateAlgorithm> {
-        let mut resolver = Resolver::new(Hints::default(), None, &Machine::here());
+        let mut resolver = ChoiceResolver::new(Hints::default(), None, &MachineDescription::here());
         let Ok(choice) = self.choice(&mut resolver, bytes) else { return Vec::new() };
         let mut all =
             vec![CandidateAlgorithm { name: choice.entry.name, predicted_us: choice.predicted_us }];
@@ -143,7 +152,7 @@ pub(super) fn groups(args: &TuneArgs) -> Result<Vec<CallGroup>, VerbError> {
         }
         Some(ranks) => ranks.shapes.iter().map(|s| s.ranks() as u32).collect(),
         None => {
-            let cores = Machine::here().cores;
+            let cores = MachineDescription::here().cores;
             let mut counts = vec![2, cores.clamp(2, MOST), (2 * cores).clamp(2, MOST)];
             counts.sort_unstable();
             counts.dedup();
@@ -166,7 +175,7 @@ pub(super) fn groups(args: &TuneArgs) -> Result<Vec<CallGroup>, VerbError> {
         for &ranks in ranks.iter().filter(|&&n| n > 1 && (collective != "sendrecv" || n == 2)) {
             for in_place in [true, false] {
                 if both || in_place == inside {
-                    let setting = Setting {
+                    let setting = TunedSetting {
                         collective: collective.into(),
                         ranks,
                         hosts: 1,

@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use roundelay::Machine;
-use roundelay::choose::Setting;
+use roundelay::MachineDescription;
+use roundelay::choose::TunedSetting;
 use serde::{Deserialize, Serialize};
 
 /// One measured point, of one round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct RawResult {
-    machine: Machine,
+    machine: MachineDescription,
     version: String,
     collective: String,
     ranks: u32,
@@ -23,10 +23,10 @@ pub(super) struct RawResult {
 }
 
 impl RawResult {
-    pub(super) fn new(setting: &Setting, bytes: u64, algorithm: &str, us: f64) -> Self {
-        let Setting { collective, ranks, hosts, transport, in_place } = setting.clone();
+    pub(super) fn new(setting: &TunedSetting, bytes: u64, algorithm: &str, us: f64) -> Self {
+        let TunedSetting { collective, ranks, hosts, transport, in_place } = setting.clone();
         RawResult {
-            machine: Machine::here(),
+            machine: MachineDescription::here(),
             version: env!("CARGO_PKG_VERSION").into(),
             collective,
             ranks,
@@ -39,7 +39,7 @@ impl RawResult {
         }
     }
 
-    fn is(&self, setting: &Setting, bytes: u64, algorithm: &str) -> bool {
+    fn is(&self, setting: &TunedSetting, bytes: u64, algorithm: &str) -> bool {
         self.bytes == bytes
             && self.algorithm == algorithm
             && self.collective == setting.collective
@@ -62,7 +62,7 @@ impl RawTable {
     pub(super) fn open(table: &Path, fresh: bool) -> Self {
         let path = table.with_extension("jsonl");
         let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let here = Machine::here();
+        let here = MachineDescription::here();
         let mut known: Vec<RawResult> =
             text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         known.retain(|r| !fresh && r.machine == here && r.version == env!("CARGO_PKG_VERSION"));
@@ -72,7 +72,7 @@ impl RawTable {
     /// Returns the latest times of a point, at most `most`.
     pub(super) fn times(
         &self,
-        setting: &Setting,
+        setting: &TunedSetting,
         bytes: u64,
         algorithm: &str,
         most: u32,

@@ -1,6 +1,6 @@
 //! Measures one size, run by several algorithms in turn, so that whatever else the machine does meets all alike.
 
-use roundelay::choose::Setting;
+use roundelay::choose::TunedSetting;
 use roundelay_compiler::Shape;
 
 use super::plan::{CallGroup, TURNS};
@@ -62,7 +62,7 @@ pub(super) fn middle(times: &[f64]) -> f64 {
 }
 
 /// Returns the options with which points are measured: sums of f32 in memory that other ranks can read.
-fn job_args(setting: &Setting) -> JobArgs {
+fn job_args(setting: &TunedSetting) -> JobArgs {
     JobArgs {
         in_place: setting.in_place,
         out_of_place: !setting.in_place,

@@ -1,11 +1,12 @@
 //! Small changes of a resolved program, each with the place that it is made at. `list` finds them.
 
-use roundelay_dsl::ast::{BinOp, Op, UnOp};
+use roundelay_dsl::ast::{BinOp, TransferOp, UnOp};
 use roundelay_dsl::span::Span;
 
 use super::places::{ProgramPlace, VariablePick, VisibleNames, inner, visit};
 use crate::program::{
-    Binder, Buffer, Builtin, Each, Expr, Index, Node, Program, Rank, Region, Rule, Slot, Stmt,
+    BuiltinFunction, ChunkIndex, EachRules, ExprNode, Program, ProgramBuffer, ProgramStmt,
+    RankExpr, RegionExpr, RuleBinder, Slot, SlotExpr, TransferRule,
 };
 
 /// One change.
@@ -31,7 +32,7 @@ pub(super) enum EditKind {
     /// Replaces the operator at the span by one of those that are confused with it.
     Operator(BinOp),
     /// Replaces the function at the span.
-    Function(Builtin),
+    Function(BuiltinFunction),
     /// Replaces the variable or the number at the span.
     Variable(VariablePick),
     /// Adds or takes away a variable (`+ v`, `- v`, `% v`).
@@ -47,7 +48,7 @@ pub(super) enum EditKind {
     /// Leaves the condition at the span out.
     Always,
     /// Adds a condition to the transfer at the span.
-    Where(Expr),
+    Where(SlotExpr),
     /// `copy` for `reduce` and the other way round.
     Operation,
     /// Source and target change places.
@@ -55,11 +56,11 @@ pub(super) enum EditKind {
     /// The regions change places.
     TurnedRegions,
     /// Another rank.
-    Rank(Box<Rank>),
+    Rank(Box<RankExpr>),
     /// Other chunks.
-    Index(Box<Index>),
+    Index(Box<ChunkIndex>),
     /// Another buffer.
-    Buffer(Buffer),
+    Buffer(ProgramBuffer),
     /// `..` for `..+`, and the other way round.
     Range,
     /// Left out.
@@ -69,26 +70,28 @@ pub(super) enum EditKind {
 }
 
 /// Returns true if an expression is a truth value by its form.
-pub(super) fn truth(e: &Expr) -> bool {
+pub(super) fn truth(e: &SlotExpr) -> bool {
     match &e.node {
-        Node::Unary(op, _) => *op == UnOp::Not,
-        Node::Binary(op, ..) => op.compares() || matches!(op, BinOp::Or | BinOp::And),
-        Node::Call(f, _) => matches!(f, Builtin::Pow2 | Builtin::Even | Builtin::Odd),
-        Node::If(_, a, _) => truth(a),
-        Node::Let(_, _, body) => truth(body),
-        Node::Int(_) | Node::Var(_) => false,
+        ExprNode::Unary(op, _) => *op == UnOp::Not,
+        ExprNode::Binary(op, ..) => op.compares() || matches!(op, BinOp::Or | BinOp::And),
+        ExprNode::Call(f, _) => {
+            matches!(f, BuiltinFunction::Pow2 | BuiltinFunction::Even | BuiltinFunction::Odd)
+        }
+        ExprNode::If(_, a, _) => truth(a),
+        ExprNode::Let(_, _, body) => truth(body),
+        ExprNode::Int(_) | ExprNode::Var(_) => false,
     }
 }
 
 /// Returns the place of a statement, for those that have one.
-pub(super) fn place(s: &Stmt) -> Option<Span> {
+pub(super) fn place(s: &ProgramStmt) -> Option<Span> {
     match s {
-        Stmt::Let(..) => None,
-        Stmt::For { from, .. } => Some(from.span),
-        Stmt::If { cond, .. } => Some(cond.span),
-        Stmt::Each(e) => Some(e.span),
-        Stmt::Use(u) => Some(u.span),
-        Stmt::Split(s) => Some(s.span),
+        ProgramStmt::Let(..) => None,
+        ProgramStmt::For { from, .. } => Some(from.span),
+        ProgramStmt::If { cond, .. } => Some(cond.span),
+        ProgramStmt::Each(e) => Some(e.span),
+        ProgramStmt::Use(u) => Some(u.span),
+        ProgramStmt::Split(s) => Some(s.span),
     }
 }
 
@@ -119,7 +122,7 @@ impl ProgramEdit {
         p
     }
 
-    fn block(&self, block: &mut Vec<Stmt>) {
+    fn block(&self, block: &mut Vec<ProgramStmt>) {
         if !matches!(self.change, EditKind::Drop | EditKind::Swap) {
             return;
         }
@@ -133,35 +136,36 @@ impl ProgramEdit {
         }
     }
 
-    fn rule(&self, rule: &mut Rule, seen: &VisibleNames) {
+    fn rule(&self, rule: &mut TransferRule, seen: &VisibleNames) {
         if rule.span != self.span {
             return;
         }
         match &self.change {
             EditKind::Operation => {
-                rule.op = if rule.op == Op::Copy { Op::Reduce } else { Op::Copy };
+                rule.op =
+                    if rule.op == TransferOp::Copy { TransferOp::Reduce } else { TransferOp::Copy };
             }
             EditKind::Turned => std::mem::swap(&mut rule.src, &mut rule.dst),
             EditKind::TurnedRegions => std::mem::swap(&mut rule.from, &mut rule.to),
             EditKind::Where(e) => {
                 let mut e = e.clone();
                 if seen.rebind(&mut e) {
-                    rule.binders.push(Binder::Where(e));
+                    rule.binders.push(RuleBinder::Where(e));
                 }
             }
             _ => {}
         }
     }
 
-    fn rank(&self, rank: &mut Rank, seen: &VisibleNames) {
+    fn rank(&self, rank: &mut RankExpr, seen: &VisibleNames) {
         let EditKind::Rank(other) = &self.change else { return };
-        let mut other = Rank { span: rank.span, ..(**other).clone() };
+        let mut other = RankExpr { span: rank.span, ..(**other).clone() };
         if rank.span == self.span && rebound(&mut other, seen) {
             *rank = other;
         }
     }
 
-    fn region(&self, region: &mut Region, seen: &VisibleNames) {
+    fn region(&self, region: &mut RegionExpr, seen: &VisibleNames) {
         if region.span != self.span {
             return;
         }
@@ -174,12 +178,12 @@ impl ProgramEdit {
             }
             EditKind::Buffer(other) => region.buf = *other,
             EditKind::Range => {
-                region.index = match std::mem::replace(&mut region.index, Index::All) {
-                    Index::Range { from, to, by, take } => {
-                        Index::Cyclic { from, count: to, by, take }
+                region.index = match std::mem::replace(&mut region.index, ChunkIndex::All) {
+                    ChunkIndex::Range { from, to, by, take } => {
+                        ChunkIndex::Cyclic { from, count: to, by, take }
                     }
-                    Index::Cyclic { from, count, by, take } => {
-                        Index::Range { from, to: count, by, take }
+                    ChunkIndex::Cyclic { from, count, by, take } => {
+                        ChunkIndex::Range { from, to: count, by, take }
                     }
                     other => other,
                 };
@@ -189,43 +193,43 @@ impl ProgramEdit {
     }
 
     /// Changes an expression; returns true if it is the place of the change.
-    fn expr(&self, e: &mut Expr, seen: &VisibleNames) -> bool {
+    fn expr(&self, e: &mut SlotExpr, seen: &VisibleNames) -> bool {
         if e.span != self.span {
             return false;
         }
         let span = e.span;
-        let whole = |node: &Node| Box::new(Expr { node: node.clone(), span });
+        let whole = |node: &ExprNode| Box::new(SlotExpr { node: node.clone(), span });
         let new = match (&self.change, &e.node) {
-            (EditKind::Not, Node::Unary(UnOp::Not, inner)) if inner.span == span => None,
-            (EditKind::Not, node) => Some(Node::Unary(UnOp::Not, whole(node))),
-            (EditKind::Always, _) => Some(Node::Int(1)),
+            (EditKind::Not, ExprNode::Unary(UnOp::Not, inner)) if inner.span == span => None,
+            (EditKind::Not, node) => Some(ExprNode::Unary(UnOp::Not, whole(node))),
+            (EditKind::Always, _) => Some(ExprNode::Int(1)),
             (EditKind::Add(by), node) => {
-                let by = Expr { node: Node::Int(*by), span };
-                Some(Node::Binary(BinOp::Add, whole(node), Box::new(by)))
+                let by = SlotExpr { node: ExprNode::Int(*by), span };
+                Some(ExprNode::Binary(BinOp::Add, whole(node), Box::new(by)))
             }
-            (EditKind::Operator(to), Node::Binary(op, a, b)) if confused(*op).contains(to) => {
-                Some(Node::Binary(*to, a.clone(), b.clone()))
+            (EditKind::Operator(to), ExprNode::Binary(op, a, b)) if confused(*op).contains(to) => {
+                Some(ExprNode::Binary(*to, a.clone(), b.clone()))
             }
-            (EditKind::Function(to), Node::Call(f, args)) if mistaken(*f) == Some(*to) => {
-                Some(Node::Call(*to, args.clone()))
+            (EditKind::Function(to), ExprNode::Call(f, args)) if mistaken(*f) == Some(*to) => {
+                Some(ExprNode::Call(*to, args.clone()))
             }
-            (EditKind::Variable(pick), Node::Var(_) | Node::Int(_)) => seen.node(pick),
+            (EditKind::Variable(pick), ExprNode::Var(_) | ExprNode::Int(_)) => seen.node(pick),
             (EditKind::Term(op, pick), node) => {
-                let term = seen.node(pick).map(|node| Box::new(Expr { node, span }));
-                term.map(|term| Node::Binary(*op, whole(node), term))
+                let term = seen.node(pick).map(|node| Box::new(SlotExpr { node, span }));
+                term.map(|term| ExprNode::Binary(*op, whole(node), term))
             }
-            (EditKind::Side(right), Node::Binary(_, a, b)) => {
+            (EditKind::Side(right), ExprNode::Binary(_, a, b)) => {
                 Some(if *right { a.node.clone() } else { b.node.clone() })
             }
-            (EditKind::Exchange, Node::Binary(op, a, b)) => {
-                Some(Node::Binary(*op, b.clone(), a.clone()))
+            (EditKind::Exchange, ExprNode::Binary(op, a, b)) => {
+                Some(ExprNode::Binary(*op, b.clone(), a.clone()))
             }
-            (EditKind::Exchange, Node::Call(f, args)) if args.len() == 2 => {
+            (EditKind::Exchange, ExprNode::Call(f, args)) if args.len() == 2 => {
                 let mut args = args.clone();
                 args.swap(0, 1);
-                Some(Node::Call(*f, args))
+                Some(ExprNode::Call(*f, args))
             }
-            (EditKind::Group, Node::Binary(op, a, b)) => grouped(*op, a, b),
+            (EditKind::Group, ExprNode::Binary(op, a, b)) => grouped(*op, a, b),
             _ => None,
         };
         match new {
@@ -239,26 +243,26 @@ impl ProgramEdit {
 }
 
 /// Returns the expression with its operators the other way round: the inner one takes the sides of the outer.
-pub(super) fn grouped(op: BinOp, a: &Expr, b: &Expr) -> Option<Node> {
-    let of = |op, a: &Expr, b: &Expr, span| {
+pub(super) fn grouped(op: BinOp, a: &SlotExpr, b: &SlotExpr) -> Option<ExprNode> {
+    let of = |op, a: &SlotExpr, b: &SlotExpr, span| {
         let (a, b) = (Box::new(a.clone()), Box::new(b.clone()));
-        Box::new(Expr { node: Node::Binary(op, a, b), span })
+        Box::new(SlotExpr { node: ExprNode::Binary(op, a, b), span })
     };
     match (&a.node, &b.node) {
-        (Node::Binary(inner, x, y), _) if inner.tightness() < op.tightness() => {
+        (ExprNode::Binary(inner, x, y), _) if inner.tightness() < op.tightness() => {
             let right = of(op, y, b, y.span.to(b.span));
-            Some(Node::Binary(*inner, x.clone(), right))
+            Some(ExprNode::Binary(*inner, x.clone(), right))
         }
-        (_, Node::Binary(inner, x, y)) if inner.tightness() > op.tightness() => {
+        (_, ExprNode::Binary(inner, x, y)) if inner.tightness() > op.tightness() => {
             let left = of(op, a, x, a.span.to(x.span));
-            Some(Node::Binary(*inner, left, y.clone()))
+            Some(ExprNode::Binary(*inner, left, y.clone()))
         }
         _ => None,
     }
 }
 
 /// Has a rank from elsewhere name the variables of this place; `false` if they cannot be seen.
-pub(super) fn rebound(rank: &mut Rank, seen: &VisibleNames) -> bool {
+pub(super) fn rebound(rank: &mut RankExpr, seen: &VisibleNames) -> bool {
     let span = rank.span;
     let mut coordinates = rank.coordinates.iter_mut().map(|(e, _)| e);
     coordinates.all(|e| seen.rebind(e)) && {
@@ -268,11 +272,12 @@ pub(super) fn rebound(rank: &mut Rank, seen: &VisibleNames) -> bool {
 }
 
 /// Has chunks from elsewhere name the variables of this place; `false` if they cannot be seen.
-pub(super) fn rebound_index(index: &mut Index, seen: &VisibleNames) -> bool {
+pub(super) fn rebound_index(index: &mut ChunkIndex, seen: &VisibleNames) -> bool {
     match index {
-        Index::All => true,
-        Index::At(e) => seen.rebind(e),
-        Index::Range { from, to: end, by, take } | Index::Cyclic { from, count: end, by, take } => {
+        ChunkIndex::All => true,
+        ChunkIndex::At(e) => seen.rebind(e),
+        ChunkIndex::Range { from, to: end, by, take }
+        | ChunkIndex::Cyclic { from, count: end, by, take } => {
             [from, end].into_iter().chain(by).chain(take).all(|e| seen.rebind(e))
         }
     }
@@ -303,41 +308,41 @@ pub(super) fn confused(op: BinOp) -> &'static [BinOp] {
 }
 
 /// Returns the function that is confused with one.
-pub(super) fn mistaken(f: Builtin) -> Option<Builtin> {
+pub(super) fn mistaken(f: BuiltinFunction) -> Option<BuiltinFunction> {
     match f {
-        Builtin::Min => Some(Builtin::Max),
-        Builtin::Max => Some(Builtin::Min),
-        Builtin::Log2 => Some(Builtin::CeilLog2),
-        Builtin::CeilLog2 => Some(Builtin::Log2),
-        Builtin::Even => Some(Builtin::Odd),
-        Builtin::Odd => Some(Builtin::Even),
+        BuiltinFunction::Min => Some(BuiltinFunction::Max),
+        BuiltinFunction::Max => Some(BuiltinFunction::Min),
+        BuiltinFunction::Log2 => Some(BuiltinFunction::CeilLog2),
+        BuiltinFunction::CeilLog2 => Some(BuiltinFunction::Log2),
+        BuiltinFunction::Even => Some(BuiltinFunction::Odd),
+        BuiltinFunction::Odd => Some(BuiltinFunction::Even),
         _ => None,
     }
 }
 
 /// Derives anew what an `each` says of its variables: those that depend on the rank, and loops that are the same for
 /// all ranks.
-fn renew(body: &mut [Stmt]) {
+fn renew(body: &mut [ProgramStmt]) {
     for s in body {
         match s {
-            Stmt::For { body, .. } => renew(body),
-            Stmt::If { then, otherwise, .. } => {
+            ProgramStmt::For { body, .. } => renew(body),
+            ProgramStmt::If { then, otherwise, .. } => {
                 renew(then);
                 renew(otherwise);
             }
-            Stmt::Split(s) => renew(&mut s.body),
-            Stmt::Each(each) => renew_each(each),
-            Stmt::Let(..) | Stmt::Use(_) => {}
+            ProgramStmt::Split(s) => renew(&mut s.body),
+            ProgramStmt::Each(each) => renew_each(each),
+            ProgramStmt::Let(..) | ProgramStmt::Use(_) => {}
         }
     }
 }
 
-fn renew_each(each: &mut Each) {
+fn renew_each(each: &mut EachRules) {
     let mut dependent: Vec<Slot> = vec![each.var];
     each.defs.clear();
     for rule in &mut each.rules {
         for binder in &rule.binders {
-            if let Binder::Let(slot, e) = binder
+            if let RuleBinder::Let(slot, e) = binder
                 && !dependent.contains(slot)
                 && e.depends_on(&dependent)
             {
@@ -346,7 +351,9 @@ fn renew_each(each: &mut Each) {
             }
         }
         rule.uniform = rule.binders.iter().all(|b| match b {
-            Binder::For(_, from, to) => !from.depends_on(&dependent) && !to.depends_on(&dependent),
+            RuleBinder::For(_, from, to) => {
+                !from.depends_on(&dependent) && !to.depends_on(&dependent)
+            }
             _ => true,
         });
     }

@@ -7,7 +7,7 @@ use roundelay_dsl::span::Span;
 
 use super::edits::place;
 use super::trials::{TrialBudget, TrialShape};
-use crate::program::{Each, Program, Stmt};
+use crate::program::{EachRules, Program, ProgramStmt};
 
 /// Returns the place of the first statement that moves nothing at any of the shapes: the header of a loop without
 /// turns, an `each` without transfers, a transfer whose conditions never hold. `None` if there is none, or if no
@@ -38,17 +38,17 @@ struct IdleSearch<'i, 's, 'w> {
 }
 
 impl IdleSearch<'_, '_, '_> {
-    fn block(&mut self, body: &[Stmt]) -> Option<Span> {
+    fn block(&mut self, body: &[ProgramStmt]) -> Option<Span> {
         for s in body {
             if self.moves(s) {
                 let inside = match s {
-                    Stmt::For { body, .. } => self.block(body),
-                    Stmt::If { then, otherwise, .. } => {
+                    ProgramStmt::For { body, .. } => self.block(body),
+                    ProgramStmt::If { then, otherwise, .. } => {
                         self.block(then).or_else(|| self.block(otherwise))
                     }
-                    Stmt::Split(split) => self.block(&split.body),
-                    Stmt::Each(each) => self.rules(each),
-                    Stmt::Let(..) | Stmt::Use(_) => None,
+                    ProgramStmt::Split(split) => self.block(&split.body),
+                    ProgramStmt::Each(each) => self.rules(each),
+                    ProgramStmt::Let(..) | ProgramStmt::Use(_) => None,
                 };
                 if inside.is_some() {
                     return inside;
@@ -57,8 +57,8 @@ impl IdleSearch<'_, '_, '_> {
             }
             let own = place(s)?;
             return match s {
-                Stmt::For { body, .. } if self.turns(own) => self.block(body).or(Some(own)),
-                Stmt::Split(split) => self.block(&split.body).or(Some(own)),
+                ProgramStmt::For { body, .. } if self.turns(own) => self.block(body).or(Some(own)),
+                ProgramStmt::Split(split) => self.block(&split.body).or(Some(own)),
                 _ => Some(own),
             };
         }
@@ -66,25 +66,27 @@ impl IdleSearch<'_, '_, '_> {
     }
 
     /// Returns the place of a transfer that never happens, of an `each` in which others do.
-    fn rules(&self, each: &Each) -> Option<Span> {
+    fn rules(&self, each: &EachRules) -> Option<Span> {
         each.rules.iter().map(|rule| rule.span).find(|span| !self.moved.contains(span))
     }
 
     /// Returns true if anything in a statement moves. Transfers of a `use` are those of another program.
-    fn moves(&self, s: &Stmt) -> bool {
+    fn moves(&self, s: &ProgramStmt) -> bool {
         match s {
-            Stmt::Let(..) | Stmt::Use(_) => true,
-            Stmt::For { body, .. } => body.iter().any(|s| self.moves_below(s)),
-            Stmt::If { then, otherwise, .. } => {
+            ProgramStmt::Let(..) | ProgramStmt::Use(_) => true,
+            ProgramStmt::For { body, .. } => body.iter().any(|s| self.moves_below(s)),
+            ProgramStmt::If { then, otherwise, .. } => {
                 then.iter().chain(otherwise).any(|s| self.moves_below(s))
             }
-            Stmt::Split(split) => split.body.iter().any(|s| self.moves_below(s)),
-            Stmt::Each(each) => each.rules.iter().any(|rule| self.moved.contains(&rule.span)),
+            ProgramStmt::Split(split) => split.body.iter().any(|s| self.moves_below(s)),
+            ProgramStmt::Each(each) => {
+                each.rules.iter().any(|rule| self.moved.contains(&rule.span))
+            }
         }
     }
 
-    fn moves_below(&self, s: &Stmt) -> bool {
-        !matches!(s, Stmt::Let(..)) && self.moves(s)
+    fn moves_below(&self, s: &ProgramStmt) -> bool {
+        !matches!(s, ProgramStmt::Let(..)) && self.moves(s)
     }
 
     /// Returns true if the statement has rounds, though nothing moves in them.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use roundelay_dsl::ast::{BinOp, Op};
+use roundelay_dsl::ast::{BinOp, TransferOp};
 use roundelay_dsl::span::Span;
 
 use super::edits::{
@@ -11,8 +11,8 @@ use super::edits::{
 use super::places::{ExprRole, ProgramPlace, VariablePick, VisibleNames, inner, visit};
 use crate::num::wide;
 use crate::program::{
-    BUILTINS, Binder, Buffer, Builtin, Expr, Index, Node, Program, Rank, Region, Rule, Slot, Stmt,
-    Style,
+    BUILTINS, BufferStyle, BuiltinFunction, ChunkIndex, ExprNode, Program, ProgramBuffer,
+    ProgramStmt, RankExpr, RegionExpr, RuleBinder, Slot, SlotExpr, TransferRule,
 };
 
 /// Costs: how seldom a person errs so, or how often a change helps that undoes no error.
@@ -78,10 +78,10 @@ pub(super) fn without(span: Span) -> ProgramEdit {
 /// The parts of a program that may be written for each other.
 #[derive(Default)]
 struct PartPool {
-    ranks: Vec<Rank>,
-    indices: Vec<Index>,
-    conditions: Vec<Expr>,
-    buffers: BTreeSet<Buffer>,
+    ranks: Vec<RankExpr>,
+    indices: Vec<ChunkIndex>,
+    conditions: Vec<SlotExpr>,
+    buffers: BTreeSet<ProgramBuffer>,
 }
 
 impl PartPool {
@@ -99,7 +99,7 @@ impl PartPool {
                     self.buffers.insert(region.buf);
                 }
                 if self.indices.len() < MOST_PARTS
-                    && region.index != Index::All
+                    && region.index != ChunkIndex::All
                     && !self.indices.contains(&region.index)
                 {
                     self.indices.push(region.index.clone());
@@ -176,7 +176,7 @@ impl EditList<'_> {
         }
     }
 
-    fn block(&mut self, block: &[Stmt]) {
+    fn block(&mut self, block: &[ProgramStmt]) {
         let places: Vec<Span> = block.iter().filter_map(place).collect();
         for (i, &span) in places.iter().enumerate() {
             self.push(span, cost::STATEMENT, EditKind::Drop, "without this");
@@ -192,9 +192,9 @@ impl EditList<'_> {
         }
     }
 
-    fn rule(&mut self, rule: &Rule, each: Span, seen: &VisibleNames) {
+    fn rule(&mut self, rule: &TransferRule, each: Span, seen: &VisibleNames) {
         let span = rule.span;
-        let other = if rule.op == Op::Copy { "reduce" } else { "copy" };
+        let other = if rule.op == TransferOp::Copy { "reduce" } else { "copy" };
         self.push(span, cost::OPERATION, EditKind::Operation, format!("with `{other}`"));
         let text = "with source and target exchanged";
         self.push(span, cost::OPERATION, EditKind::Turned, text);
@@ -202,16 +202,18 @@ impl EditList<'_> {
             let text = "with the regions exchanged";
             self.push(span, cost::OPERATION, EditKind::TurnedRegions, text);
         }
-        let at = |e: Expr, span| Expr { span, ..e };
-        let of =
-            |op, a: Expr, b: Expr| Expr { node: Node::Binary(op, Box::new(a), Box::new(b)), span };
+        let at = |e: SlotExpr, span| SlotExpr { span, ..e };
+        let of = |op, a: SlotExpr, b: SlotExpr| SlotExpr {
+            node: ExprNode::Binary(op, Box::new(a), Box::new(b)),
+            span,
+        };
         let (src, dst) = (at(rule.src.linear.clone(), span), at(rule.dst.linear.clone(), span));
         let mut conditions = self.pool.conditions.clone();
         conditions.push(of(BinOp::Ne, src.clone(), dst.clone()));
         if let Some(ranks) = self.program.axes.sizes.first().filter(|_| !self.program.axes.grid) {
             for rank in [src, dst] {
-                let zero = Expr { node: Node::Int(0), span };
-                let all = Expr { node: Node::Var(*ranks), span };
+                let zero = SlotExpr { node: ExprNode::Int(0), span };
+                let all = SlotExpr { node: ExprNode::Var(*ranks), span };
                 let from = of(BinOp::Ge, rank.clone(), zero);
                 conditions.push(of(BinOp::And, from, of(BinOp::Lt, rank, all)));
             }
@@ -219,7 +221,7 @@ impl EditList<'_> {
         let slots: Vec<Slot> = seen.picks().into_iter().map(|(_, slot)| slot).collect();
         for (i, &a) in slots.iter().enumerate() {
             for &b in &slots[i + 1..] {
-                let var = |slot| Expr { node: Node::Var(slot), span };
+                let var = |slot| SlotExpr { node: ExprNode::Var(slot), span };
                 let ops = [BinOp::Ne, BinOp::Lt, BinOp::Gt];
                 conditions.extend(ops.map(|op| of(op, var(a), var(b))));
             }
@@ -235,17 +237,17 @@ impl EditList<'_> {
         }
     }
 
-    fn region(&mut self, region: &Region, seen: &VisibleNames) {
+    fn region(&mut self, region: &RegionExpr, seen: &VisibleNames) {
         let span = region.span;
-        if region.index != Index::All {
-            let change = EditKind::Index(Box::new(Index::All));
+        if region.index != ChunkIndex::All {
+            let change = EditKind::Index(Box::new(ChunkIndex::All));
             self.push(span, cost::WHOLE, change, "with the whole buffer");
         }
         match &region.index {
-            Index::Range { .. } => {
+            ChunkIndex::Range { .. } => {
                 self.push(span, cost::OPERATOR, EditKind::Range, "with `..+` instead of `..`");
             }
-            Index::Cyclic { .. } => {
+            ChunkIndex::Cyclic { .. } => {
                 self.push(span, cost::OPERATOR, EditKind::Range, "with `..` instead of `..+`");
             }
             _ => {}
@@ -259,7 +261,7 @@ impl EditList<'_> {
                 self.push(span, cost::OTHER, EditKind::Index(Box::new(other)), text);
             }
         }
-        if self.program.style == Style::InputOutput || !self.program.scratch.is_empty() {
+        if self.program.style == BufferStyle::InputOutput || !self.program.scratch.is_empty() {
             for &buf in &self.pool.buffers.clone() {
                 if buf != region.buf {
                     let text = format!("with `{}`", self.buffer(buf));
@@ -269,18 +271,18 @@ impl EditList<'_> {
         }
     }
 
-    fn buffer(&self, buf: Buffer) -> String {
+    fn buffer(&self, buf: ProgramBuffer) -> String {
         match buf {
-            Buffer::Data => "data".into(),
-            Buffer::Input => "input".into(),
-            Buffer::Output => "output".into(),
-            Buffer::Scratch(i) => {
+            ProgramBuffer::Data => "data".into(),
+            ProgramBuffer::Input => "input".into(),
+            ProgramBuffer::Output => "output".into(),
+            ProgramBuffer::Scratch(i) => {
                 self.program.scratch.get(usize::from(i)).map_or(String::new(), |s| s.0.clone())
             }
         }
     }
 
-    fn whole(&mut self, e: &mut Expr, role: ExprRole, seen: &mut VisibleNames) {
+    fn whole(&mut self, e: &mut SlotExpr, role: ExprRole, seen: &mut VisibleNames) {
         if role == ExprRole::Condition {
             self.push(e.span, cost::CONDITION, EditKind::Always, "without this condition");
         }
@@ -294,12 +296,12 @@ impl EditList<'_> {
     }
 
     /// Adds the terms that a rank, a chunk or a variable may lack: at its end, and before a modulus.
-    fn terms(&mut self, e: &Expr, role: ExprRole, seen: &VisibleNames) {
+    fn terms(&mut self, e: &SlotExpr, role: ExprRole, seen: &VisibleNames) {
         let mut ends = vec![e];
         match &e.node {
-            Node::Binary(BinOp::Mod, a, _) => ends.push(a),
+            ExprNode::Binary(BinOp::Mod, a, _) => ends.push(a),
             // The distance to a multiple: `a - a % d`.
-            Node::Binary(BinOp::Sub, _, b) => {
+            ExprNode::Binary(BinOp::Sub, _, b) => {
                 for (pick, slot) in seen.picks() {
                     let text = format!("with `% {}`", self.slot_text(slot, seen));
                     self.push(b.span, cost::ADDED, EditKind::Term(BinOp::Mod, pick), text);
@@ -325,9 +327,9 @@ impl EditList<'_> {
     }
 
     /// Adds the factors that a number or a variable may lack.
-    fn factors(&mut self, e: &Expr, more: u32, seen: &VisibleNames) {
+    fn factors(&mut self, e: &SlotExpr, more: u32, seen: &VisibleNames) {
         for (pick, slot) in seen.picks() {
-            let shifted = if e.node == Node::Int(1) { Some(BinOp::Shl) } else { None };
+            let shifted = if e.node == ExprNode::Int(1) { Some(BinOp::Shl) } else { None };
             for op in shifted.into_iter().chain([BinOp::Mul]) {
                 let text = format!("with `{} {}`", op.symbol(), self.slot_text(slot, seen));
                 self.push(e.span, cost::ADDED + more / 2, EditKind::Term(op, pick.clone()), text);
@@ -335,26 +337,27 @@ impl EditList<'_> {
         }
     }
 
-    fn expr(&mut self, e: &Expr, role: ExprRole, seen: &VisibleNames) {
+    fn expr(&mut self, e: &SlotExpr, role: ExprRole, seen: &VisibleNames) {
         let span = e.span;
         let more = if role == ExprRole::Size { cost::SIZE } else { 0 };
         if truth(e) {
-            let negated = matches!(e.node, Node::Unary(..));
+            let negated = matches!(e.node, ExprNode::Unary(..));
             let cost = if negated { cost::NEGATION } else { cost::CONDITION };
             self.push(span, cost, EditKind::Not, "turned round");
         } else {
-            let number = |e: &Expr| matches!(e.node, Node::Int(_));
+            let number = |e: &SlotExpr| matches!(e.node, ExprNode::Int(_));
             let literal = number(e)
-                || matches!(&e.node, Node::Binary(BinOp::Add | BinOp::Sub, a, b) if number(a) || number(b));
+                || matches!(&e.node, ExprNode::Binary(BinOp::Add | BinOp::Sub, a, b) if number(a) || number(b));
             let one = if literal { cost::LITERAL } else { cost::ONE };
             self.push(span, one + more, EditKind::Add(-1), "one less here");
             self.push(span, one + more, EditKind::Add(1), "one more here");
-            if matches!(e.node, Node::Int(_) | Node::Var(_)) && role != ExprRole::Condition {
+            if matches!(e.node, ExprNode::Int(_) | ExprNode::Var(_)) && role != ExprRole::Condition
+            {
                 self.factors(e, more, seen);
             }
         }
         match &e.node {
-            Node::Var(slot) => {
+            ExprNode::Var(slot) => {
                 let own = self.slot_text(*slot, seen);
                 self.variables(span, more, Some(*slot), &own, seen);
                 for n in [0, 1, 2] {
@@ -367,7 +370,7 @@ impl EditList<'_> {
                     );
                 }
             }
-            Node::Int(n) => {
+            ExprNode::Int(n) => {
                 self.variables(span, more + 4, None, &n.to_string(), seen);
                 for other in [n.checked_neg(), n.checked_mul(2)].into_iter().flatten() {
                     if other != *n {
@@ -377,17 +380,22 @@ impl EditList<'_> {
                     }
                 }
             }
-            Node::Binary(op, a, b) => self.binary(span, more, *op, [a, b], seen),
-            Node::Call(f, args) => {
+            ExprNode::Binary(op, a, b) => self.binary(span, more, *op, [a, b], seen),
+            ExprNode::Call(f, args) => {
                 if let Some(other) = mistaken(*f) {
                     let text = format!("with `{}` instead of `{}`", named(other), named(*f));
                     self.push(span, cost::OPERATOR, EditKind::Function(other), text);
                 }
-                if args.len() == 2 && !matches!(f, Builtin::Min | Builtin::Max | Builtin::Gcd) {
+                if args.len() == 2
+                    && !matches!(
+                        f,
+                        BuiltinFunction::Min | BuiltinFunction::Max | BuiltinFunction::Gcd
+                    )
+                {
                     self.push(span, cost::ORDER, EditKind::Exchange, "with both sides exchanged");
                 }
             }
-            Node::Unary(..) | Node::If(..) | Node::Let(..) => {}
+            ExprNode::Unary(..) | ExprNode::If(..) | ExprNode::Let(..) => {}
         }
     }
 
@@ -423,7 +431,14 @@ impl EditList<'_> {
         }
     }
 
-    fn binary(&mut self, span: Span, more: u32, op: BinOp, sides: [&Expr; 2], seen: &VisibleNames) {
+    fn binary(
+        &mut self,
+        span: Span,
+        more: u32,
+        op: BinOp,
+        sides: [&SlotExpr; 2],
+        seen: &VisibleNames,
+    ) {
         for (i, &other) in confused(op).iter().enumerate() {
             let text = format!("with `{}` instead of `{}`", other.symbol(), op.symbol());
             let seldom = i > 0 && !op.compares() || matches!(op, BinOp::BitAnd | BinOp::BitOr);
@@ -447,7 +462,7 @@ impl EditList<'_> {
         if grouped(op, a, b).is_some() {
             // Either the operator at hand takes its sides first, or the one inside no longer does.
             let text = match &a.node {
-                Node::Binary(inner, ..) if inner.tightness() < op.tightness() => {
+                ExprNode::Binary(inner, ..) if inner.tightness() < op.tightness() => {
                     format!("without parentheses round `{}`", inner.symbol())
                 }
                 _ => format!("with the `{}` in parentheses", op.symbol()),
@@ -472,20 +487,20 @@ impl EditList<'_> {
     }
 
     /// Returns a short expression as text; `None` if it is long, or has variables without names.
-    fn expr_text(&self, e: &Expr, seen: &VisibleNames) -> Option<String> {
+    fn expr_text(&self, e: &SlotExpr, seen: &VisibleNames) -> Option<String> {
         let text = text(e, seen, 0)?;
         (text.len() <= MOST_TEXT).then_some(text)
     }
 
-    fn index_text(&self, index: &Index, seen: &VisibleNames) -> Option<String> {
-        let of = |e: &Expr| self.expr_text(e, seen);
+    fn index_text(&self, index: &ChunkIndex, seen: &VisibleNames) -> Option<String> {
+        let of = |e: &SlotExpr| self.expr_text(e, seen);
         let (mut whole, by, take) = match index {
-            Index::All => return None,
-            Index::At(e) => return of(e),
-            Index::Range { from, to, by, take } => {
+            ChunkIndex::All => return None,
+            ChunkIndex::At(e) => return of(e),
+            ChunkIndex::Range { from, to, by, take } => {
                 (format!("{}..{}", of(from)?, of(to)?), by, take)
             }
-            Index::Cyclic { from, count, by, take } => {
+            ChunkIndex::Cyclic { from, count, by, take } => {
                 (format!("{} ..+ {}", of(from)?, of(count)?), by, take)
             }
         };
@@ -502,39 +517,39 @@ impl EditList<'_> {
 const MOST_TEXT: usize = 40;
 
 /// Returns an expression as text; `None` if a variable of it has no name.
-fn text(e: &Expr, seen: &VisibleNames, tight: u8) -> Option<String> {
+fn text(e: &SlotExpr, seen: &VisibleNames, tight: u8) -> Option<String> {
     let (text, own) = match &e.node {
-        Node::Int(n) => (n.to_string(), u8::MAX),
-        Node::Var(slot) => {
+        ExprNode::Int(n) => (n.to_string(), u8::MAX),
+        ExprNode::Var(slot) => {
             let name = seen.name(*slot);
             (Some(name.to_string()).filter(|n| !n.is_empty())?, u8::MAX)
         }
-        Node::Unary(op, a) => {
+        ExprNode::Unary(op, a) => {
             let sign = if *op == roundelay_dsl::ast::UnOp::Neg { "-" } else { "!" };
             (format!("{sign}{}", text(a, seen, u8::MAX)?), u8::MAX)
         }
-        Node::Binary(op, a, b) => {
+        ExprNode::Binary(op, a, b) => {
             let own = op.tightness();
             let (a, b) = (text(a, seen, own)?, text(b, seen, own + 1)?);
             (format!("{a} {} {b}", op.symbol()), own)
         }
-        Node::Call(f, args) => {
+        ExprNode::Call(f, args) => {
             let args: Option<Vec<String>> = args.iter().map(|a| text(a, seen, 0)).collect();
             (format!("{}({})", named(*f), args?.join(", ")), u8::MAX)
         }
-        Node::If(..) | Node::Let(..) => return None,
+        ExprNode::If(..) | ExprNode::Let(..) => return None,
     };
     Some(if own < tight { format!("({text})") } else { text })
 }
 
-fn named(f: Builtin) -> &'static str {
+fn named(f: BuiltinFunction) -> &'static str {
     BUILTINS.iter().find(|b| b.1 == f).map_or("", |b| b.0)
 }
 
 /// Returns the place of the loop, or else of the `each`, whose condition a condition of a transfer would be.
-fn header(rule: &Rule, each: Span, condition: &Expr) -> Span {
-    let of = |b: &Binder| match b {
-        Binder::For(slot, from, _) if condition.depends_on(&[*slot]) => Some(from.span),
+fn header(rule: &TransferRule, each: Span, condition: &SlotExpr) -> Span {
+    let of = |b: &RuleBinder| match b {
+        RuleBinder::For(slot, from, _) if condition.depends_on(&[*slot]) => Some(from.span),
         _ => None,
     };
     rule.binders.iter().rev().find_map(of).unwrap_or(each)

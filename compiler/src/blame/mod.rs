@@ -24,11 +24,11 @@ mod tests;
 
 use std::sync::Arc;
 
-use roundelay_dsl::diag::{Diagnostic, Diagnostics, Label};
+use roundelay_dsl::diag::{Diagnostic, DiagnosticLabel, Diagnostics};
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
-use crate::instance::Options;
-use crate::program::{Program, Stmt};
+use crate::instance::CompileOptions;
+use crate::program::{Program, ProgramStmt};
 use crate::shape::Shape;
 use edits::{EditKind, ProgramEdit};
 use trials::{FaultMeasure, ShownFault, TrialBudget, TrialOutcome, TrialShape};
@@ -65,7 +65,7 @@ pub fn sharpen(
     program: &Arc<Program>,
     sources: &SourceMap,
     shape: &Shape,
-    options: &Options,
+    options: &CompileOptions,
     mut found: Diagnostics,
 ) -> Diagnostics {
     let Some(first) = found.first_mut() else { return found };
@@ -81,7 +81,11 @@ pub fn sharpen(
 }
 
 /// Returns the labels about the first program of the same file that is used, and is wrong by itself.
-fn used(program: &Arc<Program>, sources: &SourceMap, options: &Options) -> Option<Vec<Label>> {
+fn used(
+    program: &Arc<Program>,
+    sources: &SourceMap,
+    options: &CompileOptions,
+) -> Option<Vec<DiagnosticLabel>> {
     let mut own: Vec<&Arc<Program>> = Vec::new();
     collect_used(&program.body, program.header.source, &mut own);
     own.into_iter().find_map(|other| {
@@ -93,28 +97,28 @@ fn used(program: &Arc<Program>, sources: &SourceMap, options: &Options) -> Optio
     })
 }
 
-fn collect_used<'p>(body: &'p [Stmt], home: SourceId, own: &mut Vec<&'p Arc<Program>>) {
+fn collect_used<'p>(body: &'p [ProgramStmt], home: SourceId, own: &mut Vec<&'p Arc<Program>>) {
     for s in body {
         match s {
-            Stmt::Use(u) if u.program.header.source == home && own.len() < MOST_USED => {
+            ProgramStmt::Use(u) if u.program.header.source == home && own.len() < MOST_USED => {
                 if own.iter().all(|known| !Arc::ptr_eq(known, &u.program)) {
                     own.push(&u.program);
                     collect_used(&u.program.body, home, own);
                 }
             }
-            Stmt::For { body, .. } => collect_used(body, home, own),
-            Stmt::If { then, otherwise, .. } => {
+            ProgramStmt::For { body, .. } => collect_used(body, home, own),
+            ProgramStmt::If { then, otherwise, .. } => {
                 collect_used(then, home, own);
                 collect_used(otherwise, home, own);
             }
-            Stmt::Split(split) => collect_used(&split.body, home, own),
-            Stmt::Let(..) | Stmt::Each(_) | Stmt::Use(_) => {}
+            ProgramStmt::Split(split) => collect_used(&split.body, home, own),
+            ProgramStmt::Let(..) | ProgramStmt::Each(_) | ProgramStmt::Use(_) => {}
         }
     }
 }
 
 /// Puts labels before those of a finding.
-fn put_first(finding: &mut Diagnostic, labels: Vec<Label>) {
+fn put_first(finding: &mut Diagnostic, labels: Vec<DiagnosticLabel>) {
     finding.labels.retain(|l| labels.iter().all(|new| new.span != l.span));
     if let Some(seen) = finding.labels.first_mut()
         && seen.text.is_empty()
@@ -145,8 +149,8 @@ impl ProgramRepair {
         u64::from(self.cost()) + waste + beyond.saturating_mul(TWICE) / 1000
     }
 
-    fn labels(&self) -> Vec<Label> {
-        let label = |span: Span, text: String| Label { span, text };
+    fn labels(&self) -> Vec<DiagnosticLabel> {
+        let label = |span: Span, text: String| DiagnosticLabel { span, text };
         match self.edits.as_slice() {
             [edit] => {
                 let comma = if edit.text.ends_with("here") { ", and" } else { "" };
@@ -180,7 +184,7 @@ impl<'s> RepairSearch<'s> {
         program: &'s Arc<Program>,
         sources: &'s SourceMap,
         shape: &Shape,
-        options: &Options,
+        options: &CompileOptions,
     ) -> Self {
         let trials = trials::trials(program, shape, options);
         let mut work = TrialBudget { left: MOST_WORK, text: 0, sources };
@@ -193,7 +197,7 @@ impl<'s> RepairSearch<'s> {
     }
 
     /// Returns the places of a repair, or else of a statement that moves nothing.
-    fn labels(&mut self) -> Vec<Label> {
+    fn labels(&mut self) -> Vec<DiagnosticLabel> {
         match self.repair() {
             Some(repair) => repair.labels(),
             None => self.idle().into_iter().collect(),
@@ -325,9 +329,9 @@ impl<'s> RepairSearch<'s> {
     }
 
     /// Returns a label for a statement that moves nothing at any shape.
-    fn idle(&mut self) -> Option<Label> {
+    fn idle(&mut self) -> Option<DiagnosticLabel> {
         let span = idle::find(self.program, &self.trials, &mut self.work)?;
         let text = "this moves nothing, at any of the shapes that were tried".into();
-        Some(Label { span, text })
+        Some(DiagnosticLabel { span, text })
     }
 }

@@ -3,7 +3,8 @@
 use roundelay_dsl::span::Span;
 
 use crate::program::{
-    AlgorithmUse, Binder, Each, Expr, Index, Node, Program, Rank, Region, Rule, Slot, Stmt,
+    AlgorithmUse, ChunkIndex, EachRules, ExprNode, Program, ProgramStmt, RankExpr, RegionExpr,
+    RuleBinder, Slot, SlotExpr, TransferRule,
 };
 
 /// The most variables of a place that are considered.
@@ -68,46 +69,46 @@ impl VisibleNames {
     }
 
     /// Returns the expression that a choice stands for, if it can be seen.
-    pub(super) fn node(&self, pick: &VariablePick) -> Option<Node> {
+    pub(super) fn node(&self, pick: &VariablePick) -> Option<ExprNode> {
         match pick {
-            VariablePick::Number(n) => Some(Node::Int(*n)),
+            VariablePick::Number(n) => Some(ExprNode::Int(*n)),
             VariablePick::Local(i) => {
                 let frame = self.frames.last()?;
-                Some(Node::Var(*frame.iter().rev().nth(*i)?))
+                Some(ExprNode::Var(*frame.iter().rev().nth(*i)?))
             }
             VariablePick::Named(name) => {
                 let here = self.frames.is_empty();
                 let found = self.outer.iter().rev().find(|&&s| self.name(s) == name);
-                Some(Node::Var(*found.filter(|_| here)?))
+                Some(ExprNode::Var(*found.filter(|_| here)?))
             }
         }
     }
 
     /// Has the variables of an expression from elsewhere be those of the same names here; `false` if one of them
     /// cannot be seen.
-    pub(super) fn rebind(&self, e: &mut Expr) -> bool {
+    pub(super) fn rebind(&self, e: &mut SlotExpr) -> bool {
         self.rebind_in(e, &mut Vec::new())
     }
 
-    fn rebind_in(&self, e: &mut Expr, own: &mut Vec<Slot>) -> bool {
+    fn rebind_in(&self, e: &mut SlotExpr, own: &mut Vec<Slot>) -> bool {
         match &mut e.node {
-            Node::Int(_) => true,
-            Node::Var(slot) if own.contains(slot) => true,
-            Node::Var(slot) => {
+            ExprNode::Int(_) => true,
+            ExprNode::Var(slot) if own.contains(slot) => true,
+            ExprNode::Var(slot) => {
                 let name = self.name(*slot).to_string();
                 match self.node(&VariablePick::Named(name.clone())) {
-                    Some(Node::Var(found)) if !name.is_empty() => {
+                    Some(ExprNode::Var(found)) if !name.is_empty() => {
                         *slot = found;
                         true
                     }
                     _ => false,
                 }
             }
-            Node::Unary(_, a) => self.rebind_in(a, own),
-            Node::Binary(_, a, b) => self.rebind_in(a, own) && self.rebind_in(b, own),
-            Node::Call(_, args) => args.iter_mut().all(|a| self.rebind_in(a, own)),
-            Node::If(c, a, b) => [c, a, b].into_iter().all(|e| self.rebind_in(e, own)),
-            Node::Let(slot, value, body) => {
+            ExprNode::Unary(_, a) => self.rebind_in(a, own),
+            ExprNode::Binary(_, a, b) => self.rebind_in(a, own) && self.rebind_in(b, own),
+            ExprNode::Call(_, args) => args.iter_mut().all(|a| self.rebind_in(a, own)),
+            ExprNode::If(c, a, b) => [c, a, b].into_iter().all(|e| self.rebind_in(e, own)),
+            ExprNode::Let(slot, value, body) => {
                 if !self.rebind_in(value, own) {
                     return false;
                 }
@@ -139,15 +140,15 @@ pub(super) enum ExprRole {
 
 /// A place of a program.
 pub(super) enum ProgramPlace<'p> {
-    Block(&'p mut Vec<Stmt>),
+    Block(&'p mut Vec<ProgramStmt>),
     /// The transfers of an `each`.
-    Rules(&'p mut Vec<Rule>),
-    Rule(&'p mut Rule, Span),
-    Rank(&'p mut Rank),
-    Region(&'p mut Region),
+    Rules(&'p mut Vec<TransferRule>),
+    Rule(&'p mut TransferRule, Span),
+    Rank(&'p mut RankExpr),
+    Region(&'p mut RegionExpr),
     /// A whole expression as it was written. Coordinates of a tuple come one by one, and then once more in their
     /// linear number.
-    Expr(&'p mut Expr, ExprRole),
+    Expr(&'p mut SlotExpr, ExprRole),
 }
 
 type PlaceVisitor<'v> = &'v mut dyn FnMut(ProgramPlace<'_>, &mut VisibleNames);
@@ -161,30 +162,35 @@ pub(super) fn visit(program: &mut Program, f: PlaceVisitor<'_>) {
     block(&mut program.body, &coordinates, &mut seen, f);
 }
 
-fn block(body: &mut Vec<Stmt>, coordinates: &[Slot], seen: &mut VisibleNames, f: PlaceVisitor<'_>) {
+fn block(
+    body: &mut Vec<ProgramStmt>,
+    coordinates: &[Slot],
+    seen: &mut VisibleNames,
+    f: PlaceVisitor<'_>,
+) {
     f(ProgramPlace::Block(body), seen);
     let depth = seen.outer.len();
     for s in body {
         match s {
-            Stmt::Let(slot, e) => {
+            ProgramStmt::Let(slot, e) => {
                 f(ProgramPlace::Expr(e, ExprRole::Value), seen);
                 seen.outer.push(*slot);
             }
-            Stmt::For { slot, from, to, body } => {
+            ProgramStmt::For { slot, from, to, body } => {
                 f(ProgramPlace::Expr(from, ExprRole::Bound), seen);
                 f(ProgramPlace::Expr(to, ExprRole::Bound), seen);
                 seen.outer.push(*slot);
                 block(body, coordinates, seen, f);
                 seen.outer.pop();
             }
-            Stmt::If { cond, then, otherwise } => {
+            ProgramStmt::If { cond, then, otherwise } => {
                 f(ProgramPlace::Expr(cond, ExprRole::Condition), seen);
                 block(then, coordinates, seen, f);
                 block(otherwise, coordinates, seen, f);
             }
-            Stmt::Each(e) => each(e, seen, f),
-            Stmt::Use(u) => used(u, coordinates, seen, f),
-            Stmt::Split(s) => {
+            ProgramStmt::Each(e) => each(e, seen, f),
+            ProgramStmt::Use(u) => used(u, coordinates, seen, f),
+            ProgramStmt::Split(s) => {
                 if let Some((a, b)) = &mut s.range {
                     f(ProgramPlace::Expr(a, ExprRole::Size), seen);
                     f(ProgramPlace::Expr(b, ExprRole::Size), seen);
@@ -209,7 +215,7 @@ fn used(u: &mut AlgorithmUse, coordinates: &[Slot], seen: &mut VisibleNames, f: 
     seen.outer.truncate(depth);
 }
 
-fn each(each: &mut Each, seen: &mut VisibleNames, f: PlaceVisitor<'_>) {
+fn each(each: &mut EachRules, seen: &mut VisibleNames, f: PlaceVisitor<'_>) {
     f(ProgramPlace::Rules(&mut each.rules), seen);
     let depth = seen.outer.len();
     for rule in &mut each.rules {
@@ -217,14 +223,14 @@ fn each(each: &mut Each, seen: &mut VisibleNames, f: PlaceVisitor<'_>) {
         for binder in &mut rule.binders {
             match binder {
                 // Coordinates bear the span of the `each`: no text defines them.
-                Binder::Let(slot, e) => {
+                RuleBinder::Let(slot, e) => {
                     if e.span != each.span {
                         f(ProgramPlace::Expr(e, ExprRole::Value), seen);
                     }
                     seen.outer.push(*slot);
                 }
-                Binder::Where(e) => f(ProgramPlace::Expr(e, ExprRole::Condition), seen),
-                Binder::For(slot, from, to) => {
+                RuleBinder::Where(e) => f(ProgramPlace::Expr(e, ExprRole::Condition), seen),
+                RuleBinder::For(slot, from, to) => {
                     f(ProgramPlace::Expr(from, ExprRole::Bound), seen);
                     f(ProgramPlace::Expr(to, ExprRole::Bound), seen);
                     seen.outer.push(*slot);
@@ -245,12 +251,13 @@ fn each(each: &mut Each, seen: &mut VisibleNames, f: PlaceVisitor<'_>) {
     }
 }
 
-fn region(region: &mut Region, seen: &mut VisibleNames, f: PlaceVisitor<'_>) {
+fn region(region: &mut RegionExpr, seen: &mut VisibleNames, f: PlaceVisitor<'_>) {
     f(ProgramPlace::Region(region), seen);
     match &mut region.index {
-        Index::All => {}
-        Index::At(e) => f(ProgramPlace::Expr(e, ExprRole::Index), seen),
-        Index::Range { from, to: end, by, take } | Index::Cyclic { from, count: end, by, take } => {
+        ChunkIndex::All => {}
+        ChunkIndex::At(e) => f(ProgramPlace::Expr(e, ExprRole::Index), seen),
+        ChunkIndex::Range { from, to: end, by, take }
+        | ChunkIndex::Cyclic { from, count: end, by, take } => {
             let all = [from, end].into_iter().chain(by).chain(take);
             all.for_each(|e| f(ProgramPlace::Expr(e, ExprRole::Index), seen));
         }
@@ -259,33 +266,33 @@ fn region(region: &mut Region, seen: &mut VisibleNames, f: PlaceVisitor<'_>) {
 
 /// Calls `f` for an expression and, as long as it returns true, for those inside it.
 pub(super) fn inner(
-    e: &mut Expr,
+    e: &mut SlotExpr,
     seen: &mut VisibleNames,
-    f: &mut dyn FnMut(&mut Expr, &mut VisibleNames) -> bool,
+    f: &mut dyn FnMut(&mut SlotExpr, &mut VisibleNames) -> bool,
 ) {
     descend(e, None, seen, f);
 }
 
 /// Visits an expression; `call` is the span of the call whose function it is the rest of, if it is that.
 fn descend(
-    e: &mut Expr,
+    e: &mut SlotExpr,
     call: Option<Span>,
     seen: &mut VisibleNames,
-    f: &mut dyn FnMut(&mut Expr, &mut VisibleNames) -> bool,
+    f: &mut dyn FnMut(&mut SlotExpr, &mut VisibleNames) -> bool,
 ) {
     if !f(e, seen) {
         return;
     }
     match &mut e.node {
-        Node::Int(_) | Node::Var(_) => {}
-        Node::Unary(_, a) => descend(a, None, seen, f),
-        Node::Binary(_, a, b) => {
+        ExprNode::Int(_) | ExprNode::Var(_) => {}
+        ExprNode::Unary(_, a) => descend(a, None, seen, f),
+        ExprNode::Binary(_, a, b) => {
             descend(a, None, seen, f);
             descend(b, None, seen, f);
         }
-        Node::Call(_, args) => args.iter_mut().for_each(|a| descend(a, None, seen, f)),
-        Node::If(c, a, b) => [c, a, b].into_iter().for_each(|e| descend(e, None, seen, f)),
-        Node::Let(slot, value, body) => {
+        ExprNode::Call(_, args) => args.iter_mut().for_each(|a| descend(a, None, seen, f)),
+        ExprNode::If(c, a, b) => [c, a, b].into_iter().for_each(|e| descend(e, None, seen, f)),
+        ExprNode::Let(slot, value, body) => {
             let whole = call.unwrap_or(e.span);
             if call.is_none() {
                 seen.frames.push(Vec::new());

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::SourceMap;
 
-use crate::{NoLibrary, Options, Program, Shape, check, resolve};
+use crate::{CompileOptions, NoLibrary, Program, Shape, check, resolve};
 
 /// Returns the first finding of a program on `n` ranks, and its labels as line, text at the place, and remark.
 fn found(text: &str, n: u32) -> (Diagnostic, Vec<(u32, String, String)>) {
@@ -11,10 +11,10 @@ fn found(text: &str, n: u32) -> (Diagnostic, Vec<(u32, String, String)>) {
     let id = sources.add("here.algo", text);
     let programs = resolve(&mut sources, id, &NoLibrary).expect("the text resolves");
     let program: &Arc<Program> = programs.last().expect("there is an algorithm");
-    let options = Options::default();
+    let options = CompileOptions::default();
     let mut faults = check(program, &sources, &Shape::flat(n), &options).expect_err("it is wrong");
     let first = faults.remove(0);
-    let label = |l: &roundelay_dsl::diag::Label| {
+    let label = |l: &roundelay_dsl::diag::DiagnosticLabel| {
         let (line, _) = sources.line_column(l.span);
         (line, sources.snippet(l.span).to_string(), l.text.clone())
     };

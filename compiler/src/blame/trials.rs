@@ -6,7 +6,7 @@ use roundelay_dsl::diag::codes;
 use roundelay_dsl::span::{SourceMap, Span};
 
 use crate::graph;
-use crate::instance::{Instance, Options};
+use crate::instance::{CompileOptions, ProgramInstance};
 use crate::num::wide;
 use crate::program::Program;
 use crate::shape::Shape;
@@ -20,7 +20,7 @@ const MOST_MOVES: u64 = 20_000;
 /// A shape and what else a trial depends on.
 pub(super) struct TrialShape {
     shape: Shape,
-    options: Options,
+    options: CompileOptions,
 }
 
 impl TrialShape {
@@ -34,7 +34,11 @@ const TOLERANT_RANKS: u64 = 4;
 
 /// Returns small shapes, and the one at hand if it is small, too. Of few ranks many are alike, so that changes
 /// help there which do not elsewhere: such shapes come last.
-pub(super) fn trials(program: &Program, shape: &Shape, options: &Options) -> Vec<TrialShape> {
+pub(super) fn trials(
+    program: &Program,
+    shape: &Shape,
+    options: &CompileOptions,
+) -> Vec<TrialShape> {
     let grids = |list: &[&[u32]]| list.iter().map(|axes| Shape { axes: axes.to_vec() }).collect();
     let mut shapes: Vec<Shape> = match program.axes.names.len() {
         1 => [3, 4, 5, 2, 6, 8].map(Shape::flat).to_vec(),
@@ -52,7 +56,7 @@ pub(super) fn trials(program: &Program, shape: &Shape, options: &Options) -> Vec
     for shape in shapes {
         let last = u32::try_from(shape.ranks().saturating_sub(1)).unwrap_or(0);
         for root in if program.kind.rooted() { vec![0, last] } else { vec![0] } {
-            let options = Options { root, paths: options.paths, limit: MOST_MOVES };
+            let options = CompileOptions { root, paths: options.paths, limit: MOST_MOVES };
             trials.push(TrialShape { shape: shape.clone(), options });
         }
     }
@@ -125,7 +129,7 @@ impl TrialBudget<'_> {
     }
 
     fn judge(&self, program: &Arc<Program>, trial: &TrialShape, cost: &mut u64) -> TrialOutcome {
-        let instance = match Instance::new(program, &trial.shape, &trial.options) {
+        let instance = match ProgramInstance::new(program, &trial.shape, &trial.options) {
             Ok(instance) => Arc::new(instance),
             Err(found) if found.iter().any(|d| d.code == codes::REQUIRES) => {
                 return TrialOutcome::Excluded;
@@ -174,7 +178,7 @@ impl TrialBudget<'_> {
         program: &Arc<Program>,
         trial: &TrialShape,
     ) -> Option<Verified<graph::StepGraph>> {
-        let instance = Instance::new(program, &trial.shape, &trial.options).ok()?;
+        let instance = ProgramInstance::new(program, &trial.shape, &trial.options).ok()?;
         let graph = graph::unroll(&Arc::new(instance)).ok()?;
         let moves: u64 = graph.graph.node_weights().map(|t| u64::from(t.from.chunks())).sum();
         self.left = self.left.saturating_sub(self.text + 4 * moves);
@@ -188,7 +192,7 @@ impl TrialBudget<'_> {
         program: &Arc<Program>,
         trial: &TrialShape,
     ) -> Option<(Vec<Span>, u32)> {
-        let instance = Instance::new(program, &trial.shape, &trial.options).ok()?;
+        let instance = ProgramInstance::new(program, &trial.shape, &trial.options).ok()?;
         let graph = graph::unroll(&Arc::new(instance)).ok()?;
         self.left = self.left.saturating_sub(self.text + wide(graph.graph.node_count()));
         let mut spans: Vec<_> = graph.graph.node_weights().map(|t| t.span).collect();

@@ -6,7 +6,7 @@
 
 use roundelay_dsl::ast::BinOp;
 
-use crate::program::Builtin;
+use crate::program::BuiltinFunction;
 
 /// A closed range of values.
 pub(crate) type ValueRange = (i64, i64);
@@ -102,31 +102,33 @@ fn product(x: (i128, i128), y: (i128, i128)) -> ValueRange {
 }
 
 /// Returns the range of a function.
-pub(super) fn call(f: Builtin, r: &[ValueRange]) -> ValueRange {
+pub(super) fn call(f: BuiltinFunction, r: &[ValueRange]) -> ValueRange {
     // Plans hold bounds of the lengths of messages, and so that of `ceil_div` as it is.
-    if f != Builtin::CeilDiv && r.iter().all(|r| r.0 == r.1) {
+    if f != BuiltinFunction::CeilDiv && r.iter().all(|r| r.0 == r.1) {
         let values: Vec<i64> = r.iter().map(|r| r.0).collect();
         return f.value(&values).map_or(ANY, |v| (v, v));
     }
     let bits = |x: i64| if x > 0 { i64::from(x.ilog2()) } else { 0 };
     match (f, r) {
-        (Builtin::Min, _) => {
+        (BuiltinFunction::Min, _) => {
             (r.iter().map(|r| r.0).min().unwrap_or(0), r.iter().map(|r| r.1).min().unwrap_or(0))
         }
-        (Builtin::Max, _) => {
+        (BuiltinFunction::Max, _) => {
             (r.iter().map(|r| r.0).max().unwrap_or(0), r.iter().map(|r| r.1).max().unwrap_or(0))
         }
-        (Builtin::Log2, [a]) => (bits(a.0), bits(a.1)),
-        (Builtin::TrailingZeros, [a]) => (0, bits(a.1)),
-        (Builtin::CeilLog2, [a]) => (bits(a.0), bits(a.1) + 1),
-        (Builtin::Pow2 | Builtin::Even | Builtin::Odd, _) => (0, 1),
-        (Builtin::Popcount, _) => (0, 64),
+        (BuiltinFunction::Log2, [a]) => (bits(a.0), bits(a.1)),
+        (BuiltinFunction::TrailingZeros, [a]) => (0, bits(a.1)),
+        (BuiltinFunction::CeilLog2, [a]) => (bits(a.0), bits(a.1) + 1),
+        (BuiltinFunction::Pow2 | BuiltinFunction::Even | BuiltinFunction::Odd, _) => (0, 1),
+        (BuiltinFunction::Popcount, _) => (0, 64),
         // The highest bit in which the number before them all differs from the last is the lowest of one.
-        (Builtin::Lowbit, [a]) if a.0 > 0 => (1, 1 << bits((a.0 - 1) ^ a.1)),
-        (Builtin::Lowbit, [a]) if a.0 == 0 => (0, 1 << bits(a.1)),
-        (Builtin::CeilDiv, [a, b]) if b.0 > 0 && a.0 >= 0 => cut(0, i128::from(a.1 / b.0) + 1),
-        (Builtin::BitReverse, [_, b]) if b.1 >= 0 => (0, (1 << b.1.min(MOST_SHIFT)) - 1),
-        (Builtin::Abs, [a]) => cut(0, i128::from(a.0).abs().max(i128::from(a.1).abs())),
+        (BuiltinFunction::Lowbit, [a]) if a.0 > 0 => (1, 1 << bits((a.0 - 1) ^ a.1)),
+        (BuiltinFunction::Lowbit, [a]) if a.0 == 0 => (0, 1 << bits(a.1)),
+        (BuiltinFunction::CeilDiv, [a, b]) if b.0 > 0 && a.0 >= 0 => {
+            cut(0, i128::from(a.1 / b.0) + 1)
+        }
+        (BuiltinFunction::BitReverse, [_, b]) if b.1 >= 0 => (0, (1 << b.1.min(MOST_SHIFT)) - 1),
+        (BuiltinFunction::Abs, [a]) => cut(0, i128::from(a.0).abs().max(i128::from(a.1).abs())),
         _ => ANY,
     }
 }

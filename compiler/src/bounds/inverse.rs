@@ -5,7 +5,7 @@ use roundelay_dsl::ast::{BinOp, UnOp};
 use super::SlotBounds;
 use super::interval::{MOST_SHIFT, ValueRange, fit, wide};
 use crate::num::{signed, wide as unsigned};
-use crate::program::{Expr, Node, Slot};
+use crate::program::{ExprNode, Slot, SlotExpr};
 
 /// An inversion that takes more steps and targets than this is given up: halving the range is cheaper.
 const MOST_STEPS: usize = 1 << 14;
@@ -18,7 +18,7 @@ impl SlotBounds<'_> {
     /// `None` where the form of `e` does not tell.
     pub(crate) fn invert(
         &self,
-        e: &Expr,
+        e: &SlotExpr,
         slot: Slot,
         target: &[ValueRange],
     ) -> Option<Vec<ValueRange>> {
@@ -29,7 +29,7 @@ impl SlotBounds<'_> {
     /// remainder has many targets.
     fn solve(
         &self,
-        e: &Expr,
+        e: &SlotExpr,
         slot: Slot,
         target: &[ValueRange],
         steps: &mut usize,
@@ -48,20 +48,20 @@ impl SlotBounds<'_> {
             return Some(if hit { vec![whole] } else { Vec::new() });
         }
         match &e.node {
-            Node::Var(s) if *s == slot => Some(
+            ExprNode::Var(s) if *s == slot => Some(
                 target
                     .iter()
                     .map(|t| (t.0.max(whole.0), t.1.min(whole.1)))
                     .filter(|t| t.0 <= t.1)
                     .collect(),
             ),
-            Node::Var(s) => self.solve(self.def(*s)?, slot, target, steps),
-            Node::Unary(UnOp::Neg, a) => {
+            ExprNode::Var(s) => self.solve(self.def(*s)?, slot, target, steps),
+            ExprNode::Unary(UnOp::Neg, a) => {
                 let negated = target.iter().map(|t| wide(*t)).filter_map(|t| fit(-t.1, -t.0));
                 let target: Vec<ValueRange> = negated.collect();
                 self.solve(a, slot, &target, steps)
             }
-            Node::Binary(op, a, b) => {
+            ExprNode::Binary(op, a, b) => {
                 let (va, vb) = (self.varies(a), self.varies(b));
                 if va && vb {
                     return None;
@@ -74,7 +74,7 @@ impl SlotBounds<'_> {
                 let next = self.invert_binary(*op, e, c.0, va, target)?;
                 self.solve(e, slot, &next, steps)
             }
-            Node::If(_, a, b) => {
+            ExprNode::If(_, a, b) => {
                 let mut both = self.solve(a, slot, target, steps)?;
                 both.extend(self.solve(b, slot, target, steps)?);
                 Some(both)
@@ -87,10 +87,10 @@ impl SlotBounds<'_> {
     /// hold, by halving: ranges whose bounds exclude it are cut.
     pub(crate) fn search<'e>(
         &self,
-        e: &Expr,
+        e: &SlotExpr,
         slot: Slot,
         target: i64,
-        conditions: impl Iterator<Item = &'e Expr> + Clone,
+        conditions: impl Iterator<Item = &'e SlotExpr> + Clone,
         out: &mut Vec<i64>,
     ) {
         let whole = self.vary.iter().find(|(v, _)| *v == slot).map(|(_, range)| *range);
@@ -103,7 +103,7 @@ impl SlotBounds<'_> {
             let vary = [(slot, (lo, hi))];
             let bounds = SlotBounds { env: self.env, vary: &vary, defs: self.defs };
             let range = bounds.range(e);
-            let never = |e: &Expr| bounds.range(e) == (0, 0);
+            let never = |e: &SlotExpr| bounds.range(e) == (0, 0);
             if target < range.0 || target > range.1 || conditions.clone().any(never) {
                 continue;
             }
@@ -121,7 +121,7 @@ impl SlotBounds<'_> {
     fn invert_binary(
         &self,
         op: BinOp,
-        e: &Expr,
+        e: &SlotExpr,
         c: i64,
         left: bool,
         target: &[ValueRange],

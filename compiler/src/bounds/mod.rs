@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use roundelay_dsl::ast::{BinOp, UnOp};
 
 use crate::num::index;
-use crate::program::{Expr, Node, Slot};
+use crate::program::{ExprNode, Slot, SlotExpr};
 pub(crate) use interval::ValueRange;
 use interval::{binary, call, condition, negated, truth};
 
@@ -27,51 +27,53 @@ pub(crate) struct SlotBounds<'a> {
     /// The slots that vary, with their ranges.
     pub vary: &'a [(Slot, ValueRange)],
     /// Definitions of slots that depend on varying ones.
-    pub defs: &'a [(Slot, Expr)],
+    pub defs: &'a [(Slot, SlotExpr)],
 }
 
 /// Ranges of definitions, found once.
 type KnownRanges = BTreeMap<Slot, ValueRange>;
 
 impl SlotBounds<'_> {
-    fn def(&self, slot: Slot) -> Option<&Expr> {
+    fn def(&self, slot: Slot) -> Option<&SlotExpr> {
         self.defs.iter().rev().find(|(s, _)| *s == slot).map(|(_, e)| e)
     }
 
     /// Returns true if `e` depends on a varying slot.
-    pub(crate) fn varies(&self, e: &Expr) -> bool {
+    pub(crate) fn varies(&self, e: &SlotExpr) -> bool {
         self.depends(e, &mut BTreeSet::new())
     }
 
     /// Implements [`SlotBounds::varies`]; `still` holds the definitions already visited, which are not visited
     /// again.
-    fn depends(&self, e: &Expr, still: &mut BTreeSet<Slot>) -> bool {
+    fn depends(&self, e: &SlotExpr, still: &mut BTreeSet<Slot>) -> bool {
         match &e.node {
-            Node::Int(_) => false,
-            Node::Var(s) => {
+            ExprNode::Int(_) => false,
+            ExprNode::Var(s) => {
                 self.vary.iter().any(|(v, _)| v == s)
                     || still.insert(*s) && self.def(*s).is_some_and(|d| self.depends(d, still))
             }
-            Node::Unary(_, a) => self.depends(a, still),
-            Node::Binary(_, a, b) => self.depends(a, still) || self.depends(b, still),
-            Node::Call(_, args) => args.iter().any(|a| self.depends(a, still)),
-            Node::If(c, a, b) => {
+            ExprNode::Unary(_, a) => self.depends(a, still),
+            ExprNode::Binary(_, a, b) => self.depends(a, still) || self.depends(b, still),
+            ExprNode::Call(_, args) => args.iter().any(|a| self.depends(a, still)),
+            ExprNode::If(c, a, b) => {
                 self.depends(c, still) || self.depends(a, still) || self.depends(b, still)
             }
-            Node::Let(_, value, body) => self.depends(value, still) || self.depends(body, still),
+            ExprNode::Let(_, value, body) => {
+                self.depends(value, still) || self.depends(body, still)
+            }
         }
     }
 
     /// Returns a range that holds every value of `e`.
-    pub(crate) fn range(&self, e: &Expr) -> ValueRange {
+    pub(crate) fn range(&self, e: &SlotExpr) -> ValueRange {
         self.within(e, &mut KnownRanges::new())
     }
 
     /// Implements [`SlotBounds::range`]; `known` caches the ranges of definitions, so that each is computed once.
-    fn within(&self, e: &Expr, known: &mut KnownRanges) -> ValueRange {
+    fn within(&self, e: &SlotExpr, known: &mut KnownRanges) -> ValueRange {
         match &e.node {
-            Node::Int(v) => (*v, *v),
-            Node::Var(s) => match self.vary.iter().find(|(v, _)| v == s) {
+            ExprNode::Int(v) => (*v, *v),
+            ExprNode::Var(s) => match self.vary.iter().find(|(v, _)| v == s) {
                 Some((_, r)) => *r,
                 None => match self.def(*s) {
                     Some(d) => match known.get(s) {
@@ -85,19 +87,19 @@ impl SlotBounds<'_> {
                     None => (self.env[index(*s)], self.env[index(*s)]),
                 },
             },
-            Node::Unary(UnOp::Neg, a) => negated(self.within(a, known)),
-            Node::Unary(UnOp::Not, a) => {
+            ExprNode::Unary(UnOp::Neg, a) => negated(self.within(a, known)),
+            ExprNode::Unary(UnOp::Not, a) => {
                 condition(truth(self.within(a, known)).map(|holds| !holds))
             }
-            Node::Binary(op, a, b) => {
+            ExprNode::Binary(op, a, b) => {
                 let (a, b) = (self.within(a, known), self.within(b, known));
                 binary(*op, a, b)
             }
-            Node::Call(f, args) => {
+            ExprNode::Call(f, args) => {
                 let args: Vec<ValueRange> = args.iter().map(|a| self.within(a, known)).collect();
                 call(*f, &args)
             }
-            Node::If(c, a, b) => match truth(self.within(c, known)) {
+            ExprNode::If(c, a, b) => match truth(self.within(c, known)) {
                 Some(true) => self.within(a, known),
                 Some(false) => self.within(b, known),
                 None => {
@@ -105,7 +107,7 @@ impl SlotBounds<'_> {
                     (a.0.min(b.0), a.1.max(b.1))
                 }
             },
-            Node::Let(slot, value, body) => {
+            ExprNode::Let(slot, value, body) => {
                 let mut vary = self.vary.to_vec();
                 vary.push((*slot, self.within(value, known)));
                 SlotBounds { env: self.env, vary: &vary, defs: self.defs }.within(body, known)
@@ -117,11 +119,11 @@ impl SlotBounds<'_> {
 impl SlotBounds<'_> {
     /// Returns the greatest value of `a - b`, where both have the same form and differ in constants only: `(x
     /// / d + 1) * d - x / d * d` is `d`, whatever `x` is.
-    pub(crate) fn slope(&self, a: &Expr, b: &Expr) -> Option<i64> {
+    pub(crate) fn slope(&self, a: &SlotExpr, b: &SlotExpr) -> Option<i64> {
         if same(a, b) {
             return Some(0);
         }
-        let constant = |e: &Expr| {
+        let constant = |e: &SlotExpr| {
             let r = self.range(e);
             (!self.varies(e) && r.0 == r.1).then_some(r.0)
         };
@@ -129,19 +131,21 @@ impl SlotBounds<'_> {
             return x.checked_sub(y);
         }
         match (&a.node, &b.node) {
-            (Node::Binary(BinOp::Mul, x, d), Node::Binary(BinOp::Mul, y, e)) if same(d, e) => {
+            (ExprNode::Binary(BinOp::Mul, x, d), ExprNode::Binary(BinOp::Mul, y, e))
+                if same(d, e) =>
+            {
                 constant(d).filter(|d| *d >= 0)?.checked_mul(self.slope(x, y)?)
             }
-            (Node::Binary(BinOp::Add, x, d), _) if constant(d).is_some() => {
+            (ExprNode::Binary(BinOp::Add, x, d), _) if constant(d).is_some() => {
                 constant(d)?.checked_add(self.slope(x, b)?)
             }
-            (Node::Binary(BinOp::Sub, x, d), _) if constant(d).is_some() => {
+            (ExprNode::Binary(BinOp::Sub, x, d), _) if constant(d).is_some() => {
                 self.slope(x, b)?.checked_sub(constant(d)?)
             }
-            (_, Node::Binary(BinOp::Add, y, d)) if constant(d).is_some() => {
+            (_, ExprNode::Binary(BinOp::Add, y, d)) if constant(d).is_some() => {
                 self.slope(a, y)?.checked_sub(constant(d)?)
             }
-            (_, Node::Binary(BinOp::Sub, y, d)) if constant(d).is_some() => {
+            (_, ExprNode::Binary(BinOp::Sub, y, d)) if constant(d).is_some() => {
                 constant(d)?.checked_add(self.slope(a, y)?)
             }
             _ => None,
@@ -150,13 +154,15 @@ impl SlotBounds<'_> {
 }
 
 /// Returns true if two expressions are equal, ignoring their spans.
-pub(crate) fn same(a: &Expr, b: &Expr) -> bool {
+pub(crate) fn same(a: &SlotExpr, b: &SlotExpr) -> bool {
     match (&a.node, &b.node) {
-        (Node::Int(x), Node::Int(y)) => x == y,
-        (Node::Var(x), Node::Var(y)) => x == y,
-        (Node::Unary(o, x), Node::Unary(p, y)) => o == p && same(x, y),
-        (Node::Binary(o, x, y), Node::Binary(p, u, v)) => o == p && same(x, u) && same(y, v),
-        (Node::Call(f, x), Node::Call(g, y)) => {
+        (ExprNode::Int(x), ExprNode::Int(y)) => x == y,
+        (ExprNode::Var(x), ExprNode::Var(y)) => x == y,
+        (ExprNode::Unary(o, x), ExprNode::Unary(p, y)) => o == p && same(x, y),
+        (ExprNode::Binary(o, x, y), ExprNode::Binary(p, u, v)) => {
+            o == p && same(x, u) && same(y, v)
+        }
+        (ExprNode::Call(f, x), ExprNode::Call(g, y)) => {
             f == g && x.len() == y.len() && x.iter().zip(y).all(|(a, b)| same(a, b))
         }
         _ => false,

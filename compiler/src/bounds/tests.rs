@@ -9,8 +9,8 @@ use super::expressions::ExprGenerator;
 use super::inverse::SEARCHED;
 use crate::eval::eval;
 use crate::num::index;
-use crate::program::Stmt;
-use crate::{Instance, NoLibrary, Options, Program, Shape, resolve};
+use crate::program::ProgramStmt;
+use crate::{CompileOptions, NoLibrary, Program, ProgramInstance, Shape, resolve};
 
 fn program(text: &str) -> std::sync::Arc<Program> {
     let mut sources = SourceMap::new();
@@ -38,7 +38,7 @@ fn bounds_hold() {
                 each v {{ let x = {text} x % n -> v : copy data }} }}"
         );
         let program = program(&text);
-        let Some(Stmt::Each(each)) = program.body.first() else { panic!("an `each`") };
+        let Some(ProgramStmt::Each(each)) = program.body.first() else { panic!("an `each`") };
         let e = &each.defs.first().expect("a definition").1;
         let mut env = vec![0; program.slots.len()];
         for (lo, hi) in (0..40).flat_map(|lo| (lo..40).map(move |hi| (lo, hi))) {
@@ -66,7 +66,7 @@ fn a_parent_finds_its_children() {
         }",
     );
     for n in [1u32 << 10, 1 << 16] {
-        let instance = Instance::new(&program, &Shape::flat(n), &Options::default());
+        let instance = ProgramInstance::new(&program, &Shape::flat(n), &CompileOptions::default());
         let (mut found, rank) = (Vec::new(), n / 2 + 8);
         SEARCHED.set(0);
         let done = crate::walk::walk(&instance.expect("an instance"), &mut |round| {
@@ -98,7 +98,7 @@ fn bounds_hold_of_wide_values() {
                 each v {{ let x = {text} x % n -> v : copy data }} }}"
         );
         let program = program(&whole);
-        let Some(Stmt::Each(each)) = program.body.first() else { panic!("an `each`") };
+        let Some(ProgramStmt::Each(each)) = program.body.first() else { panic!("an `each`") };
         let Some((_, e)) = each.defs.first() else { continue };
         let mut env = vec![0; program.slots.len()];
         env[0] = RANKS;

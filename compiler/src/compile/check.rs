@@ -11,19 +11,19 @@ use super::slots;
 use crate::budget;
 use crate::cost;
 use crate::graph;
-use crate::instance::{Instance, Options};
+use crate::instance::{CompileOptions, ProgramInstance};
 use crate::lower::plan_of;
 use crate::num::{float, whole};
 use crate::program::Program;
 use crate::shape::Shape;
 use crate::tolerance;
-use crate::verify::symmetry::{self, Attempt};
-use crate::verify::{self, Facts};
+use crate::verify::symmetry::{self, SymmetryAttempt};
+use crate::verify::{self, ProofFacts};
 use crate::walk::walk;
 
 /// The method by which a shape was proved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
+pub enum ProofMethod {
     /// Every step of every rank was looked at, and the plans of all ranks.
     Unrolled,
     /// A few ranks were looked at; the others are their images under the group.
@@ -35,23 +35,25 @@ pub enum Method {
     },
 }
 
-impl std::fmt::Display for Method {
+impl std::fmt::Display for ProofMethod {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Method::Unrolled => f.write_str("unrolled"),
-            Method::Symmetry { group, orbits: 1 } => write!(f, "symmetry ({group})"),
-            Method::Symmetry { group, orbits } => write!(f, "symmetry ({group}, {orbits} orbits)"),
+            ProofMethod::Unrolled => f.write_str("unrolled"),
+            ProofMethod::Symmetry { group, orbits: 1 } => write!(f, "symmetry ({group})"),
+            ProofMethod::Symmetry { group, orbits } => {
+                write!(f, "symmetry ({group}, {orbits} orbits)")
+            }
         }
     }
 }
 
 /// The result of a check.
 #[derive(Debug, Clone)]
-pub struct Checked {
+pub struct CheckReport {
     /// The findings of the proof.
-    pub facts: Facts,
+    pub facts: ProofFacts,
     /// The method of the proof.
-    pub method: Method,
+    pub method: ProofMethod,
     /// Fewest slots a connection that the schedule may ask for (`slots k`), whatever it does ask for; `None`
     /// where only an upper bound was proved.
     pub least_slots: Option<u32>,
@@ -70,8 +72,8 @@ pub fn check(
     program: &Arc<Program>,
     sources: &SourceMap,
     shape: &Shape,
-    options: &Options,
-) -> Result<Checked, Diagnostics> {
+    options: &CompileOptions,
+) -> Result<CheckReport, Diagnostics> {
     roundelay_dsl::with_stack(|| {
         judge(program, sources, shape, options)
             .map_err(|found| crate::blame::sharpen(program, sources, shape, options, found))
@@ -82,9 +84,9 @@ fn judge(
     program: &Arc<Program>,
     sources: &SourceMap,
     shape: &Shape,
-    options: &Options,
-) -> Result<Checked, Diagnostics> {
-    let instance = Arc::new(Instance::new(program, shape, options)?);
+    options: &CompileOptions,
+) -> Result<CheckReport, Diagnostics> {
+    let instance = Arc::new(ProgramInstance::new(program, shape, options)?);
     let chunks = instance.spec.chunks;
     let mut why = None;
     // At a point of failure no rank stands for others.
@@ -92,10 +94,10 @@ fn judge(
     if alike && (instance.ranks() > UNROLL || instance.ranks() >= TRY_SYMMETRY && costly(&instance))
     {
         match by_symmetry(&instance, sources) {
-            Ok(Attempt::Proved { facts, group, orbits }) => {
-                let method = Method::Symmetry { group, orbits };
+            Ok(SymmetryAttempt::Proved { facts, group, orbits }) => {
+                let method = ProofMethod::Symmetry { group, orbits };
                 let warnings = Vec::new();
-                return Ok(Checked {
+                return Ok(CheckReport {
                     facts,
                     method,
                     least_slots: None,
@@ -104,7 +106,7 @@ fn judge(
                     warnings,
                 });
             }
-            Ok(Attempt::Unknown(reason)) => why = Some(reason),
+            Ok(SymmetryAttempt::Unknown(reason)) => why = Some(reason),
             // Unrolled, faults come with a full trace, and waits are not judged by a clock.
             Err(found) if instance.ranks() > UNROLL => return Err(found),
             Err(_) => {}
@@ -130,14 +132,17 @@ fn judge(
         true => (None, verify::waste::find(&graph)),
         false => (Some(tolerance::prove(&graph, sources)?.points()), Vec::new()),
     };
-    Ok(Checked { facts, method: Method::Unrolled, least_slots, chunks, points, warnings })
+    Ok(CheckReport { facts, method: ProofMethod::Unrolled, least_slots, chunks, points, warnings })
 }
 
 /// Looks for a symmetry, and proves the instance by it, with the plans of the ranks that stand for all.
 ///
 /// # Errors
 /// Returns the faults of the program, if a symmetry was found and the ranks that stand for all fail.
-pub fn by_symmetry(instance: &Arc<Instance>, sources: &SourceMap) -> Result<Attempt, Diagnostics> {
+pub fn by_symmetry(
+    instance: &Arc<ProgramInstance>,
+    sources: &SourceMap,
+) -> Result<SymmetryAttempt, Diagnostics> {
     let split = cost::split(instance)?;
     symmetry::prove(instance, sources, &|own, placement| {
         plan_of(own, instance, split.as_ref(), sources, placement)
@@ -146,7 +151,7 @@ pub fn by_symmetry(instance: &Arc<Instance>, sources: &SourceMap) -> Result<Atte
 
 /// Returns true if the steps and moves of unrolling cost more than looking for a symmetry; estimated
 /// from those of rank 0, times the ranks.
-fn costly(instance: &Arc<Instance>) -> bool {
+fn costly(instance: &Arc<ProgramInstance>) -> bool {
     let (mut list, mut work) = (Vec::new(), 0u64);
     let done = walk(instance, &mut |round| {
         list.clear();
@@ -162,14 +167,14 @@ fn costly(instance: &Arc<Instance>) -> bool {
 fn reach(
     mut found: Diagnostics,
     program: &Arc<Program>,
-    options: &Options,
+    options: &CompileOptions,
     why: &str,
 ) -> Diagnostics {
     if !found.iter().any(|d| d.code == codes::TOO_BIG) {
         return found;
     }
     let steps = |n| {
-        let instance = Arc::new(Instance::new(program, &Shape::flat(n), options).ok()?);
+        let instance = Arc::new(ProgramInstance::new(program, &Shape::flat(n), options).ok()?);
         let places = float(graph::asked(&instance));
         let graph = graph::unroll(&instance).ok()?;
         let moves: f64 = graph.graph.node_weights().map(|t| f64::from(t.from.chunks())).sum();

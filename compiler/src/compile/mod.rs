@@ -15,24 +15,24 @@ use roundelay_dsl::span::SourceMap;
 
 use crate::cost;
 use crate::graph::{StepGraph, unroll};
-use crate::instance::{Instance, Options};
-use crate::plan::{Placement, Plan};
+use crate::instance::{CompileOptions, ProgramInstance};
+use crate::plan::{BufferPlacement, Plan};
 use crate::program::Program;
 use crate::shape::Shape;
-use crate::tolerance::{self, Tolerant};
-use crate::verify::{self, Facts, Verified};
-pub use check::{Checked, Method, UNROLL, by_symmetry, check};
+use crate::tolerance::{self, TolerantPlan};
+use crate::verify::{self, ProofFacts, Verified};
+pub use check::{CheckReport, ProofMethod, UNROLL, by_symmetry, check};
 use lowering::PlanLowering;
 
 /// Plans of all ranks, with what was proved of them. Only [`compile`] makes one.
 #[derive(Debug, Clone)]
-pub struct Proved {
+pub struct ProvedPlans {
     graph: Verified<StepGraph>,
     plans: Vec<Plan>,
     least_slots: u32,
 }
 
-impl Proved {
+impl ProvedPlans {
     /// Returns the plans, by rank.
     pub fn plans(&self) -> &[Plan] {
         &self.plans
@@ -49,12 +49,12 @@ impl Proved {
     }
 
     /// Returns the findings of the proof.
-    pub fn facts(&self) -> &Facts {
+    pub fn facts(&self) -> &ProofFacts {
         self.graph.facts()
     }
 
     /// Returns the fewest slots a connection with which these plans cannot deadlock. With other slots asked
-    /// for, plans may be others: see [`Checked::least_slots`].
+    /// for, plans may be others: see [`CheckReport::least_slots`].
     pub fn least_slots(&self) -> u32 {
         self.least_slots
     }
@@ -66,9 +66,9 @@ pub fn compile(
     program: &Arc<Program>,
     sources: &SourceMap,
     shape: &Shape,
-    options: &Options,
-    placement: Placement,
-) -> Result<Proved, Diagnostics> {
+    options: &CompileOptions,
+    placement: BufferPlacement,
+) -> Result<ProvedPlans, Diagnostics> {
     roundelay_dsl::with_stack(|| compile_within(program, sources, shape, options, placement))
 }
 
@@ -76,10 +76,10 @@ fn compile_within(
     program: &Arc<Program>,
     sources: &SourceMap,
     shape: &Shape,
-    options: &Options,
-    placement: Placement,
-) -> Result<Proved, Diagnostics> {
-    let instance = Arc::new(Instance::new(program, shape, options)?);
+    options: &CompileOptions,
+    placement: BufferPlacement,
+) -> Result<ProvedPlans, Diagnostics> {
+    let instance = Arc::new(ProgramInstance::new(program, shape, options)?);
     let split = cost::split(&instance)?;
     let graph = verify::verify(unroll(&instance)?)?;
     if program.tolerates.is_some() {
@@ -87,7 +87,7 @@ fn compile_within(
     }
     let lowering = PlanLowering { graph: &graph, split: split.as_ref(), sources, placement };
     let (plans, least_slots) = lowering.plans(&instance)?;
-    Ok(Proved { graph, plans, least_slots })
+    Ok(ProvedPlans { graph, plans, least_slots })
 }
 
 /// Proves a program that goes on without a failed rank (`tolerates 1`) as any other, and then at every point of
@@ -100,10 +100,10 @@ pub fn tolerant(
     program: &Arc<Program>,
     sources: &SourceMap,
     shape: &Shape,
-    options: &Options,
-) -> Result<Tolerant, Diagnostics> {
+    options: &CompileOptions,
+) -> Result<TolerantPlan, Diagnostics> {
     roundelay_dsl::with_stack(|| {
-        let instance = Arc::new(Instance::new(program, shape, options)?);
+        let instance = Arc::new(ProgramInstance::new(program, shape, options)?);
         tolerance::prove(&verify::verify(unroll(&instance)?)?, sources)
     })
 }

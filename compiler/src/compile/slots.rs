@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use roundelay_dsl::diag::Diagnostics;
 
 use super::lowering::PlanLowering;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::lower::{fusion_slots, with_slots};
 use crate::num::index;
-use crate::plan::{Dir, Input, MAX_SLOTS, Plan, RankPlan};
+use crate::plan::{MAX_SLOTS, MessageDirection, OperationInput, Plan, RankPlan};
 use crate::verify::plan::{least_slots, verify};
 
 /// Returns the fewest slots that a schedule may ask for: with one less it is refused. `known` are the fewest
@@ -23,19 +23,19 @@ pub(super) fn least(
     plans: &[Plan],
     known: u32,
 ) -> Result<u32, Diagnostics> {
-    let own: &Instance = &lowering.graph.get().instance;
+    let own: &ProgramInstance = &lowering.graph.get().instance;
     let made = fusion_slots(own.slots);
     for (few, many) in [(1, 2), (3, 3), (4, MAX_SLOTS)] {
         let fused = fusion_slots(Some(few));
         let mut alike = fused == made || fused < made && independent(plans, fused);
         if !alike {
-            let instance = Instance { slots: Some(few), ..own.clone() };
+            let instance = ProgramInstance { slots: Some(few), ..own.clone() };
             let others = lowering.lowered(&instance)?;
             alike = others.iter().zip(plans).all(|(other, plan)| other.part == plan.part);
             if !alike {
                 let least = least_slots(&instance, &others)?;
                 if let Some(k) = least.map(|k| k.max(few)).filter(|k| *k <= many) {
-                    let instance = Instance { slots: Some(k), ..instance };
+                    let instance = ProgramInstance { slots: Some(k), ..instance };
                     let plans = with_slots(&instance, others, k)?;
                     verify(lowering.graph, &instance, lowering.sources, plans)?;
                     return Ok(k);
@@ -58,12 +58,12 @@ fn independent(plans: &[Plan], slots: u32) -> bool {
         let mut own = vec![Vec::new(); part.conns.len()];
         for op in part.lanes.iter().flat_map(|lane| &lane.ops) {
             for input in &op.inputs {
-                if let Input::Message { conn, .. } = input {
+                if let OperationInput::Message { conn, .. } = input {
                     own[index(*conn)].push(op.round);
                 }
             }
         }
-        let ends = part.conns.iter().zip(own).filter(|(end, _)| end.dir == Dir::Recv);
+        let ends = part.conns.iter().zip(own).filter(|(end, _)| end.dir == MessageDirection::Recv);
         consumed.extend(ends.map(|(end, own)| ((end.peer, part.rank, end.channel), own)));
     }
     let early = |part: &RankPlan| {

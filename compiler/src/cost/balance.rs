@@ -11,7 +11,7 @@
 
 use super::LinkCost;
 use crate::num::{count, float, index};
-use crate::plan::{MAX_PATHS, Shares, WHOLE, Weighted};
+use crate::plan::{MAX_PATHS, PathShares, WHOLE, WeightedSplit};
 
 /// A rank looks after one path at a time: this share of what the others take for no bytes is added.
 const ASIDE: f64 = 0.5;
@@ -20,14 +20,14 @@ const LEAST_GAIN: f64 = 1.03;
 
 /// The cost of a part of a plan on its path.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Flow {
+pub struct PathFlow {
     /// Microseconds without content. A path that cannot be used has infinitely many.
     pub us: f64,
     /// Microseconds for each byte of the vector that the part has.
     pub us_per_byte: f64,
 }
 
-impl Flow {
+impl PathFlow {
     fn usable(&self) -> bool {
         self.us.is_finite()
             && self.us >= 0.0
@@ -41,8 +41,8 @@ impl Flow {
 }
 
 /// Returns the costs of the parts of a plan on these paths; part i rides path i.
-pub fn flows(split: &Weighted, paths: &[LinkCost]) -> Vec<Flow> {
-    let flow = |(load, link): (&crate::plan::Load, &LinkCost)| Flow {
+pub fn flows(split: &WeightedSplit, paths: &[LinkCost]) -> Vec<PathFlow> {
+    let flow = |(load, link): (&crate::plan::PartLoad, &LinkCost)| PathFlow {
         us: f64::from(load.rounds) * link.latency_us,
         us_per_byte: load.vectors() * link.slope(),
     };
@@ -51,7 +51,7 @@ pub fn flows(split: &Weighted, paths: &[LinkCost]) -> Vec<Flow> {
 
 /// Returns the shares of a vector of `bytes` bytes with which the call takes least time; everything on the
 /// best path where no other is worth it.
-pub fn shares(flows: &[Flow], bytes: u64) -> Shares {
+pub fn shares(flows: &[PathFlow], bytes: u64) -> PathShares {
     let flows = &flows[..flows.len().min(index(MAX_PATHS))];
     let m = float(bytes);
     let single = best_single(flows, m);
@@ -73,18 +73,18 @@ pub fn shares(flows: &[Flow], bytes: u64) -> Shares {
         }
     }
     let Some((set, level)) = best.1 else {
-        return Shares::single(count(single), count(flows.len()));
+        return PathShares::single(count(single), count(flows.len()));
     };
-    let weight = |(p, f): (usize, &Flow)| match set >> p & 1 {
+    let weight = |(p, f): (usize, &PathFlow)| match set >> p & 1 {
         1 => (level - f.us) / f.us_per_byte,
         _ => 0.0,
     };
     let weights: Vec<f64> = flows.iter().enumerate().map(weight).collect();
-    Shares::of_weights(&weights)
+    PathShares::of_weights(&weights)
 }
 
 /// Returns the time of a call of `bytes` bytes with those shares, in microseconds.
-pub fn time_us(flows: &[Flow], bytes: u64, shares: &Shares) -> f64 {
+pub fn time_us(flows: &[PathFlow], bytes: u64, shares: &PathShares) -> f64 {
     let used = || flows.iter().zip(shares.list()).filter(|(_, share)| **share > 0);
     let part = |share: u32| float(bytes) * (f64::from(share) / f64::from(WHOLE));
     let longest = used().map(|(f, &share)| f.at(part(share))).fold(0.0, f64::max);
@@ -92,12 +92,12 @@ pub fn time_us(flows: &[Flow], bytes: u64, shares: &Shares) -> f64 {
 }
 
 /// Returns the least size, up to rounding to powers of two, from which on several paths are used.
-pub fn threshold(flows: &[Flow]) -> Option<u64> {
+pub fn threshold(flows: &[PathFlow]) -> Option<u64> {
     (0..44).map(|k| 1u64 << k).find(|&bytes| shares(flows, bytes).only().is_none())
 }
 
 /// Returns the path that alone takes least time; the first of equal ones.
-fn best_single(flows: &[Flow], bytes: f64) -> usize {
+fn best_single(flows: &[PathFlow], bytes: f64) -> usize {
     let mut best = 0;
     for (p, f) in flows.iter().enumerate().filter(|(_, f)| f.usable()) {
         if !flows[best].usable() || f.at(bytes) < flows[best].at(bytes) {
@@ -108,9 +108,10 @@ fn best_single(flows: &[Flow], bytes: f64) -> usize {
 }
 
 /// Returns the time, in microseconds, at which the given flows end together.
-fn level(flows: impl Iterator<Item = Flow>, bytes: f64) -> f64 {
-    let add =
-        |(sum, rate): (f64, f64), f: Flow| (sum + f.us / f.us_per_byte, rate + 1.0 / f.us_per_byte);
+fn level(flows: impl Iterator<Item = PathFlow>, bytes: f64) -> f64 {
+    let add = |(sum, rate): (f64, f64), f: PathFlow| {
+        (sum + f.us / f.us_per_byte, rate + 1.0 / f.us_per_byte)
+    };
     let (sum, rate) = flows.fold((bytes, 0.0), add);
     sum / rate
 }
@@ -124,8 +125,8 @@ fn aside(latencies: impl Iterator<Item = f64>) -> f64 {
 mod tests {
     use super::*;
 
-    fn flow(us: f64, gbs: f64) -> Flow {
-        Flow { us, us_per_byte: 1e-3 / gbs }
+    fn flow(us: f64, gbs: f64) -> PathFlow {
+        PathFlow { us, us_per_byte: 1e-3 / gbs }
     }
 
     #[test]
@@ -149,7 +150,7 @@ mod tests {
         let from = threshold(&flows).expect("a threshold");
         assert_eq!(shares(&flows, from / 2).only(), Some(0));
         assert!(shares(&flows, from).only().is_none());
-        let before = time_us(&flows, from / 2, &Shares::single(0, 2));
+        let before = time_us(&flows, from / 2, &PathShares::single(0, 2));
         assert!(from > 1 << 10 && from < 1 << 20, "{from}");
         assert!(before <= time_us(&flows, from / 2, &shares(&flows, from / 2)));
         // The best path is that of least latency for short calls, and of most bandwidth where the other
@@ -168,12 +169,12 @@ mod tests {
             let found = shares(&flows, bytes);
             let time = time_us(&flows, bytes, &found);
             for p in 0..4 {
-                let alone = time_us(&flows, bytes, &Shares::single(p, 4));
+                let alone = time_us(&flows, bytes, &PathShares::single(p, 4));
                 assert!(time <= alone * 1.0001, "{bytes}: {time} {alone}");
             }
         }
-        let dead = Flow { us: f64::INFINITY, us_per_byte: 1e-3 };
-        let broken = Flow { us: 1.0, us_per_byte: f64::NAN };
+        let dead = PathFlow { us: f64::INFINITY, us_per_byte: 1e-3 };
+        let broken = PathFlow { us: 1.0, us_per_byte: f64::NAN };
         let flows = [dead, flow(1.0, 1.0), broken, flow(1.0, 1.0)];
         assert_eq!(shares(&flows, 1 << 30).list(), [0, WHOLE / 2, 0, WHOLE / 2]);
         assert_eq!(shares(&[dead, broken], 1 << 30).list(), [WHOLE, 0]);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::plan::{Buf, Region};
+use crate::plan::{PlanBuffer, Region};
 
 /// Number of regions that are kept as they were written: most rounds wait for one of the round before.
 const LATE: usize = 32;
@@ -14,7 +14,7 @@ pub(super) struct FreshChunks {
     late: Vec<Region>,
     /// The chunks of those before them, as intervals that neither overlap nor touch: buffer and first chunk, and the
     /// first chunk beyond.
-    early: BTreeMap<(Buf, u32), u32>,
+    early: BTreeMap<(PlanBuffer, u32), u32>,
 }
 
 impl FreshChunks {
@@ -58,7 +58,7 @@ impl FreshChunks {
 }
 
 /// Adds an interval, joined with those that it overlaps or touches.
-fn join(all: &mut BTreeMap<(Buf, u32), u32>, buf: Buf, mut first: u32, mut end: u32) {
+fn join(all: &mut BTreeMap<(PlanBuffer, u32), u32>, buf: PlanBuffer, mut first: u32, mut end: u32) {
     while let Some((&(other, start), &stop)) = all.range(..=(buf, end)).next_back() {
         if other != buf || stop < first {
             break;
@@ -100,7 +100,7 @@ mod tests {
                 0 => ChunkSet::periodic(start, 1, 5, len, CHUNKS),
                 _ => ChunkSet::interval(start, len, CHUNKS),
             };
-            let buf = Buf::Scratch(u16::try_from(scratch).expect("it is small"));
+            let buf = PlanBuffer::Scratch(u16::try_from(scratch).expect("it is small"));
             let region = Region::of(buf, set);
             let places: Vec<usize> = set.iter().map(|c| (scratch * CHUNKS + c) as usize).collect();
             let known = places.iter().any(|&p| plain[p]);

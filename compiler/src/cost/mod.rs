@@ -5,7 +5,7 @@
 //! directions at once; sums cost the rank's reduce bandwidth on top. Ranks of one host share its uplink,
 //! and, where they outnumber its cores, the cores.
 //!
-//! An instance is walked once and becomes a [`Profile`]: rounds, each the maximum of a few lines
+//! An instance is walked once and becomes a [`CostProfile`]: rounds, each the maximum of a few lines
 //! `us + slope * bytes`. Rounds of a lane follow each other, lanes run side by side and share ports.
 //! A call in several passes takes the first pass, and for each further one the longest time that a
 //! rank is bound to a pass. Evaluating a profile at a size is a walk over its rounds, without
@@ -33,5 +33,5 @@ mod tests;
 mod topology;
 
 pub(crate) use loads::split;
-pub use profile::Profile;
-pub use topology::{LinkCost, PathCost, Rates, Topology};
+pub use profile::CostProfile;
+pub use topology::{LinkCost, LinkRates, PathCost, Topology};

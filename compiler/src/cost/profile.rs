@@ -1,8 +1,8 @@
 //! An instance as lines over the size of its vector.
 
-use super::balance::{self, Flow};
+use super::balance::{self, PathFlow};
 use crate::num::{float, index, wide};
-use crate::plan::{Shares, WireType};
+use crate::plan::{PathShares, WireType};
 
 /// Lanes move bytes side by side, but a rank looks after one at a time: this share of what the others
 /// take for no bytes is added to the longest.
@@ -75,7 +75,7 @@ const TURNS: f64 = 0.2;
 
 /// An instance on a topology, ready to be evaluated at any size.
 #[derive(Debug, Clone)]
-pub struct Profile {
+pub struct CostProfile {
     pub(super) lanes: Vec<CostLane>,
     /// The time of the busiest port for all lanes but the first, which others wait for.
     pub(super) ports: CostMaximum,
@@ -91,24 +91,24 @@ pub struct Profile {
     /// True if ranks outnumber the cores of a host.
     pub(super) crowded: bool,
     /// The parts of a plan that is split by bandwidth, each as a function of its own bytes.
-    pub(super) parts: Vec<(Flow, Profile)>,
+    pub(super) parts: Vec<(PathFlow, CostProfile)>,
 }
 
-impl Profile {
+impl CostProfile {
     /// Returns the costs of the parts of a plan that is split by bandwidth, by which they are balanced; empty
     /// for other plans.
-    pub fn flows(&self) -> Vec<Flow> {
+    pub fn flows(&self) -> Vec<PathFlow> {
         self.parts.iter().map(|(flow, _)| *flow).collect()
     }
 
     /// Returns the shares of a vector of `bytes` bytes; `None` if the plan is not split by bandwidth.
-    pub fn shares(&self, bytes: u64) -> Option<Shares> {
+    pub fn shares(&self, bytes: u64) -> Option<PathShares> {
         (!self.parts.is_empty()).then(|| balance::shares(&self.flows(), bytes))
     }
 
     /// Returns the time with these shares, in microseconds: as long as the longest part takes, and a share of
     /// what the others take for no bytes.
-    pub fn time_with_us(&self, bytes: u64, slot_bytes: u64, shares: &Shares) -> f64 {
+    pub fn time_with_us(&self, bytes: u64, slot_bytes: u64, shares: &PathShares) -> f64 {
         let used = || self.parts.iter().zip(shares.list()).filter(|(_, share)| **share > 0);
         let part = |share: u32| wide((u128::from(bytes) * u128::from(share)) >> 16);
         let times = used().map(|((_, p), &share)| p.time_us(part(share), slot_bytes));

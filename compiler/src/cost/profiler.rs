@@ -4,12 +4,12 @@ use roundelay_dsl::diag::Diagnostics;
 
 use super::balance;
 use super::loads::split;
-use super::profile::Profile;
+use super::profile::CostProfile;
 use super::survey::CostSurvey;
 use super::topology::{LinkCost, Topology};
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 
-impl Profile {
+impl CostProfile {
     /// Walks an instance, for elements of `element` bytes. Costs what its rounds cost: microseconds to a
     /// few milliseconds.
     ///
@@ -17,10 +17,10 @@ impl Profile {
     ///
     /// Diagnostics of indices, ranks and arithmetic that have no meaning at this shape.
     pub fn new(
-        instance: &Instance,
+        instance: &ProgramInstance,
         topology: &Topology,
         element: u32,
-    ) -> Result<Profile, Diagnostics> {
+    ) -> Result<CostProfile, Diagnostics> {
         let mut whole = CostSurvey::of(instance, topology, element, None)?;
         if let Some(split) = &split(instance)? {
             let links: Vec<LinkCost> =

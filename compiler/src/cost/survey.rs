@@ -2,16 +2,16 @@
 
 use std::ops::ControlFlow;
 
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics};
 
 use super::fresh::FreshChunks;
-use super::profile::{CostLane, CostMaximum, CostStep, Profile};
+use super::profile::{CostLane, CostMaximum, CostProfile, CostStep};
 use super::topology::Topology;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::{count, float, index, whole};
 use crate::plan::{Region, WireType};
-use crate::walk::{MAX_LANES, Round, Transfer, walk};
+use crate::walk::{ChunkTransfer, MAX_LANES, Round, walk};
 
 /// The most ranks of which all are looked at; beyond, a few stand for all.
 const ALL_RANKS: u32 = 32;
@@ -73,18 +73,18 @@ pub(super) struct CostSurvey<'a> {
     /// The time that the cores of each host need for a pass, where ranks outnumber them.
     cores: Vec<(f64, f64)>,
     asides: Vec<RankWork>,
-    found: Vec<Transfer>,
-    profile: Profile,
+    found: Vec<ChunkTransfer>,
+    profile: CostProfile,
 }
 
 impl<'a> CostSurvey<'a> {
     /// Walks the instance: all of it, or one part of a split by bandwidth, which is the vector then.
     pub(super) fn of(
-        instance: &'a Instance,
+        instance: &'a ProgramInstance,
         topology: &'a Topology,
         element: u32,
         part: Option<u16>,
-    ) -> Result<Profile, Diagnostics> {
+    ) -> Result<CostProfile, Diagnostics> {
         let mut survey = CostSurvey::new(instance, topology, element);
         if let (Some(_), Some(parts)) = (part, instance.parts()) {
             survey.profile.chunks = (survey.profile.chunks / u64::from(parts)).max(1);
@@ -107,11 +107,11 @@ impl<'a> CostSurvey<'a> {
         Ok(survey.finish())
     }
 
-    fn new(instance: &'a Instance, topology: &'a Topology, element: u32) -> Self {
+    fn new(instance: &'a ProgramInstance, topology: &'a Topology, element: u32) -> Self {
         let n = instance.ranks();
         let all = n <= ALL_RANKS;
         let ranks = if all { (0..n).collect() } else { sample(instance, topology) };
-        let profile = Profile {
+        let profile = CostProfile {
             lanes: vec![CostLane::default()],
             ports: CostMaximum::default(),
             busy: CostMaximum::default(),
@@ -185,7 +185,7 @@ impl<'a> CostSurvey<'a> {
         if self.all { Some(index(rank)) } else { self.ranks.iter().position(|&r| r == rank) }
     }
 
-    fn step(&mut self, lane: usize, found: &[Transfer], times: f64) {
+    fn step(&mut self, lane: usize, found: &[ChunkTransfer], times: f64) {
         while self.profile.lanes.len() <= lane {
             self.profile.lanes.push(CostLane::default());
         }
@@ -210,7 +210,7 @@ impl<'a> CostSurvey<'a> {
 
     /// Returns true if a transfer reads data that arrived in an earlier round, and so waits for a message; if
     /// so, forgets what was written until now.
-    fn waits(&mut self, lane: usize, found: &[Transfer]) -> bool {
+    fn waits(&mut self, lane: usize, found: &[ChunkTransfer]) -> bool {
         let reads_fresh = found.iter().any(|t| {
             let Some(at) = self.state_of(t.src) else { return false };
             let fresh = self.states[at].fresh.get(lane);
@@ -224,7 +224,7 @@ impl<'a> CostSurvey<'a> {
         reads_fresh
     }
 
-    fn transfer(&mut self, lane: usize, index: u32, t: &Transfer) {
+    fn transfer(&mut self, lane: usize, index: u32, t: &ChunkTransfer) {
         let vectors = f64::from(t.from.chunks()) / float(self.profile.chunks);
         let wire = t.wire.filter(|w| bytes_of(*w) < self.element && t.src != t.dst);
         if let Some(wire) = wire
@@ -253,7 +253,7 @@ impl<'a> CostSurvey<'a> {
                 traffic.into += moved;
                 self.states[at].write(lane, &t.to);
             }
-            if t.op == Op::Reduce {
+            if t.op == TransferOp::Reduce {
                 self.work[at].reduced += vectors;
             }
             self.states[at].bind(lane, index, false);
@@ -323,7 +323,7 @@ impl<'a> CostSurvey<'a> {
         (most, cores)
     }
 
-    fn finish(mut self) -> Profile {
+    fn finish(mut self) -> CostProfile {
         for lane in 0..self.profile.lanes.len() {
             let states = self.states.iter();
             let mut bound: Vec<(u32, u32)> =
@@ -426,7 +426,7 @@ fn weights(ranks: &[u32], topology: &Topology) -> Vec<f64> {
 }
 
 /// Returns a few ranks of the first and of the last host, and the root.
-fn sample(instance: &Instance, topology: &Topology) -> Vec<u32> {
+fn sample(instance: &ProgramInstance, topology: &Topology) -> Vec<u32> {
     let n = instance.ranks();
     let mut ranks = vec![instance.spec.root];
     let last = topology.hosts().saturating_sub(1);

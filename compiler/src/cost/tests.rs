@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use roundelay_dsl::span::SourceMap;
 
-use super::{LinkCost, PathCost, Profile, Rates, Topology, split};
-use crate::plan::Shares;
-use crate::{Instance, NoLibrary, Options, Program, Shape, resolve};
+use super::{CostProfile, LinkCost, LinkRates, PathCost, Topology, split};
+use crate::plan::PathShares;
+use crate::{CompileOptions, NoLibrary, Program, ProgramInstance, Shape, resolve};
 
 const RING: &str = "algorithm ring implements all_reduce on n ranks {
     chunks n
@@ -51,13 +51,14 @@ fn program(text: &str) -> Arc<Program> {
     }
 }
 
-fn profile(text: &str, shape: &str, topology: &Topology) -> Profile {
+fn profile(text: &str, shape: &str, topology: &Topology) -> CostProfile {
     let shape: Shape = shape.parse().expect("a shape");
-    let instance = Instance::new(&program(text), &shape, &Options::default()).expect("an instance");
-    Profile::new(&instance, topology, 4).expect("a profile")
+    let instance = ProgramInstance::new(&program(text), &shape, &CompileOptions::default())
+        .expect("an instance");
+    CostProfile::new(&instance, topology, 4).expect("a profile")
 }
 
-const RATES: Rates = Rates {
+const RATES: LinkRates = LinkRates {
     local: LinkCost { latency_us: 2.0, message_us: 0.5, gbs: 10.0 },
     remote: LinkCost::NETWORK,
     uplink_gbs: 1.0,
@@ -68,9 +69,9 @@ const RATES: Rates = Rates {
 };
 
 /// Returns rates with a gigabit network between hosts.
-fn thin() -> Rates {
+fn thin() -> LinkRates {
     let remote = LinkCost { latency_us: 30.0, message_us: 3.0, gbs: 0.125 };
-    Rates { remote, uplink_gbs: 0.125, ..Rates::default() }
+    LinkRates { remote, uplink_gbs: 0.125, ..LinkRates::default() }
 }
 
 /// Returns one host with links of 2 us and 10 GB/s, and free sums.
@@ -98,7 +99,7 @@ fn a_ring_takes_alpha_and_beta_in_each_round() {
 
 #[test]
 fn sums_cost_what_they_add() {
-    let topology = simple(4).with(Rates { reduce_gbs: 5.0, ..RATES });
+    let topology = simple(4).with(LinkRates { reduce_gbs: 5.0, ..RATES });
     let ring = profile(RING, "4", &topology);
     let bytes = f64::from(1 << 20);
     let expected = 6.0 * (2.0 + bytes / 4.0 * 1e-4) + 3.0 * bytes / 4.0 * 2e-4;
@@ -140,7 +141,7 @@ fn lanes_share_ports() {
 
 #[test]
 fn ranks_beyond_the_cores_take_turns() {
-    let crowded = simple(8).with(Rates { cores: 2, ..RATES });
+    let crowded = simple(8).with(LinkRates { cores: 2, ..RATES });
     let (bytes, ring) = (1u64 << 24, |t: &Topology| profile(RING, "8", t));
     near(ring(&crowded).time_us(bytes, SLOT), 4.0 * ring(&simple(8)).time_us(bytes, SLOT), 0.01);
     // In each of 14 rounds 8 messages, whose latency is work of the cores, and an eighth of a turn; then a turn,
@@ -149,7 +150,7 @@ fn ranks_beyond_the_cores_take_turns() {
     near(ring(&crowded).time_us(0, SLOT), 14.0 * (work + 0.3 + 1.0), 0.001);
     near(ring(&simple(8)).time_us(0, SLOT), 14.0 * 2.0, 0.001);
     // Passes follow each other as fast as the cores can do all that there is to do in one, and a fifth of what is left.
-    let chain = profile(CHAIN, "4", &simple(4).with(Rates { cores: 2, ..RATES }));
+    let chain = profile(CHAIN, "4", &simple(4).with(LinkRates { cores: 2, ..RATES }));
     let moved = f64::from(1 << 16) * 1e-4;
     let pass = 3.0 * (2.0 + 0.3 / 8.0 + moved) / 2.0;
     let path = 3.0 * (2.0 + 0.3 + moved);
@@ -165,7 +166,7 @@ algorithm linear implements reduce on n ranks {
 #[test]
 fn on_crowded_cores_a_receiver_does_half_of_each_message() {
     let bytes = 1u64 << 20;
-    let at = |cores| profile(LINEAR, "4", &simple(4).with(Rates { cores, ..RATES }));
+    let at = |cores| profile(LINEAR, "4", &simple(4).with(LinkRates { cores, ..RATES }));
     let moved = bytes as f64 * 1e-4;
     near(at(4).time_us(bytes, bytes), 2.0 + 2.0 * 0.5 + 3.0 * moved, 1e-9);
     near(at(2).time_us(bytes, bytes), 2.0 + 0.3 + 2.0 * 0.5 + 2.0 * moved, 1e-9);
@@ -218,8 +219,8 @@ fn parts_know_what_they_take() {
         }
     }";
     let program = program(text);
-    let options = Options { paths: 3, ..Options::default() };
-    let instance = Instance::new(&program, &Shape::flat(4), &options).expect("an instance");
+    let options = CompileOptions { paths: 3, ..CompileOptions::default() };
+    let instance = ProgramInstance::new(&program, &Shape::flat(4), &options).expect("an instance");
     let loads = split(&instance).expect("it is walked").map(|split| split.loads).expect("a split");
     assert_eq!(loads.len(), 3);
     for load in &loads {
@@ -227,13 +228,13 @@ fn parts_know_what_they_take() {
     }
     let path = |gbs| PathCost { name: String::new(), link: LinkCost { gbs, ..RATES.local } };
     let topology = Topology::even(4, 1).with(RATES).over(vec![path(4.0), path(2.0), path(2.0)]);
-    let profile = Profile::new(&instance, &topology, 4).expect("a profile");
+    let profile = CostProfile::new(&instance, &topology, 4).expect("a profile");
     let shares = profile.shares(1 << 30).expect("shares");
     for (share, wanted) in shares.list().iter().zip([0.5, 0.25, 0.25]) {
         near(f64::from(*share) / 65536.0, wanted, 0.01);
     }
     // All three end together, in the time of one that has all their bandwidth.
-    let alone = Shares::single(0, 3);
+    let alone = PathShares::single(0, 3);
     let time = |shares| profile.time_with_us(1 << 30, SLOT, shares);
     near(time(&alone) / time(&shares), 2.0, 0.02);
     near(profile.time_us(1 << 30, SLOT), time(&shares), 1e-9);

@@ -40,7 +40,7 @@ impl LinkCost {
 
 /// The performance of links and hosts.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rates {
+pub struct LinkRates {
     /// The link between ranks of one host.
     pub local: LinkCost,
     /// The link between ranks of different hosts.
@@ -58,25 +58,25 @@ pub struct Rates {
     pub piece_bytes: u64,
 }
 
-impl Rates {
+impl LinkRates {
     /// Returns the rates between ranks that share no memory, over loopback inside a host: a rank first
     /// assembles its operands in memory of its own. 60 GB/s make most choices right by recorded tables of two
     /// and four ranks.
     pub fn apart(self) -> Self {
-        Rates { local: LinkCost::LOOPBACK, reduce_gbs: 60.0, ..self }
+        LinkRates { local: LinkCost::LOOPBACK, reduce_gbs: 60.0, ..self }
     }
 
     /// Returns the rates with `link` between hosts.
     fn on(self, link: LinkCost) -> Self {
-        Rates { remote: link, uplink_gbs: link.gbs, ..self }
+        LinkRates { remote: link, uplink_gbs: link.gbs, ..self }
     }
 }
 
-impl Default for Rates {
+impl Default for LinkRates {
     /// Returns rates of shared memory inside a host, a 10 Gbit/s network between hosts, and a core for each
     /// rank.
     fn default() -> Self {
-        Rates {
+        LinkRates {
             local: LinkCost::SHARED,
             remote: LinkCost::NETWORK,
             uplink_gbs: LinkCost::NETWORK.gbs,
@@ -103,7 +103,7 @@ pub struct Topology {
     hosts: Vec<u32>,
     sizes: Vec<u32>,
     /// The performance of its links and hosts.
-    pub rates: Rates,
+    pub rates: LinkRates,
     /// The paths between hosts, in the communicator's order; empty where there is only the one of `rates`.
     pub paths: Vec<PathCost>,
 }
@@ -121,11 +121,11 @@ impl Topology {
             at
         };
         let hosts: Vec<u32> = hosts.iter().map(&mut number).collect();
-        Topology { hosts, sizes, rates: Rates::default(), paths: Vec::new() }
+        Topology { hosts, sizes, rates: LinkRates::default(), paths: Vec::new() }
     }
 
     /// Returns the topology with other rates.
-    pub fn with(self, rates: Rates) -> Self {
+    pub fn with(self, rates: LinkRates) -> Self {
         Topology { rates, ..self }
     }
 
@@ -142,7 +142,7 @@ impl Topology {
         let remote = if self.paths.is_empty() { LinkCost::LANES } else { self.rates.remote };
         // Blocks overlap what they do, whether there are passes or not: these gain only with long pieces.
         let piece_bytes = 4 << 20;
-        let rates = Rates { local: LinkCost::NVLINK, piece_bytes, ..Rates::default() };
+        let rates = LinkRates { local: LinkCost::NVLINK, piece_bytes, ..LinkRates::default() };
         self.with(rates.on(remote))
     }
 

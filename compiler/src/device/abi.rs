@@ -14,10 +14,10 @@
 //! the staging memories, of two halves each, and the scratch buffers.
 //!
 //! **Staging memory.** Packets have their own, apart from slots, so that no content of a slot is ever taken for
-//! a packet: [`Params::staging`] says where that of the kernel's protocol begins. There, chunk k of a message in slot s
+//! a packet: [`KernelParams::staging`] says where that of the kernel's protocol begins. There, chunk k of a message in slot s
 //! of a link is, on its receiver, at
 //! `half * halves + ((link.base * B) + (b * link.slots + s) * link.chunks + k) * unit`, for block b of B. The
-//! half is the lowest bit of the epoch. `unit` is [`Params::unit`]: the bytes of a chunk's slice of one pass in the
+//! half is the lowest bit of the epoch. `unit` is [`KernelParams::unit`]: the bytes of a chunk's slice of one pass in the
 //! widest of the types in which it is kept or sent, twice as many if they travel as packets, rounded up to 16.
 //! Kernels whose messages are packets play one pass: a second would not tell its packets from those of the first.
 //!
@@ -25,8 +25,8 @@
 //! and its proxies load and store there. It begins with two lists of [`words`] words: those that proxies
 //! write and kernels read ([`heard`]), and those that kernels write and proxies read ([`said`]); each has the words
 //! of the table, where the source or target is the other rank. `entered` of the own rank, among what kernels say,
-//! is written by each block that enters a call with far links: the epoch above, [`Params::number`] below.
-//! [`Params::far`] from there are slots, of links in both directions: chunk k of a message in slot s of a link is at
+//! is written by each block that enters a call with far links: the epoch above, [`KernelParams::number`] below.
+//! [`KernelParams::far`] from there are slots, of links in both directions: chunk k of a message in slot s of a link is at
 //! `((link.base * B) + (b * link.slots + s) * link.chunks + k) * unit`. They have no halves.
 //!
 //! **Slices.** In pass t, block b of B plays the elements `[(t * B + b) * pass, ... + pass)` of every chunk,
@@ -34,7 +34,7 @@
 //! to a neighbour over NVLink, where contiguous slices a block reached 335 (4x H200, 33 blocks, 256 MiB).
 //! `pass` is a multiple of the elements in 16 bytes.
 //!
-//! **Groups.** The warps of a block are cut into [`Params::groups`] groups of equal size, the last with the
+//! **Groups.** The warps of a block are cut into [`KernelParams::groups`] groups of equal size, the last with the
 //! rest; task j of a phase is played by group `j % groups`, after the group's tasks before it. Many for
 //! latency: tasks run side by side. One for bandwidth: then all ranks send to one peer each at a time (363
 //! GB/s, to all at once 351).
@@ -46,7 +46,7 @@
 //! that the call used with epochs that this half never has. Both are harmless then: what the words say is so, and
 //! peers write into that half again when they know that the rank has entered the next call.
 //!
-//! **State.** Words of the rank's own device memory, all 0 at first: a [`State`] for each of [`BLOCKS`] blocks. Block b
+//! **State.** Words of the rank's own device memory, all 0 at first: a [`KernelState`] for each of [`BLOCKS`] blocks. Block b
 //! of B reads its own, and when it ends writes those of the blocks b, b + B, and so on: so blocks wait for each other
 //! nowhere, and a later kernel may have more of them or fewer.
 
@@ -124,7 +124,7 @@ pub const fn staging(n: u32) -> u64 {
 /// has no use for them. A kernel's own rank always has those that its plan addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[repr(C)]
-pub struct Params {
+pub struct KernelParams {
     /// Elements that the caller gave; the vector has `blocks` times as many.
     pub count: u64,
     /// Elements of a chunk that a block plays in a pass.
@@ -150,11 +150,11 @@ pub struct Params {
     pub host: u64,
     /// Bytes from there to its slots, modulo 2^64: they may lie elsewhere, in memory of the GPU.
     pub far: u64,
-    /// Address of this rank's [`State`]s.
+    /// Address of this rank's [`KernelState`]s.
     pub state: u64,
     /// Address of a word of 32 bits in host memory; not 0 means that the kernel leaves.
     pub abort: u64,
-    /// Address of a [`Report`] in host memory.
+    /// Address of a [`WaitReport`] in host memory.
     pub report: u64,
     /// Nanoseconds without progress after which a wait fails.
     pub timeout: u64,
@@ -172,11 +172,11 @@ pub struct Params {
     pub factor: f64,
 }
 
-/// The handle of a function of a user's kernel, in the order of its structure: [`Params`] with their arrays, then
+/// The handle of a function of a user's kernel, in the order of its structure: [`KernelParams`] with their arrays, then
 /// these. See [`emit::cuda::function`](crate::emit::cuda::function).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct Function {
+pub struct FunctionHandle {
     /// The number of the function that the handle is for.
     pub identity: u64,
     /// Blocks that play; a grid may have more.
@@ -189,12 +189,12 @@ pub struct Function {
 }
 
 /// Words of a handle, but for the four of each rank.
-pub const FUNCTION_WORDS: usize = (size_of::<Params>() + size_of::<Function>()) / 8;
+pub const FUNCTION_WORDS: usize = (size_of::<KernelParams>() + size_of::<FunctionHandle>()) / 8;
 
 /// The state that a rank's kernels pass on to the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct State {
+pub struct KernelState {
     /// Epoch of the last call that ended.
     pub epoch: u32,
     /// 1 if that call's end proved that every rank had entered it.
@@ -209,7 +209,7 @@ pub struct State {
 /// The report of a failed wait, written once, by the first that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct Report {
+pub struct WaitReport {
     /// 0 nothing failed, 1 a wait took too long, 2 the abort word was set, or a number of
     /// [`batch`](crate::emit::cuda::batch). Written after all else.
     pub what: u32,
@@ -230,7 +230,7 @@ pub struct Report {
     pub seen: u64,
     /// The epoch of the call.
     pub epoch: u32,
-    /// [`Params::program`].
+    /// [`KernelParams::program`].
     pub program: u32,
 }
 

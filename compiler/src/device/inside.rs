@@ -6,13 +6,15 @@
 //! chunks, with the same waits and signals. What may differ is what no peer sees: copies within the rank, which in
 //! place move nothing, and block barriers.
 
-use super::program::{DeviceConnection, DeviceProgram, Signal, Target, Task, TaskInput, Wait};
-use super::verify::Programs;
-use crate::plan::{Buf, Region, Sizes};
+use super::program::{
+    DeviceConnection, DeviceProgram, DeviceSignal, DeviceTask, DeviceWait, TaskInput, TaskOutput,
+};
+use super::verify::ProvedPrograms;
+use crate::plan::{ChunkSizes, PlanBuffer, Region};
 
 /// Returns true if each rank may play either of its two programs, whatever the others play: `apart` is for an input and
 /// an output, `inside` for one buffer.
-pub fn interchangeable(apart: &Programs, inside: &Programs) -> bool {
+pub fn interchangeable(apart: &ProvedPrograms, inside: &ProvedPrograms) -> bool {
     let (apart, inside) = (apart.list(), inside.list());
     apart.len() == inside.len()
         && apart.iter().zip(inside).all(|(apart, inside)| {
@@ -26,7 +28,7 @@ pub fn interchangeable(apart: &Programs, inside: &Programs) -> bool {
 }
 
 /// Chunks of buffers.
-type BufferChunks = Vec<(Buf, u32)>;
+type BufferChunks = Vec<(PlanBuffer, u32)>;
 
 /// The part of a program that is the same in all that say the same to peers.
 #[derive(PartialEq)]
@@ -35,20 +37,20 @@ struct PeerView<'a> {
     far: u32,
     elsewhere: &'a [u32],
     greets: &'a [u32],
-    leave: &'a [Wait],
+    leave: &'a [DeviceWait],
     staging: u32,
     synchronizes: bool,
-    phases: Vec<(Vec<PeerTask<'a>>, &'a [Signal])>,
+    phases: Vec<(Vec<PeerTask<'a>>, &'a [DeviceSignal])>,
 }
 
 /// A task without its source line, on chunks of whatever buffer of the user's they are in.
 #[derive(PartialEq)]
 struct PeerTask<'a> {
-    waits: &'a [Wait],
+    waits: &'a [DeviceWait],
     inputs: Vec<(Option<&'a TaskInput>, BufferChunks)>,
     store: BufferChunks,
-    outs: &'a [Target],
-    sizes: &'a Sizes,
+    outs: &'a [TaskOutput],
+    sizes: &'a ChunkSizes,
 }
 
 impl<'a> PeerView<'a> {
@@ -73,7 +75,7 @@ impl<'a> PeerView<'a> {
 }
 
 impl<'a> PeerTask<'a> {
-    fn of(task: &'a Task) -> Self {
+    fn of(task: &'a DeviceTask) -> Self {
         let inputs = task.inputs.iter().map(|input| match input {
             TaskInput::Local(region) => (None, merged(region)),
             input => (Some(input), Vec::new()),
@@ -91,14 +93,14 @@ impl<'a> PeerTask<'a> {
 /// Returns the chunks of a region, those of an input and of an output as chunks of one buffer.
 fn merged(region: &Region) -> BufferChunks {
     let one = |(buf, chunk)| match buf {
-        Buf::Input | Buf::Output => (Buf::Data, chunk),
+        PlanBuffer::Input | PlanBuffer::Output => (PlanBuffer::Data, chunk),
         buf => (buf, chunk),
     };
     region.iter().map(one).collect()
 }
 
 /// Returns true if a task copies chunks to where they lie, if the input is the output.
-fn is_copy(task: &Task) -> bool {
+fn is_copy(task: &DeviceTask) -> bool {
     let [TaskInput::Local(from)] = &task.inputs[..] else { return false };
     let to = task.store.as_ref().map(merged);
     task.waits.is_empty() && task.outs.is_empty() && to == Some(merged(from))
@@ -107,8 +109,8 @@ fn is_copy(task: &Task) -> bool {
 /// Returns true if no peer addresses the buffers. Proxies carry what lies in slots, by the links and sizes of the tasks.
 fn is_private(program: &DeviceProgram) -> bool {
     let tasks = || program.phases.iter().flat_map(|phase| &phase.tasks);
-    let pulls = |task: &Task| task.inputs.iter().any(|i| matches!(i, TaskInput::Pulled(..)));
-    let lands = |task: &Task| task.outs.iter().any(|o| matches!(o, Target::Landed(..)));
+    let pulls = |task: &DeviceTask| task.inputs.iter().any(|i| matches!(i, TaskInput::Pulled(..)));
+    let lands = |task: &DeviceTask| task.outs.iter().any(|o| matches!(o, TaskOutput::Landed(..)));
     !tasks().any(|task| pulls(task) || lands(task))
 }
 
@@ -123,13 +125,14 @@ fn reads_before_it_writes(program: &DeviceProgram) -> bool {
             _ => None,
         });
         let is_late = |region: &Region| {
-            region.iter().any(|(buf, chunk)| buf == Buf::Input && written.contains(&chunk))
+            region.iter().any(|(buf, chunk)| buf == PlanBuffer::Input && written.contains(&chunk))
         };
         if reads.any(is_late) {
             return false;
         }
         let stores = moving().filter_map(|task| task.store.as_ref()).flat_map(Region::iter);
-        written.extend(stores.filter(|(buf, _)| *buf == Buf::Output).map(|(_, chunk)| chunk));
+        written
+            .extend(stores.filter(|(buf, _)| *buf == PlanBuffer::Output).map(|(_, chunk)| chunk));
     }
     true
 }

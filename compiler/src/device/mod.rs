@@ -68,10 +68,11 @@ mod verify;
 
 pub use inside::interchangeable;
 pub use lower::lower;
-pub use options::Options;
+pub use options::DeviceOptions;
 pub use program::{
-    DeviceConnection, DeviceProgram, Event, Message, Phase, Signal, Target, Task, TaskInput, Wait,
+    DeviceConnection, DeviceEvent, DeviceMessage, DevicePhase, DeviceProgram, DeviceSignal,
+    DeviceTask, DeviceWait, TaskInput, TaskOutput,
 };
-pub use protocol::{Protocol, UnknownProtocol};
-pub use refusal::Refused;
-pub use verify::{ProgramFault, Programs, ProvedProgram, prove, verify};
+pub use protocol::{DeviceProtocol, UnknownProtocol};
+pub use refusal::LoweringRefusal;
+pub use verify::{ProgramFault, ProvedProgram, ProvedPrograms, prove, verify};

@@ -2,9 +2,11 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use super::program::{DeviceProgram, Event, Message, Target, Task, TaskInput, Wait};
+use super::program::{
+    DeviceEvent, DeviceMessage, DeviceProgram, DeviceTask, DeviceWait, TaskInput, TaskOutput,
+};
 use crate::num::index;
-use crate::plan::{Dir, Sizes, WireType};
+use crate::plan::{ChunkSizes, MessageDirection, WireType};
 
 impl Display for DeviceProgram {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -48,8 +50,10 @@ impl Display for DeviceProgram {
                 writeln!(f, "  block barrier")?;
             }
             for s in &phase.signals {
-                let sent =
-                    self.links.get(index(s.message.link)).is_some_and(|l| l.dir == Dir::Send);
+                let sent = self
+                    .links
+                    .get(index(s.message.link))
+                    .is_some_and(|l| l.dir == MessageDirection::Send);
                 let what = if sent { "sent" } else { "consumed" };
                 writeln!(
                     f,
@@ -72,33 +76,33 @@ fn order(ordered: bool, what: &str) -> String {
 }
 
 impl DeviceProgram {
-    fn end(&self, peer: u32, channel: u16, dir: Dir) -> String {
-        let way = if dir == Dir::Send { "to" } else { "from" };
+    fn end(&self, peer: u32, channel: u16, dir: MessageDirection) -> String {
+        let way = if dir == MessageDirection::Send { "to" } else { "from" };
         let channel = if channel == 0 { String::new() } else { format!("/{channel}") };
         format!("{way} r{peer}{channel}")
     }
 
-    fn message(&self, m: Message) -> String {
+    fn message(&self, m: DeviceMessage) -> String {
         match self.links.get(index(m.link)) {
             Some(l) => format!("#{} {}", m.index, self.end(l.peer, l.channel, l.dir)),
             None => format!("#{} of no link", m.index),
         }
     }
 
-    fn waits(&self, waits: &[Wait]) -> String {
+    fn waits(&self, waits: &[DeviceWait]) -> String {
         let texts = waits.iter().map(|w| {
             let event = match w.event {
-                Event::Entered { peer } => format!("entered r{peer}"),
-                Event::Sent(m) => format!("sent {}", self.message(m)),
-                Event::Consumed(m) => format!("consumed {}", self.message(m)),
-                Event::Room(m) => format!("room {}", self.message(m)),
+                DeviceEvent::Entered { peer } => format!("entered r{peer}"),
+                DeviceEvent::Sent(m) => format!("sent {}", self.message(m)),
+                DeviceEvent::Consumed(m) => format!("consumed {}", self.message(m)),
+                DeviceEvent::Room(m) => format!("room {}", self.message(m)),
             };
             event + &order(w.acquire, "acquire")
         });
         texts.collect::<Vec<_>>().join(", ")
     }
 
-    fn task(&self, f: &mut Formatter<'_>, task: &Task) -> Result {
+    fn task(&self, f: &mut Formatter<'_>, task: &DeviceTask) -> Result {
         let wire = |w: &Option<WireType>| w.map_or(String::new(), |w| format!(" as {}", w.name()));
         let mut parts: Vec<String> = Vec::new();
         if !task.waits.is_empty() {
@@ -120,12 +124,12 @@ impl DeviceProgram {
         }
         for out in &task.outs {
             parts.push(match out {
-                Target::Packet(m, w) => format!("=> <packet {}{}>", self.message(*m), wire(w)),
-                Target::Staged(m, w) => format!("=> <staged {}{}>", self.message(*m), wire(w)),
-                Target::Landed(m, r) => format!("=> <{r}, {}>", self.message(*m)),
+                TaskOutput::Packet(m, w) => format!("=> <packet {}{}>", self.message(*m), wire(w)),
+                TaskOutput::Staged(m, w) => format!("=> <staged {}{}>", self.message(*m), wire(w)),
+                TaskOutput::Landed(m, r) => format!("=> <{r}, {}>", self.message(*m)),
             });
         }
-        if let Sizes::Full(n) = task.sizes {
+        if let ChunkSizes::Full(n) = task.sizes {
             parts.push(format!(" [{n} full]"));
         }
         let line = self.sites.get(index(task.site)).map_or(0, |s| s.line);

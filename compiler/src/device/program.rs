@@ -2,19 +2,19 @@
 
 use serde::Serialize;
 
-use super::protocol::Protocol;
-use crate::plan::{Dir, Header, Region, Site, Sizes, WireType};
+use super::protocol::DeviceProtocol;
+use crate::plan::{ChunkSizes, MessageDirection, PlanHeader, Region, SourceLine, WireType};
 
 /// The program that the blocks of one rank play.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeviceProgram {
     /// The facts that the plans have in common.
-    pub header: Header,
+    pub header: PlanHeader,
     /// The rank that plays it.
     pub rank: u32,
     /// The protocol by which messages travel.
     #[serde(rename = "way")]
-    pub protocol: Protocol,
+    pub protocol: DeviceProtocol,
     /// Connection ends that this rank uses; tasks refer to them by index.
     pub links: Vec<DeviceConnection>,
     /// Peers that land in this rank's buffers without another signal of it before: it signals its entry to them.
@@ -22,9 +22,9 @@ pub struct DeviceProgram {
     /// The ranks on other hosts: nothing of theirs is addressed.
     pub elsewhere: Vec<u32>,
     /// Played in order, once a pass.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<DevicePhase>,
     /// Waits after the last pass, before the callers' buffers are theirs again.
-    pub leave: Vec<Wait>,
+    pub leave: Vec<DeviceWait>,
     /// Chunks of staging memory that a block needs, on the rank that needs most.
     pub staging: u32,
     /// Chunks of far memory that a block needs for the slots of far links, on the rank that needs most.
@@ -33,14 +33,14 @@ pub struct DeviceProgram {
     /// is empty.
     pub synchronizes: bool,
     /// Source lines; tasks refer to them by index.
-    pub sites: Vec<Site>,
+    pub sites: Vec<SourceLine>,
 }
 
 impl DeviceProgram {
     /// Returns the phase of a program for copy engines whose tasks they play, or the number of phases if
     /// there is none.
     pub fn copying(&self) -> usize {
-        let moves = |phase: &Phase| phase.tasks.iter().any(Task::moves);
+        let moves = |phase: &DevicePhase| phase.tasks.iter().any(DeviceTask::moves);
         self.phases.iter().position(moves).unwrap_or(self.phases.len())
     }
 
@@ -58,7 +58,7 @@ pub struct DeviceConnection {
     /// Number of the connection among the parallel ones to that peer, counted without gaps.
     pub channel: u16,
     /// The direction of this end.
-    pub dir: Dir,
+    pub dir: MessageDirection,
     /// Messages a pass.
     pub messages: u32,
     /// Most chunks of a message that goes through staging memory; 0 if none does.
@@ -74,36 +74,36 @@ pub struct DeviceConnection {
 
 /// Tasks side by side, then what follows them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Phase {
+pub struct DevicePhase {
     /// Folds that touch nothing of each other's.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<DeviceTask>,
     /// True if a block barrier follows the tasks.
     #[serde(rename = "meet")]
     pub block_barrier: bool,
     /// The signals to peers after that.
-    pub signals: Vec<Signal>,
+    pub signals: Vec<DeviceSignal>,
 }
 
 /// A fold: waits, then folds `inputs` in order, element by element, into the store and the outs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Task {
+pub struct DeviceTask {
     /// All of them before the first element.
-    pub waits: Vec<Wait>,
+    pub waits: Vec<DeviceWait>,
     /// The operands of the fold; empty if the task only waits.
     pub inputs: Vec<TaskInput>,
     /// The region in which this rank keeps the result.
     pub store: Option<Region>,
     /// The destinations of the result at peers.
-    pub outs: Vec<Target>,
+    pub outs: Vec<TaskOutput>,
     /// Elements of each chunk.
-    pub sizes: Sizes,
+    pub sizes: ChunkSizes,
     /// Index into [`DeviceProgram::sites`].
     pub site: u32,
     /// Number of the program's `each` that this task belongs to: the step in messages.
     pub round: u32,
 }
 
-impl Task {
+impl DeviceTask {
     /// Returns true if the task moves data, and does not only wait.
     pub fn moves(&self) -> bool {
         !self.inputs.is_empty()
@@ -112,7 +112,7 @@ impl Task {
 
 /// A message of a pass on one of this rank's links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Message {
+pub struct DeviceMessage {
     /// Index into [`DeviceProgram::links`].
     pub link: u32,
     /// Counted from 0 in each pass.
@@ -125,29 +125,29 @@ pub enum TaskInput {
     /// This rank's own memory. After a landed message, its place.
     Local(Region),
     /// Units in this rank's staging memory, each polled.
-    Packet(Message, Option<WireType>),
+    Packet(DeviceMessage, Option<WireType>),
     /// A slot in this rank's staging memory.
-    Staged(Message, Option<WireType>),
+    Staged(DeviceMessage, Option<WireType>),
     /// A region of the peer's buffers.
-    Pulled(Message, Region),
+    Pulled(DeviceMessage, Region),
 }
 
 /// The destination of a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub enum Target {
+pub enum TaskOutput {
     /// Units in the peer's staging memory.
-    Packet(Message, Option<WireType>),
+    Packet(DeviceMessage, Option<WireType>),
     /// A slot in the peer's staging memory.
-    Staged(Message, Option<WireType>),
+    Staged(DeviceMessage, Option<WireType>),
     /// A region of the peer's buffers.
-    Landed(Message, Region),
+    Landed(DeviceMessage, Region),
 }
 
 /// A condition on words that peers write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Wait {
+pub struct DeviceWait {
     /// The event that must have happened.
-    pub event: Event,
+    pub event: DeviceEvent,
     /// True if everything before the event is visible after the wait, as in every program that is lowered.
     /// Tests clear it.
     pub acquire: bool,
@@ -155,25 +155,25 @@ pub struct Wait {
 
 /// An event that a peer signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Event {
+pub enum DeviceEvent {
     /// A peer has entered the call: its buffers may be read and written.
     Entered {
         /// The peer.
         peer: u32,
     },
     /// A message has come, on a link that receives.
-    Sent(Message),
+    Sent(DeviceMessage),
     /// A message was consumed, on a link that sends.
-    Consumed(Message),
+    Consumed(DeviceMessage),
     /// There is room for a staged message, on a link that sends: the one `slots` before it was consumed.
-    Room(Message),
+    Room(DeviceMessage),
 }
 
 /// A word written in a peer's memory after a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Signal {
+pub struct DeviceSignal {
     /// The message: sent if its link sends, consumed if its link receives.
-    pub message: Message,
+    pub message: DeviceMessage,
     /// True if everything that the block did before is visible before the signal, as in every program that is
     /// lowered. Tests clear it.
     pub release: bool,

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// The protocol by which the messages of a program travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub enum Protocol {
+pub enum DeviceProtocol {
     /// All as packets: for latency.
     Packet,
     /// All through slots: needs nothing of the callers' buffers.
@@ -20,65 +20,70 @@ pub enum Protocol {
     Multicast,
 }
 
-impl Protocol {
+impl DeviceProtocol {
     /// All of them.
-    pub const ALL: [Protocol; 6] = {
-        let [packet, staged, put, get, engine] = Protocol::TRIED;
-        [packet, staged, put, get, engine, Protocol::Multicast]
+    pub const ALL: [DeviceProtocol; 6] = {
+        let [packet, staged, put, get, engine] = DeviceProtocol::TRIED;
+        [packet, staged, put, get, engine, DeviceProtocol::Multicast]
     };
 
     /// Those that were played on hardware.
-    pub const TRIED: [Protocol; 5] =
-        [Protocol::Packet, Protocol::Staged, Protocol::Put, Protocol::Get, Protocol::Engine];
+    pub const TRIED: [DeviceProtocol; 5] = [
+        DeviceProtocol::Packet,
+        DeviceProtocol::Staged,
+        DeviceProtocol::Put,
+        DeviceProtocol::Get,
+        DeviceProtocol::Engine,
+    ];
 
     /// Returns its name in hints and programs.
     pub fn name(self) -> &'static str {
         match self {
-            Protocol::Packet => "packet",
-            Protocol::Staged => "staged",
-            Protocol::Put => "put",
-            Protocol::Get => "get",
-            Protocol::Engine => "engine",
-            Protocol::Multicast => "multicast",
+            DeviceProtocol::Packet => "packet",
+            DeviceProtocol::Staged => "staged",
+            DeviceProtocol::Put => "put",
+            DeviceProtocol::Get => "get",
+            DeviceProtocol::Engine => "engine",
+            DeviceProtocol::Multicast => "multicast",
         }
     }
 
     /// Returns true if a call is played in one pass, whatever its size.
     pub const fn is_one_pass(self) -> bool {
-        matches!(self, Protocol::Packet | Protocol::Engine)
+        matches!(self, DeviceProtocol::Packet | DeviceProtocol::Engine)
     }
 
     /// Returns true if it reaches as far as one host.
     pub const fn is_of_one_host(self) -> bool {
-        matches!(self, Protocol::Packet | Protocol::Engine | Protocol::Multicast)
+        matches!(self, DeviceProtocol::Packet | DeviceProtocol::Engine | DeviceProtocol::Multicast)
     }
 
     /// Returns true if what is folded is read in the peers' buffers.
     pub(crate) const fn pulls(self) -> bool {
-        matches!(self, Protocol::Get | Protocol::Engine | Protocol::Multicast)
+        matches!(self, DeviceProtocol::Get | DeviceProtocol::Engine | DeviceProtocol::Multicast)
     }
 
     /// Returns true if what is copied is written into the peers' buffers.
     pub(crate) const fn lands(self) -> bool {
-        matches!(self, Protocol::Put | Protocol::Get | Protocol::Multicast)
+        matches!(self, DeviceProtocol::Put | DeviceProtocol::Get | DeviceProtocol::Multicast)
     }
 }
 
-impl std::str::FromStr for Protocol {
+impl std::str::FromStr for DeviceProtocol {
     type Err = UnknownProtocol;
 
     fn from_str(text: &str) -> Result<Self, UnknownProtocol> {
-        let found = Protocol::ALL.into_iter().find(|protocol| protocol.name() == text);
+        let found = DeviceProtocol::ALL.into_iter().find(|protocol| protocol.name() == text);
         found.ok_or_else(|| UnknownProtocol(text.into()))
     }
 }
 
 /// A text that names no protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is none of {all}", all = Protocol::ALL.map(Protocol::name).join(", "))]
+#[error("`{0}` is none of {all}", all = DeviceProtocol::ALL.map(DeviceProtocol::name).join(", "))]
 pub struct UnknownProtocol(pub String);
 
-impl std::fmt::Display for Protocol {
+impl std::fmt::Display for DeviceProtocol {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }

@@ -3,4 +3,4 @@
 /// The reason for which a device cannot play a plan, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Refused(pub String);
+pub struct LoweringRefusal(pub String);

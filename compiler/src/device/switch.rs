@@ -1,19 +1,20 @@
 //! What the switch can do for all ranks at once: the rule that lowering follows and the proof checks.
 
-use super::program::{DeviceProgram, Message, Target, Task, TaskInput};
+use super::program::{DeviceMessage, DeviceProgram, DeviceTask, TaskInput, TaskOutput};
 use crate::num::index;
-use crate::plan::{Buf, Region};
+use crate::plan::{PlanBuffer, Region};
 
 /// Checks that the switch can play a task: what it folds is one place on every rank, each of them once, and what it
 /// makes goes to one place on every rank, or stays. The error says what else it does.
-pub(super) fn whole(p: &DeviceProgram, task: &Task) -> Result<(), &'static str> {
-    let (n, peer) = (index(p.header.ranks), |m: &Message| p.links[index(m.link)].peer);
+pub(super) fn whole(p: &DeviceProgram, task: &DeviceTask) -> Result<(), &'static str> {
+    let (n, peer) = (index(p.header.ranks), |m: &DeviceMessage| p.links[index(m.link)].peer);
     let all = |mut ranks: Vec<u32>| {
         ranks.sort_unstable();
         ranks.dedup();
         ranks.len() == n
     };
-    let scratch = |r: &Region| r.pieces.iter().any(|piece| matches!(piece.buf, Buf::Scratch(_)));
+    let scratch =
+        |r: &Region| r.pieces.iter().any(|piece| matches!(piece.buf, PlanBuffer::Scratch(_)));
     let mut from = Vec::new();
     for input in &task.inputs {
         match input {
@@ -25,7 +26,7 @@ pub(super) fn whole(p: &DeviceProgram, task: &Task) -> Result<(), &'static str> 
     let mut to: Vec<(u32, &Region)> = task.store.iter().map(|region| (p.rank, region)).collect();
     for out in &task.outs {
         match out {
-            Target::Landed(m, region) => to.push((peer(m), region)),
+            TaskOutput::Landed(m, region) => to.push((peer(m), region)),
             _ => {
                 return Err("has a message that cannot be written where it belongs, or is rounded");
             }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::graph::{StepGraph, Transfer};
+use crate::graph::{ChunkTransfer, StepGraph};
 use crate::num::{count, float, index};
 use crate::plan::Region;
 
@@ -27,7 +27,7 @@ pub(super) struct DrawnTransfer<'a> {
     /// Its index in the graph.
     pub(super) id: usize,
     /// The transfer.
-    pub(super) transfer: &'a Transfer,
+    pub(super) transfer: &'a ChunkTransfer,
     /// Its number among the transfers of the round from the same source to the same target.
     twin: u32,
 }

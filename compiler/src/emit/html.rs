@@ -8,12 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use roundelay_dsl::ast::Op;
-use roundelay_dsl::diag::{Diagnostic, Severity};
+use roundelay_dsl::ast::TransferOp;
+use roundelay_dsl::diag::{Diagnostic, DiagnosticSeverity};
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
 use super::arrow::{DrawingLayout, DrawnTransfer, lay_out};
-use crate::graph::{StepGraph, Transfer, region_text};
+use crate::graph::{ChunkTransfer, StepGraph, region_text};
 use crate::num::{count, index, signed};
 use crate::plan::Region;
 
@@ -223,7 +223,7 @@ impl HtmlPage<'_> {
 
     /// Says why the graph was refused.
     fn faults(&mut self, faults: &[Diagnostic]) {
-        for fault in faults.iter().filter(|fault| fault.severity == Severity::Error) {
+        for fault in faults.iter().filter(|fault| fault.severity == DiagnosticSeverity::Error) {
             let notes: String =
                 fault.notes.iter().map(|note| format!("<br>{}", escape(note))).collect();
             put!(
@@ -384,7 +384,7 @@ impl HtmlPage<'_> {
     }
 
     /// Returns a step in words.
-    fn label(&self, id: usize, t: &Transfer) -> String {
+    fn label(&self, id: usize, t: &ChunkTransfer) -> String {
         let i = &self.graph.instance;
         let (from, to) = (region_text(i, &t.from), region_text(i, &t.to));
         let to = if from == to { String::new() } else { format!(" → {to}") };
@@ -445,10 +445,10 @@ impl HtmlPage<'_> {
     }
 }
 
-fn op(op: Op) -> &'static str {
+fn op(op: TransferOp) -> &'static str {
     match op {
-        Op::Copy => "copy",
-        Op::Reduce => "reduce",
+        TransferOp::Copy => "copy",
+        TransferOp::Reduce => "reduce",
     }
 }
 

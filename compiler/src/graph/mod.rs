@@ -18,7 +18,7 @@ mod step_graph;
 mod steps;
 mod unroll;
 
-pub use crate::walk::Transfer;
+pub use crate::walk::ChunkTransfer;
 pub use dependence::{DependenceKind, StepJoin};
 pub(crate) use print::{buf_name, region as region_text};
 pub use print::{dot, text};

@@ -2,24 +2,24 @@
 
 use std::fmt::Write;
 
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 use roundelay_dsl::span::SourceMap;
 
 use super::dependence::DependenceKind;
 use super::expanded::ExpandedGraph;
 use super::step_graph::StepGraph;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::index;
-use crate::plan::{Buf, Region};
-use crate::walk::Transfer;
+use crate::plan::{PlanBuffer, Region};
+use crate::walk::ChunkTransfer;
 
 /// Returns the name of a buffer in messages.
-pub(crate) fn buf_name(instance: &Instance, buf: Buf) -> String {
+pub(crate) fn buf_name(instance: &ProgramInstance, buf: PlanBuffer) -> String {
     match buf {
-        Buf::Data => "data".into(),
-        Buf::Input => "input".into(),
-        Buf::Output => "output".into(),
-        Buf::Scratch(i) => {
+        PlanBuffer::Data => "data".into(),
+        PlanBuffer::Input => "input".into(),
+        PlanBuffer::Output => "output".into(),
+        PlanBuffer::Scratch(i) => {
             let buffer = instance.scratch.buffers.get(index(i));
             buffer.map_or("scratch".into(), |buffer| buffer.name.clone())
         }
@@ -27,17 +27,17 @@ pub(crate) fn buf_name(instance: &Instance, buf: Buf) -> String {
 }
 
 /// Returns a region as `data[0..2]`.
-pub(crate) fn region(instance: &Instance, region: &Region) -> String {
+pub(crate) fn region(instance: &ProgramInstance, region: &Region) -> String {
     let parts: Vec<String> =
         region.pieces.iter().map(|p| format!("{}[{}]", buf_name(instance, p.buf), p.set)).collect();
     parts.join(" + ")
 }
 
 /// Returns a transfer as `r0 -> r1 : reduce data[2]`.
-pub(crate) fn transfer(instance: &Instance, t: &Transfer) -> String {
+pub(crate) fn transfer(instance: &ProgramInstance, t: &ChunkTransfer) -> String {
     let op = match t.op {
-        Op::Copy => "copy",
-        Op::Reduce => "reduce",
+        TransferOp::Copy => "copy",
+        TransferOp::Reduce => "reduce",
     };
     let (from, to) = (region(instance, &t.from), region(instance, &t.to));
     let to = if from == to { String::new() } else { format!(" -> {to}") };

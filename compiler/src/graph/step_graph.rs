@@ -5,8 +5,8 @@ use std::sync::Arc;
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use super::dependence::{DependenceKind, StepJoin};
-use crate::instance::Instance;
-use crate::walk::Transfer;
+use crate::instance::ProgramInstance;
+use crate::walk::ChunkTransfer;
 
 /// Index of a step.
 pub type StepId = NodeIndex<u32>;
@@ -15,9 +15,9 @@ pub type StepId = NodeIndex<u32>;
 #[derive(Debug, Clone)]
 pub struct StepGraph {
     /// The program, the shape, what must hold.
-    pub instance: Arc<Instance>,
+    pub instance: Arc<ProgramInstance>,
     /// Steps in program order, and their dependences.
-    pub graph: DiGraph<Transfer, DependenceKind, u32>,
+    pub graph: DiGraph<ChunkTransfer, DependenceKind, u32>,
     /// Further dependences, of many steps on many.
     pub joins: Vec<StepJoin>,
     /// Rounds of the program, the empty ones included.

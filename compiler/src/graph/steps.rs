@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
 
@@ -69,8 +69,8 @@ pub fn steps(g: &StepGraph, sources: &SourceMap) -> Vec<Step> {
             src: t.src,
             dst: t.dst,
             op: match t.op {
-                Op::Copy => "copy",
-                Op::Reduce => "reduce",
+                TransferOp::Copy => "copy",
+                TransferOp::Reduce => "reduce",
             },
             from: region(&g.instance, &t.from),
             to: region(&g.instance, &t.to),

@@ -12,11 +12,11 @@ use super::dependence::{DependenceKind, StepJoin, joined};
 use super::step_graph::{StepGraph, StepId};
 use crate::budget;
 use crate::cells::PlaceCells;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::{count, index, wide};
 use crate::places::PlaceNumbers;
-use crate::program::{Buffer, Style};
-use crate::walk::{Transfer, walk};
+use crate::program::{BufferStyle, ProgramBuffer};
+use crate::walk::{ChunkTransfer, walk};
 
 /// The accesses to one place so far.
 #[derive(Clone, Default)]
@@ -94,7 +94,7 @@ struct GraphSize {
 }
 
 impl GraphSize {
-    fn add(&mut self, t: &Transfer) {
+    fn add(&mut self, t: &ChunkTransfer) {
         self.steps += 1;
         self.moves += u64::from(t.from.chunks());
     }
@@ -103,7 +103,7 @@ impl GraphSize {
         wide(self.steps) + self.moves > budget::COUNTED
     }
 
-    fn fits(&self, instance: &Instance) -> Result<(), Box<Diagnostic>> {
+    fn fits(&self, instance: &ProgramInstance) -> Result<(), Box<Diagnostic>> {
         let limit = instance.options.limit;
         if self.moves <= limit && self.steps <= budget::STEPS {
             return Ok(());
@@ -114,7 +114,7 @@ impl GraphSize {
 }
 
 /// Refuses what is too large before memory is taken for it.
-fn count_all(instance: &Instance) -> Result<(), Box<Diagnostic>> {
+fn count_all(instance: &ProgramInstance) -> Result<(), Box<Diagnostic>> {
     let mut size = GraphSize::default();
     walk(instance, &mut |round| {
         round.visit(&mut |t| {
@@ -126,7 +126,7 @@ fn count_all(instance: &Instance) -> Result<(), Box<Diagnostic>> {
 }
 
 /// Unrolls an instance. Faults of evaluation (indices, ranks, arithmetic) are found here.
-pub fn unroll(instance: &Arc<Instance>) -> Result<StepGraph, Diagnostics> {
+pub fn unroll(instance: &Arc<ProgramInstance>) -> Result<StepGraph, Diagnostics> {
     #[cfg(test)]
     UNROLLED.with(|n| n.set(n.get() + 1));
     let places = PlaceNumbers::new(instance);
@@ -136,7 +136,7 @@ pub fn unroll(instance: &Arc<Instance>) -> Result<StepGraph, Diagnostics> {
         let what = format!("{asked} chunks to begin and to end with on {} ranks", instance.ranks());
         return Err(vec![too_big(instance, what)]);
     }
-    let mut graph = DiGraph::<Transfer, DependenceKind, u32>::default();
+    let mut graph = DiGraph::<ChunkTransfer, DependenceKind, u32>::default();
     let Some(all) = places.all(instance.ranks()) else {
         let what =
             format!("{} chunks of memory on each of {} ranks", places.per_rank, instance.ranks());
@@ -185,7 +185,7 @@ fn depend(
     first: usize,
     places: &PlaceNumbers,
     state: &mut PlaceCells<AccessHistory>,
-    graph: &mut DiGraph<Transfer, DependenceKind, u32>,
+    graph: &mut DiGraph<ChunkTransfer, DependenceKind, u32>,
     joins: &mut Vec<StepJoin>,
 ) {
     let steps = first..graph.node_count();
@@ -235,9 +235,10 @@ fn depend(
 
 /// Returns the number of chunks with content before the first round, and of chunks with a required content
 /// after the last, of all ranks.
-pub(crate) fn asked(instance: &Instance) -> u64 {
+pub(crate) fn asked(instance: &ProgramInstance) -> u64 {
     let style = instance.program.style;
-    let buffer = if style == Style::Data { Buffer::Data } else { Buffer::Input };
+    let buffer =
+        if style == BufferStyle::Data { ProgramBuffer::Data } else { ProgramBuffer::Input };
     let of = |rank| {
         let first = instance.spec.initial_chunks(buffer, rank).map_or(0, |set| set.total);
         let last = instance.spec.result(style, rank).map_or(0, |(_, set)| set.total);
@@ -246,7 +247,7 @@ pub(crate) fn asked(instance: &Instance) -> u64 {
     (0..instance.ranks()).map(of).sum()
 }
 
-fn too_big(instance: &Instance, what: String) -> Diagnostic {
+fn too_big(instance: &ProgramInstance, what: String) -> Diagnostic {
     Diagnostic::error(
         codes::TOO_BIG,
         format!("`{}` is too large to unroll: {what}", instance.program.name),
@@ -266,7 +267,7 @@ mod tests {
     use roundelay_dsl::span::SourceMap;
 
     use super::*;
-    use crate::{Method, NoLibrary, Options, Shape, check, resolve};
+    use crate::{CompileOptions, NoLibrary, ProofMethod, Shape, check, resolve};
 
     /// Plans of both placements are made of one graph.
     #[test]
@@ -277,8 +278,8 @@ mod tests {
         let id = sources.add("a.algo", text);
         let programs = resolve(&mut sources, id, &NoLibrary).expect("the text resolves");
         UNROLLED.set(0);
-        let found = check(&programs[0], &sources, &Shape::flat(4), &Options::default());
-        assert_eq!(found.expect("it is right").method, Method::Unrolled);
+        let found = check(&programs[0], &sources, &Shape::flat(4), &CompileOptions::default());
+        assert_eq!(found.expect("it is right").method, ProofMethod::Unrolled);
         assert_eq!(UNROLLED.get(), 1);
     }
 }

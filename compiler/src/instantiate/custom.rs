@@ -10,7 +10,9 @@ use crate::advice::{ExprNames, IndexedBuffer, no_rank};
 use crate::budget::BoxedDiagnostic;
 use crate::chunks::ChunkSet;
 use crate::collective::{ChunkRun, CustomSpec};
-use crate::program::{Binder, CustomCollective, EnsureClause, Expr, Index, Node, Rank, Slot};
+use crate::program::{
+    ChunkIndex, CustomCollective, EnsureClause, ExprNode, RankExpr, RuleBinder, Slot, SlotExpr,
+};
 use crate::scope::{custom_environment, custom_sizes, index_set, value};
 
 /// Places of all ranks' outputs that a table may have.
@@ -86,7 +88,7 @@ impl ContentTable<'_> {
     /// Runs the binders of a rule, and adds what every combination that passes asks for.
     fn bind(
         &mut self,
-        binders: &[Binder],
+        binders: &[RuleBinder],
         env: &mut [i64],
         number: usize,
         rank: u32,
@@ -97,15 +99,15 @@ impl ContentTable<'_> {
             return self.leaf(number, rank, env);
         };
         match first {
-            Binder::Let(slot, e) => {
+            RuleBinder::Let(slot, e) => {
                 env[usize::from(*slot)] = self.value(ensure, e, env)?;
                 self.bind(rest, env, number, rank)
             }
-            Binder::Where(e) => match self.value(ensure, e, env)? {
+            RuleBinder::Where(e) => match self.value(ensure, e, env)? {
                 0 => Ok(()),
                 _ => self.bind(rest, env, number, rank),
             },
-            Binder::For(slot, from, to) => {
+            RuleBinder::For(slot, from, to) => {
                 for v in self.value(ensure, from, env)?..self.value(ensure, to, env)? {
                     env[usize::from(*slot)] = v;
                     self.bind(rest, env, number, rank)?;
@@ -211,7 +213,7 @@ impl ContentTable<'_> {
         let (from, to) = (self.value(ensure, from, env)?, self.value(ensure, to, env)?);
         let plain = filter.is_none()
             && ensure.at.coordinates.is_empty()
-            && ensure.at.linear.node == Node::Var(*slot)
+            && ensure.at.linear.node == ExprNode::Var(*slot)
             && !index_reads(&ensure.source, *slot);
         if plain && from < to {
             // All ranks of a range, and one chunk of all: not listed one by one.
@@ -239,8 +241,8 @@ impl ContentTable<'_> {
 
     /// Returns the rank whose input is read; every coordinate must be one of its axis.
     fn rank(&self, ensure: &EnsureClause, env: &mut [i64]) -> Result<u32, BoxedDiagnostic> {
-        let Rank { linear, coordinates, span } = &ensure.at;
-        let out_of = |of: (i64, i64), axis: Option<&str>, e: &Expr, span: Span, env: &[i64]| {
+        let RankExpr { linear, coordinates, span } = &ensure.at;
+        let out_of = |of: (i64, i64), axis: Option<&str>, e: &SlotExpr, span: Span, env: &[i64]| {
             let d = no_rank(of, axis, (e, span), words(self.custom, ensure), env);
             self.note(Box::new(d), ensure, env)
         };
@@ -260,7 +262,7 @@ impl ContentTable<'_> {
     fn value(
         &self,
         ensure: &EnsureClause,
-        e: &Expr,
+        e: &SlotExpr,
         env: &mut [i64],
     ) -> Result<i64, BoxedDiagnostic> {
         value(e, env).map_err(|d| self.note(d, ensure, env))
@@ -269,8 +271,8 @@ impl ContentTable<'_> {
     /// Adds the values of the variables.
     fn note(&self, d: BoxedDiagnostic, ensure: &EnsureClause, env: &[i64]) -> BoxedDiagnostic {
         let binders = ensure.binders.iter().filter_map(|b| match b {
-            Binder::Let(slot, _) | Binder::For(slot, _, _) => Some(*slot),
-            Binder::Where(_) => None,
+            RuleBinder::Let(slot, _) | RuleBinder::For(slot, _, _) => Some(*slot),
+            RuleBinder::Where(_) => None,
         });
         let slots = self.custom.axes.sizes.iter().copied().chain(ensure.var).chain(binders);
         let mut parts: Vec<String> = Vec::new();
@@ -298,11 +300,12 @@ fn buffer<'c>(
 }
 
 /// Returns true if an index reads a variable.
-fn index_reads(index: &Index, slot: Slot) -> bool {
+fn index_reads(index: &ChunkIndex, slot: Slot) -> bool {
     match index {
-        Index::All => false,
-        Index::At(e) => reads(e, slot),
-        Index::Range { from, to, by, take } | Index::Cyclic { from, count: to, by, take } => {
+        ChunkIndex::All => false,
+        ChunkIndex::At(e) => reads(e, slot),
+        ChunkIndex::Range { from, to, by, take }
+        | ChunkIndex::Cyclic { from, count: to, by, take } => {
             [Some(from), Some(to), by.as_ref(), take.as_ref()]
                 .into_iter()
                 .flatten()
@@ -312,13 +315,13 @@ fn index_reads(index: &Index, slot: Slot) -> bool {
 }
 
 /// Returns true if an expression reads a variable.
-fn reads(e: &Expr, slot: Slot) -> bool {
+fn reads(e: &SlotExpr, slot: Slot) -> bool {
     match &e.node {
-        Node::Int(_) => false,
-        Node::Var(s) => *s == slot,
-        Node::Unary(_, a) => reads(a, slot),
-        Node::Binary(_, a, b) | Node::Let(_, a, b) => reads(a, slot) || reads(b, slot),
-        Node::Call(_, args) => args.iter().any(|a| reads(a, slot)),
-        Node::If(a, b, c) => [a, b, c].into_iter().any(|e| reads(e, slot)),
+        ExprNode::Int(_) => false,
+        ExprNode::Var(s) => *s == slot,
+        ExprNode::Unary(_, a) => reads(a, slot),
+        ExprNode::Binary(_, a, b) | ExprNode::Let(_, a, b) => reads(a, slot) || reads(b, slot),
+        ExprNode::Call(_, args) => args.iter().any(|a| reads(a, slot)),
+        ExprNode::If(a, b, c) => [a, b, c].into_iter().any(|e| reads(e, slot)),
     }
 }

@@ -7,10 +7,10 @@ use roundelay_dsl::span::Span;
 
 use crate::advice::IndexedBuffer;
 use crate::budget::{BoxedDiagnostic, ENTERED, WalkBudget};
-use crate::collective::{CustomSpec, Spec};
+use crate::collective::{CollectiveSpec, CustomSpec};
 use crate::num::{count, index, wide};
 use crate::plan;
-use crate::program::{AlgorithmUse, Buffer, Kind, Program, Slot, Stmt};
+use crate::program::{AlgorithmUse, CollectiveKind, Program, ProgramBuffer, ProgramStmt, Slot};
 use crate::scope::{
     MAX_CHUNKS, composed, custom_sizes, enter, index_set, length_varies, parent_buffer,
     split_range, sub_regions, used, value,
@@ -56,28 +56,30 @@ impl ChunkLayout {
         p: &Program,
         axes: &[u32],
         env: &mut Vec<i64>,
-        stmts: &[Stmt],
+        stmts: &[ProgramStmt],
         units: u32,
     ) -> Result<u32, BoxedDiagnostic> {
         let mut fine = units;
         for s in stmts {
             match s {
-                Stmt::Let(slot, e) => env[index(*slot)] = value(e, env)?,
-                Stmt::For { body, .. } if !composed(body) => {}
-                Stmt::For { slot, from, to, body } => {
+                ProgramStmt::Let(slot, e) => env[index(*slot)] = value(e, env)?,
+                ProgramStmt::For { body, .. } if !composed(body) => {}
+                ProgramStmt::For { slot, from, to, body } => {
                     for v in value(from, env)?..value(to, env)? {
                         self.enters(from.span)?;
                         env[index(*slot)] = v;
                         fine = lcm(fine, self.block(p, axes, env, body, units)?, p.header)?;
                     }
                 }
-                Stmt::If { cond, then, otherwise } => {
+                ProgramStmt::If { cond, then, otherwise } => {
                     let body = if value(cond, env)? != 0 { then } else { otherwise };
                     fine = lcm(fine, self.block(p, axes, env, body, units)?, p.header)?;
                 }
-                Stmt::Each(_) => {}
-                Stmt::Use(u) => fine = lcm(fine, self.use_(p, axes, env, u, units)?, u.span)?,
-                Stmt::Split(s) => {
+                ProgramStmt::Each(_) => {}
+                ProgramStmt::Use(u) => {
+                    fine = lcm(fine, self.use_(p, axes, env, u, units)?, u.span)?
+                }
+                ProgramStmt::Split(s) => {
                     let (from, to) = split_range(s, env, self.paths)?;
                     for t in from..to {
                         self.enters(s.span)?;
@@ -108,7 +110,7 @@ impl ChunkLayout {
         let (sub_axes, mut sub_env, sub_units) = enter(p, axes, env, u)?;
         let inner = self.program(&u.program, &sub_axes, &mut sub_env, sub_units, 1);
         let inner = inner.map_err(|d| Box::new(used(u, *d)))?;
-        let part = |p: &Program, axes: &[u32], chunks, custom| Spec {
+        let part = |p: &Program, axes: &[u32], chunks, custom| CollectiveSpec {
             kind: p.kind.clone(),
             ranks: axes.iter().product(),
             chunks,
@@ -116,7 +118,7 @@ impl ChunkLayout {
             custom,
         };
         let custom = match &p.kind {
-            Kind::Custom(custom) => {
+            CollectiveKind::Custom(custom) => {
                 let (input, output) = custom_sizes(custom, env)?;
                 Some(Arc::new(CustomSpec { input, output, ..CustomSpec::default() }))
             }
@@ -141,7 +143,7 @@ impl ChunkLayout {
                 continue;
             };
             let size = match r.buf {
-                Buffer::Scratch(i) => {
+                ProgramBuffer::Scratch(i) => {
                     count(value(&p.scratch[index(i)].1, env)?.clamp(0, plan::MAX_CHUNKS.into()))
                 }
                 b => spec.size(b),

@@ -12,23 +12,23 @@ use std::sync::Arc;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 
 use crate::budget::{BoxedDiagnostic, WalkBudget};
-use crate::collective::Spec;
-use crate::instance::{Instance, InstanceSetting, Options};
+use crate::collective::CollectiveSpec;
+use crate::instance::{CompileOptions, InstanceSetting, ProgramInstance};
 use crate::num::count;
 use crate::plan::{MAX_PATHS, MAX_SLOTS};
-use crate::program::{Expr, Kind, Program};
+use crate::program::{CollectiveKind, Program, SlotExpr};
 use crate::scope::{environment, requires, units, value};
 use crate::shape::{MAX_RANKS, Shape};
 use crate::walk::scratch;
 use custom::custom_spec;
 use layout::ChunkLayout;
 
-impl Instance {
+impl ProgramInstance {
     /// Checks shape and `requires`, and lays out chunks and scratch.
     pub fn new(
         program: &Arc<Program>,
         shape: &Shape,
-        options: &Options,
+        options: &CompileOptions,
     ) -> Result<Self, Diagnostics> {
         Self::build(program, shape, options).map_err(|d| vec![*d])
     }
@@ -36,7 +36,7 @@ impl Instance {
     fn build(
         program: &Arc<Program>,
         shape: &Shape,
-        options: &Options,
+        options: &CompileOptions,
     ) -> Result<Self, BoxedDiagnostic> {
         let axes = fit(program, shape)?;
         let n = shape.ranks();
@@ -69,7 +69,7 @@ impl Instance {
                 .label(program.header, "for this algorithm"),
             ));
         }
-        if program.kind == Kind::SendRecv && n != 2 {
+        if program.kind == CollectiveKind::SendRecv && n != 2 {
             return Err(Box::new(
                 Diagnostic::error(codes::REQUIRES, format!("sendrecv is between 2 ranks, not {n}"))
                     .label(program.header, "for this algorithm"),
@@ -78,7 +78,7 @@ impl Instance {
         let mut env = environment(program, &axes, options.root);
         requires(program, &mut env)?;
         let units = units(program, &mut env, count(n))?;
-        let clause = |e: &Option<Expr>, env: &mut Vec<i64>, name: &str, max: i64| match e {
+        let clause = |e: &Option<SlotExpr>, env: &mut Vec<i64>, name: &str, max: i64| match e {
             None => Ok(None),
             Some(e) => {
                 let v = value(e, env)?;
@@ -105,7 +105,7 @@ impl Instance {
         let setting =
             InstanceSetting { program, axes: &axes, options, spec: &spec, units, channels };
         let scratch = scratch(setting)?;
-        Ok(Instance {
+        Ok(ProgramInstance {
             program: program.clone(),
             shape: Shape { axes },
             options: options.clone(),
@@ -167,10 +167,10 @@ fn spec(
     env: &mut [i64],
     fine: u32,
     root: u32,
-) -> Result<Spec, BoxedDiagnostic> {
+) -> Result<CollectiveSpec, BoxedDiagnostic> {
     let custom = match &program.kind {
-        Kind::Custom(c) => Some(Arc::new(custom_spec(c, n, env)?)),
+        CollectiveKind::Custom(c) => Some(Arc::new(custom_spec(c, n, env)?)),
         _ => None,
     };
-    Ok(Spec { kind: program.kind.clone(), ranks: n, chunks: fine, root, custom })
+    Ok(CollectiveSpec { kind: program.kind.clone(), ranks: n, chunks: fine, root, custom })
 }

@@ -7,15 +7,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 use roundelay_dsl::diag::Diagnostics;
 
 use super::{RunOutcome, random, rounds_of};
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::{index, wide};
-use crate::plan::Buf;
-use crate::program::Style;
-use crate::walk::Transfer;
+use crate::plan::PlanBuffer;
+use crate::program::BufferStyle;
+use crate::walk::ChunkTransfer;
 
 /// The most ranks of which all sets are tried.
 const MOST_RANKS: u32 = 16;
@@ -24,7 +24,7 @@ const MOST_RANKS: u32 = 16;
 ///
 /// # Errors
 /// Those of [`interpret`](super::interpret).
-pub fn interpret_failure(instance: &Instance, seed: u64) -> Result<RunOutcome, Diagnostics> {
+pub fn interpret_failure(instance: &ProgramInstance, seed: u64) -> Result<RunOutcome, Diagnostics> {
     let rounds = rounds_of(instance)?;
     let fault = match instance.ranks() {
         0..=1 => None,
@@ -40,7 +40,7 @@ type MessageContent = Vec<Option<u128>>;
 /// A rank on its way through the rounds.
 #[derive(Default)]
 struct RankProgress {
-    memory: BTreeMap<(Buf, u32), u128>,
+    memory: BTreeMap<(PlanBuffer, u32), u128>,
     /// The round that it is in.
     round: usize,
     /// The sends of the round, read as it began, that are not under way yet; `None` before it begins.
@@ -50,7 +50,7 @@ struct RankProgress {
 }
 
 struct FailureRun<'i> {
-    instance: &'i Instance,
+    instance: &'i ProgramInstance,
     seed: u64,
     state: u64,
     ranks: Vec<RankProgress>,
@@ -60,10 +60,10 @@ struct FailureRun<'i> {
 }
 
 impl<'i> FailureRun<'i> {
-    fn new(instance: &'i Instance, seed: u64) -> Self {
+    fn new(instance: &'i ProgramInstance, seed: u64) -> Self {
         let buf = match instance.program.style {
-            Style::Data => Buf::Data,
-            Style::InputOutput => Buf::Input,
+            BufferStyle::Data => PlanBuffer::Data,
+            BufferStyle::InputOutput => PlanBuffer::Input,
         };
         let rank = |rank| RankProgress {
             memory: (0..instance.spec.chunks)
@@ -82,7 +82,7 @@ impl<'i> FailureRun<'i> {
     }
 
     /// Runs until no rank can go on; returns what is wrong.
-    fn play(&mut self, rounds: &[Vec<Transfer>]) -> Option<String> {
+    fn play(&mut self, rounds: &[Vec<ChunkTransfer>]) -> Option<String> {
         let n = wide(self.ranks.len());
         let victim = crate::num::count(self.below(n));
         // About as many events as there are messages to be sent and rounds to be begun and ended.
@@ -127,11 +127,11 @@ impl<'i> FailureRun<'i> {
     }
 
     /// Lets a rank do one thing; returns false if it waits or has ended.
-    fn turn(&mut self, rank: u32, rounds: &[Vec<Transfer>]) -> bool {
+    fn turn(&mut self, rank: u32, rounds: &[Vec<ChunkTransfer>]) -> bool {
         let own = &mut self.ranks[index(rank)];
         let Some(round) = rounds.get(own.round) else { return false };
         let memory = &own.memory;
-        let read = |t: &Transfer| t.from.iter().map(|at| memory.get(&at).copied()).collect();
+        let read = |t: &ChunkTransfer| t.from.iter().map(|at| memory.get(&at).copied()).collect();
         let Some(due) = &mut own.due else {
             let sends = round.iter().filter(|t| t.src == rank && t.dst != rank);
             let due = sends.map(|t| (t.dst, read(t))).collect();
@@ -144,8 +144,10 @@ impl<'i> FailureRun<'i> {
             self.flying.entry((rank, peer)).or_default().push_back(content);
             return true;
         }
-        let missing = |(i, t): &(usize, &Transfer)| t.dst == rank && !own.taken.contains_key(i);
-        let missing: Vec<(usize, &Transfer)> = round.iter().enumerate().filter(missing).collect();
+        let missing =
+            |(i, t): &(usize, &ChunkTransfer)| t.dst == rank && !own.taken.contains_key(i);
+        let missing: Vec<(usize, &ChunkTransfer)> =
+            round.iter().enumerate().filter(missing).collect();
         for &(i, t) in &missing {
             let next = self.flying.get_mut(&(t.src, rank)).and_then(VecDeque::pop_front);
             let content = match next {
@@ -169,8 +171,8 @@ impl<'i> FailureRun<'i> {
     /// Compares what the survivors hold, and the failed rank if it came to its end.
     fn judge(&self, victim: u32, rounds: usize) -> Option<String> {
         let buf = match self.instance.program.style {
-            Style::Data => Buf::Data,
-            Style::InputOutput => Buf::Output,
+            BufferStyle::Data => PlanBuffer::Data,
+            BufferStyle::InputOutput => PlanBuffer::Output,
         };
         let n = crate::num::count(self.ranks.len());
         let ended = |rank: u32| self.ranks[index(rank)].round == rounds;
@@ -210,13 +212,13 @@ impl<'i> FailureRun<'i> {
 
 impl RankProgress {
     /// Stores what was taken in a round.
-    fn fold(&mut self, round: &[Transfer]) {
+    fn fold(&mut self, round: &[ChunkTransfer]) {
         // Whether they are copied, and their values.
-        let mut operands: BTreeMap<(Buf, u32), Vec<(bool, u128)>> = BTreeMap::new();
+        let mut operands: BTreeMap<(PlanBuffer, u32), Vec<(bool, u128)>> = BTreeMap::new();
         for (&i, content) in &self.taken {
             let t = &round[i];
             for (place, value) in t.to.iter().zip(content) {
-                let value = value.map(|value| (t.op == Op::Copy, value));
+                let value = value.map(|value| (t.op == TransferOp::Copy, value));
                 operands.entry(place).or_default().extend(value);
             }
         }

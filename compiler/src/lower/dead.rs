@@ -2,27 +2,32 @@
 
 use super::memory::memory;
 use crate::cells::PlaceCells;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::places::PlaceNumbers;
-use crate::plan::{Buf, Input, Lane, Op, Placement, Region};
-use crate::program::{Buffer, Style};
+use crate::plan::{BufferPlacement, OperationInput, PlanBuffer, PlanLane, PlanOperation, Region};
+use crate::program::{BufferStyle, ProgramBuffer};
 
 /// Marks the stores of operations with outs whose content is neither read on this rank nor part of
 /// the result. Only ranks with one lane in use are looked at: program order is then the only order.
-pub(super) fn mark(instance: &Instance, placement: Placement, rank: u32, lanes: &mut [Lane]) {
+pub(super) fn mark(
+    instance: &ProgramInstance,
+    placement: BufferPlacement,
+    rank: u32,
+    lanes: &mut [PlanLane],
+) {
     if lanes.iter().filter(|l| !l.ops.is_empty()).count() != 1 {
         return;
     }
     let Some(lane) = lanes.iter_mut().find(|l| !l.ops.is_empty()) else { return };
     let mut live = LiveChunks::new(instance, placement, rank);
     for op in lane.ops.iter_mut().rev() {
-        let Op { inputs, store, outs, .. } = op;
+        let PlanOperation { inputs, store, outs, .. } = op;
         if let Some(store) = store {
             store.dead = !outs.is_empty() && !live.any(&store.region);
             live.set(&store.region, false);
         }
         for input in inputs.iter() {
-            if let Input::Local(region) = input {
+            if let OperationInput::Local(region) = input {
                 live.set(region, true);
             }
         }
@@ -36,16 +41,17 @@ struct LiveChunks {
 }
 
 impl LiveChunks {
-    fn new(instance: &Instance, placement: Placement, rank: u32) -> Self {
+    fn new(instance: &ProgramInstance, placement: BufferPlacement, rank: u32) -> Self {
         let places = memory(instance, placement);
         let cells = PlaceCells::new(places.per_rank);
         let mut live = LiveChunks { places, cells };
         let style = match (instance.program.style, placement) {
-            (Style::Data, Placement::InPlace) => Style::Data,
-            _ => Style::InputOutput,
+            (BufferStyle::Data, BufferPlacement::InPlace) => BufferStyle::Data,
+            _ => BufferStyle::InputOutput,
         };
         if let Some((buffer, set)) = instance.spec.result(style, rank) {
-            let buf = if buffer == Buffer::Data { Buf::Data } else { Buf::Output };
+            let buf =
+                if buffer == ProgramBuffer::Data { PlanBuffer::Data } else { PlanBuffer::Output };
             live.set(&Region::of(buf, set), true);
         }
         live

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::cells::PlaceCells;
 use crate::places::PlaceNumbers;
-use crate::plan::{Input, MessageRef, Op, OpRef, Region};
+use crate::plan::{MessageRef, OpRef, OperationInput, PlanOperation, Region};
 
 #[derive(Clone, Default)]
 struct ChunkAccess {
@@ -43,10 +43,10 @@ impl RankDependences {
     }
 
     /// Fills `after` and `drained` of an operation about to be placed at `at`, and records it.
-    pub(super) fn order(&mut self, at: OpRef, op: &mut Op) {
+    pub(super) fn order(&mut self, at: OpRef, op: &mut PlanOperation) {
         let mut after: SmallVec<[OpRef; 4]> = SmallVec::new();
         for input in &op.inputs {
-            if let Input::Local(region) = input {
+            if let OperationInput::Local(region) = input {
                 for (b, c) in region.iter() {
                     let i = self.places.local(b, c);
                     let cell = self.cells.at(i);

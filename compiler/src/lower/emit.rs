@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use roundelay_dsl::ast::Op as Does;
+use roundelay_dsl::ast::TransferOp as Does;
 use roundelay_dsl::diag::{Diagnostic, codes};
 
 use super::deps::RankDependences;
@@ -13,11 +13,14 @@ use super::place::PlaceMapping;
 use super::sites::SourceSites;
 use super::slots::fusion_slots;
 use crate::cells::PlaceCells;
-use crate::graph::Transfer;
-use crate::instance::Instance;
+use crate::graph::ChunkTransfer;
+use crate::instance::ProgramInstance;
 use crate::num::{count, index, short};
 use crate::places::PlaceNumbers;
-use crate::plan::{Connection, Dir, Input, Lane, Op, OpRef, Out, Placement, Region, Sizes, Store};
+use crate::plan::{
+    BufferPlacement, ChunkSizes, ConnectionEnd, MessageDirection, OpRef, OperationInput,
+    OperationOutput, OperationStore, PlanLane, PlanOperation, Region,
+};
 use crate::walk::SumLengths;
 
 /// The most messages that an operation may carry away.
@@ -25,13 +28,13 @@ const MAX_OUTS: usize = 8;
 
 /// Builds the lanes of one rank.
 pub(super) struct LaneBuilder<'a> {
-    instance: &'a Instance,
+    instance: &'a ProgramInstance,
     lengths: &'a SumLengths,
     rank: u32,
     place: PlaceMapping,
-    lanes: Vec<Lane>,
-    conns: Vec<Connection>,
-    index: BTreeMap<(u32, u16, Dir), u32>,
+    lanes: Vec<PlanLane>,
+    conns: Vec<ConnectionEnd>,
+    index: BTreeMap<(u32, u16, MessageDirection), u32>,
     /// For each connection that sends: lane and operation of its latest message, and the rounds in which its
     /// messages will be consumed.
     sent: Vec<Option<OpRef>>,
@@ -48,11 +51,11 @@ pub(super) struct LaneBuilder<'a> {
 
 impl<'a> LaneBuilder<'a> {
     pub(super) fn new(
-        instance: &'a Instance,
+        instance: &'a ProgramInstance,
         lengths: &'a SumLengths,
-        placement: Placement,
+        placement: BufferPlacement,
         rank: u32,
-        transfers: &[&Transfer],
+        transfers: &[&ChunkTransfer],
     ) -> Self {
         let places = PlaceNumbers::new(instance);
         let stamp = PlaceCells::new(places.per_rank);
@@ -65,7 +68,7 @@ impl<'a> LaneBuilder<'a> {
             rank,
             place,
             rest,
-            lanes: vec![Lane::default()],
+            lanes: vec![PlanLane::default()],
             conns: Vec::new(),
             index: BTreeMap::new(),
             sent: Vec::new(),
@@ -77,16 +80,16 @@ impl<'a> LaneBuilder<'a> {
         }
     }
 
-    pub(super) fn into_parts(self) -> (Vec<Lane>, Vec<Connection>) {
+    pub(super) fn into_parts(self) -> (Vec<PlanLane>, Vec<ConnectionEnd>) {
         (self.lanes, self.conns)
     }
 
-    fn conn(&mut self, peer: u32, t: &Transfer, dir: Dir) -> u32 {
+    fn conn(&mut self, peer: u32, t: &ChunkTransfer, dir: MessageDirection) -> u32 {
         let (channel, path) = (t.lane, t.path);
         let next = count(self.conns.len());
         let i = *self.index.entry((peer, channel, dir)).or_insert(next);
         if i == next {
-            self.conns.push(Connection { peer, channel, path, dir, messages: 0 });
+            self.conns.push(ConnectionEnd { peer, channel, path, dir, messages: 0 });
             self.sent.push(None);
             self.consumed.push(Vec::new());
         }
@@ -96,12 +99,12 @@ impl<'a> LaneBuilder<'a> {
     /// Lowers what the rank does in one round.
     pub(super) fn round(
         &mut self,
-        round: &[&Transfer],
+        round: &[&ChunkTransfer],
         sites: &mut SourceSites<'_>,
     ) -> Result<(), Diagnostic> {
         let number = round[0].round;
-        let mut incoming: Vec<&Transfer> = Vec::new();
-        let mut sends: Vec<&Transfer> = Vec::new();
+        let mut incoming: Vec<&ChunkTransfer> = Vec::new();
+        let mut sends: Vec<&ChunkTransfer> = Vec::new();
         for t in round {
             if t.dst == self.rank {
                 for place in self.places.region(0, &t.to) {
@@ -117,7 +120,7 @@ impl<'a> LaneBuilder<'a> {
             .iter()
             .map(|t| t.src == self.rank && self.overwritten(&t.from, number))
             .collect();
-        let looped: Vec<&Transfer> =
+        let looped: Vec<&ChunkTransfer> =
             incoming.iter().zip(&through).filter(|(_, th)| **th).map(|(t, _)| *t).collect();
         sends.extend(looped.iter());
         // Both ends order the messages of a round by the region written, then by key.
@@ -125,10 +128,11 @@ impl<'a> LaneBuilder<'a> {
         for t in sends {
             self.send(t, number, sites);
         }
-        let mut order: Vec<(&Transfer, bool)> = incoming.into_iter().zip(through).collect();
+        let mut order: Vec<(&ChunkTransfer, bool)> = incoming.into_iter().zip(through).collect();
         order.sort_by(|a, b| (&a.0.to, &a.0.key).cmp(&(&b.0.to, &b.0.key)));
         // What needs no message is done while messages are on their way.
-        let waits = |group: &[(&Transfer, bool)]| group.iter().any(|(t, th)| t.src != t.dst || *th);
+        let waits =
+            |group: &[(&ChunkTransfer, bool)]| group.iter().any(|(t, th)| t.src != t.dst || *th);
         let mut groups: Vec<_> = order.chunk_by(|a, b| a.0.to == b.0.to).collect();
         groups.sort_by_key(|group| waits(group));
         for group in groups {
@@ -147,29 +151,29 @@ impl<'a> LaneBuilder<'a> {
         self.places.region(0, region).any(|p| self.stamp.get(p) == Some(&Some(round)))
     }
 
-    fn lane(&mut self, t: &Transfer) -> usize {
+    fn lane(&mut self, t: &ChunkTransfer) -> usize {
         let lane = index(t.lane);
         while self.lanes.len() <= lane {
-            self.lanes.push(Lane::default());
+            self.lanes.push(PlanLane::default());
         }
         self.lanes[lane].part = t.part;
         lane
     }
 
     /// Returns the region that the peer may read in place; `None` if it may not.
-    fn offer(&self, t: &Transfer, local: &Region, round: u32) -> Option<Region> {
+    fn offer(&self, t: &ChunkTransfer, local: &Region, round: u32) -> Option<Region> {
         let overwritten = || self.overwritten(&t.from, round);
         may_stay(self.instance, t, local, overwritten).then(|| local.clone())
     }
 
-    fn send(&mut self, t: &Transfer, round: u32, sites: &mut SourceSites<'_>) {
-        let conn = self.conn(t.dst, t, Dir::Send);
+    fn send(&mut self, t: &ChunkTransfer, round: u32, sites: &mut SourceSites<'_>) {
+        let conn = self.conn(t.dst, t, MessageDirection::Send);
         let message = self.conns[index(conn)].messages;
         let from = self.place.read(&t.from);
         let sizes = self.lengths.of(t);
         let pull = self.offer(t, &from, round);
         let origin = pull.as_ref().map_or(0, |local| self.place.origin(&t.from, local));
-        let out = Out { conn, wire: t.wire, pull, origin };
+        let out = OperationOutput { conn, wire: t.wire, pull, origin };
         let lane = self.lane(t);
         let at = match self.fusible(&from, &sizes, short(lane), conn, round) {
             Some(at) => {
@@ -177,8 +181,8 @@ impl<'a> LaneBuilder<'a> {
                 at
             }
             None => {
-                let op = Op {
-                    inputs: vec![Input::Local(from.clone())],
+                let op = PlanOperation {
+                    inputs: vec![OperationInput::Local(from.clone())],
                     store: None,
                     outs: vec![out.clone()],
                     sizes,
@@ -204,7 +208,7 @@ impl<'a> LaneBuilder<'a> {
     fn fusible(
         &self,
         from: &Region,
-        sizes: &Sizes,
+        sizes: &ChunkSizes,
         lane: u16,
         conn: u32,
         round: u32,
@@ -226,40 +230,40 @@ impl<'a> LaneBuilder<'a> {
     /// Adds one operation for all writes of a round into one region.
     fn write(
         &mut self,
-        group: &[(&Transfer, bool)],
+        group: &[(&ChunkTransfer, bool)],
         sites: &mut SourceSites<'_>,
     ) -> Result<(), Diagnostic> {
         let first = group[0].0;
         let copied = group.iter().any(|(t, _)| t.op == Does::Copy);
-        let mut operands: Vec<(u32, bool, Input)> =
+        let mut operands: Vec<(u32, bool, OperationInput)> =
             Vec::with_capacity(group.len() + usize::from(!copied));
         let own = self.lengths.of(first);
         for (t, through) in group {
             // Of chunks of the vector, the proof of the rounds showed that they are of one class.
             let size = self.lengths.of(t);
-            if size != own && !matches!((&own, &size), (Sizes::Of(_), Sizes::Of(_))) {
+            if size != own && !matches!((&own, &size), (ChunkSizes::Of(_), ChunkSizes::Of(_))) {
                 return Err(unlike(t));
             }
             let input = if t.src == self.rank && !through {
-                Input::Local(self.place.read(&t.from))
+                OperationInput::Local(self.place.read(&t.from))
             } else {
-                let conn = self.conn(t.src, t, Dir::Recv);
+                let conn = self.conn(t.src, t, MessageDirection::Recv);
                 self.conns[index(conn)].messages += 1;
                 let pull =
                     (t.wire.is_none() && t.src != t.dst && single(&t.from)).then(|| t.from.clone());
-                Input::Message { conn, wire: t.wire, pull }
+                OperationInput::Message { conn, wire: t.wire, pull }
             };
             operands.push((t.src, true, input));
         }
         if !copied {
-            operands.push((self.rank, false, Input::Local(self.place.read(&first.to))));
+            operands.push((self.rank, false, OperationInput::Local(self.place.read(&first.to))));
         }
         // In order of source rank; the old value before what the rank itself adds.
         operands.sort_by_key(|o| (o.0, o.1));
         let lane = self.lane(first);
-        let op = Op {
+        let op = PlanOperation {
             inputs: operands.into_iter().map(|o| o.2).collect(),
-            store: Some(Store { region: self.place.write(&first.to), dead: false }),
+            store: Some(OperationStore { region: self.place.write(&first.to), dead: false }),
             outs: Vec::new(),
             sizes: own,
             after: Vec::new(),
@@ -271,7 +275,7 @@ impl<'a> LaneBuilder<'a> {
         Ok(())
     }
 
-    fn push(&mut self, lane: usize, mut op: Op) -> OpRef {
+    fn push(&mut self, lane: usize, mut op: PlanOperation) -> OpRef {
         let at = OpRef { lane: short(lane), op: count(self.lanes[lane].ops.len()) };
         self.deps.order(at, &mut op);
         self.lanes[lane].ops.push(op);
@@ -283,11 +287,11 @@ impl<'a> LaneBuilder<'a> {
     pub(super) fn copy_rest(&mut self, sites: &mut SourceSites<'_>) {
         let Some((from, to)) = self.rest.take() else { return };
         let chunks = to.pieces.iter().map(|p| p.set).collect();
-        let op = Op {
-            inputs: vec![Input::Local(from)],
-            store: Some(Store { region: to, dead: false }),
+        let op = PlanOperation {
+            inputs: vec![OperationInput::Local(from)],
+            store: Some(OperationStore { region: to, dead: false }),
             outs: Vec::new(),
-            sizes: Sizes::Of(chunks),
+            sizes: ChunkSizes::Of(chunks),
             after: Vec::new(),
             drained: Vec::new(),
             site: sites.of(self.instance.program.header),
@@ -299,7 +303,7 @@ impl<'a> LaneBuilder<'a> {
 
 /// Returns the diagnostic for operands of one sum of which it is not known that they have the same number of
 /// elements.
-fn unlike(t: &Transfer) -> Diagnostic {
+fn unlike(t: &ChunkTransfer) -> Diagnostic {
     Diagnostic::error(
         codes::SIZES,
         "operands of one sum come from scratch and from the vector, whose chunks may differ in bytes",

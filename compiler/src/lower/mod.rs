@@ -30,11 +30,13 @@ use roundelay_dsl::span::SourceMap;
 use sha2::{Digest, Sha256};
 
 use crate::cost;
-use crate::graph::{StepGraph, Transfer};
-use crate::instance::Instance;
+use crate::graph::{ChunkTransfer, StepGraph};
+use crate::instance::ProgramInstance;
 use crate::num::{count, index};
-use crate::plan::{Header, MAX_SLOTS, Placement, RankPlan, UnprovedPlan, VERSION, Weighted};
-use crate::program::{Buffer, Style};
+use crate::plan::{
+    BufferPlacement, MAX_SLOTS, PlanHeader, RankPlan, UnprovedPlan, VERSION, WeightedSplit,
+};
+use crate::program::{BufferStyle, ProgramBuffer};
 use crate::verify::Verified;
 use crate::walk::{RankProjection, SumLengths};
 use memory::scratch;
@@ -44,19 +46,19 @@ use slots::DEFAULT_SLOTS;
 /// that. The result is not yet proved itself.
 pub(crate) fn plans(
     graph: &Verified<StepGraph>,
-    instance: &Instance,
-    split: Option<&Weighted>,
+    instance: &ProgramInstance,
+    split: Option<&WeightedSplit>,
     sources: &SourceMap,
-    placement: Placement,
+    placement: BufferPlacement,
 ) -> Result<Vec<UnprovedPlan>, Diagnostics> {
     let graph = graph.get();
     let header = header(instance, placement, split, graph.message, graph.lossy);
     let mut lengths = SumLengths::default();
     if !instance.scratch.buffers.is_empty() {
-        let steps: Vec<&Transfer> = graph.graph.node_weights().collect();
+        let steps: Vec<&ChunkTransfer> = graph.graph.node_weights().collect();
         steps.chunk_by(|a, b| a.round == b.round).for_each(|round| lengths.note(round));
     }
-    let mut by_rank: Vec<Vec<&Transfer>> = vec![Vec::new(); index(instance.ranks())];
+    let mut by_rank: Vec<Vec<&ChunkTransfer>> = vec![Vec::new(); index(instance.ranks())];
     for t in graph.graph.node_weights() {
         by_rank[index(t.src)].push(t);
         if t.dst != t.src {
@@ -73,7 +75,7 @@ pub(crate) fn plans(
 
 /// Returns plans with as many slots as the schedule asks for, else with `least`, or more where that is few.
 pub(crate) fn with_slots(
-    instance: &Instance,
+    instance: &ProgramInstance,
     mut plans: Vec<UnprovedPlan>,
     least: u32,
 ) -> Result<Vec<UnprovedPlan>, Diagnostics> {
@@ -92,9 +94,9 @@ pub(crate) fn with_slots(
 /// Lowers one rank's plan without looking at what other ranks do among themselves. Not proved: for `show`,
 /// and for counts at which a proof by symmetry stands beside it.
 pub fn project(
-    instance: &Arc<Instance>,
+    instance: &Arc<ProgramInstance>,
     sources: &SourceMap,
-    placement: Placement,
+    placement: BufferPlacement,
     rank: u32,
 ) -> Result<UnprovedPlan, Diagnostics> {
     let split = cost::split(instance)?;
@@ -104,24 +106,24 @@ pub fn project(
 /// Lowers one rank for calls of a placement.
 pub(crate) fn plan_of(
     own: &RankProjection,
-    instance: &Instance,
-    split: Option<&Weighted>,
+    instance: &ProgramInstance,
+    split: Option<&WeightedSplit>,
     sources: &SourceMap,
-    placement: Placement,
+    placement: BufferPlacement,
 ) -> Result<UnprovedPlan, Diagnostics> {
-    let list: Vec<&Transfer> = own.transfers.iter().collect();
+    let list: Vec<&ChunkTransfer> = own.transfers.iter().collect();
     let part = rank_plan(instance, sources, &own.lengths, placement, own.rank, &list)?;
     let header = header(instance, placement, split, own.message, own.lossy);
     Ok(UnprovedPlan { header, part })
 }
 
 fn rank_plan(
-    instance: &Instance,
+    instance: &ProgramInstance,
     sources: &SourceMap,
     lengths: &SumLengths,
-    placement: Placement,
+    placement: BufferPlacement,
     rank: u32,
-    transfers: &[&Transfer],
+    transfers: &[&ChunkTransfer],
 ) -> Result<RankPlan, Diagnostics> {
     let mut sites = SourceSites::new(sources);
     let mut emit = emit::LaneBuilder::new(instance, lengths, placement, rank, transfers);
@@ -136,17 +138,17 @@ fn rank_plan(
 }
 
 fn header(
-    instance: &Instance,
-    placement: Placement,
-    split: Option<&Weighted>,
+    instance: &ProgramInstance,
+    placement: BufferPlacement,
+    split: Option<&WeightedSplit>,
     message: u32,
     lossy: bool,
-) -> Header {
+) -> PlanHeader {
     let program = &instance.program;
     let spec = &instance.spec;
     let placement = match program.style {
-        Style::Data => placement,
-        Style::InputOutput => Placement::OutOfPlace,
+        BufferStyle::Data => placement,
+        BufferStyle::InputOutput => BufferPlacement::OutOfPlace,
     };
     let scratch = scratch(instance, placement);
     let split = split.map(|split| {
@@ -155,7 +157,7 @@ fn header(
         split.scratch.resize(scratch.len(), None);
         split
     });
-    Header {
+    PlanHeader {
         hash: identity(instance, placement),
         algorithm: program.name.clone(),
         collective: program.kind.name().to_string(),
@@ -164,8 +166,8 @@ fn header(
         placement,
         chunks: spec.chunks,
         blocks: spec.blocks(),
-        input_chunks: spec.size(Buffer::Input),
-        output_chunks: spec.size(Buffer::Output),
+        input_chunks: spec.size(ProgramBuffer::Input),
+        output_chunks: spec.size(ProgramBuffer::Output),
         scratch,
         slots: instance.slots.unwrap_or(DEFAULT_SLOTS),
         pipeline: instance.pipeline,
@@ -179,7 +181,7 @@ fn header(
 
 /// Returns the identity of the plans of an instance: the program, the shape, and what else decides them. The
 /// compiler is deterministic, so equal identities mean equal plans, up to the names of source lines.
-pub(crate) fn identity(instance: &Instance, placement: Placement) -> [u8; 16] {
+pub(crate) fn identity(instance: &ProgramInstance, placement: BufferPlacement) -> [u8; 16] {
     let mut h = Sha256::new();
     h.update(VERSION.to_le_bytes());
     h.update(env!("CARGO_PKG_VERSION").as_bytes());

@@ -6,17 +6,17 @@
 
 use crate::cells::PlaceCells;
 use crate::chunks::ChunkSet;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::{count, index, short};
-use crate::plan::{Buf, Placement, Region, RegionPiece};
-use crate::program::{Buffer, Kind, Style};
+use crate::plan::{BufferPlacement, PlanBuffer, Region, RegionPiece};
+use crate::program::{BufferStyle, CollectiveKind, ProgramBuffer};
 use crate::walk::merge;
 
 /// The current place of each chunk of `data` on one rank.
 #[derive(Clone)]
 pub(super) struct PlaceMapping {
     active: bool,
-    kind: Kind,
+    kind: CollectiveKind,
     rank: u32,
     chunks: u32,
     per_block: u32,
@@ -27,14 +27,16 @@ pub(super) struct PlaceMapping {
 }
 
 /// Returns true if partial sums of this collective need a buffer of their own.
-pub(super) fn needs_scratch(instance: &Instance, placement: Placement) -> bool {
-    let short = matches!(instance.spec.kind, Kind::ReduceScatter | Kind::Scatter);
-    short && instance.program.style == Style::Data && placement == Placement::OutOfPlace
+pub(super) fn needs_scratch(instance: &ProgramInstance, placement: BufferPlacement) -> bool {
+    let short =
+        matches!(instance.spec.kind, CollectiveKind::ReduceScatter | CollectiveKind::Scatter);
+    short && instance.program.style == BufferStyle::Data && placement == BufferPlacement::OutOfPlace
 }
 
 impl PlaceMapping {
-    pub(super) fn new(instance: &Instance, placement: Placement, rank: u32) -> Self {
-        let active = instance.program.style == Style::Data && placement == Placement::OutOfPlace;
+    pub(super) fn new(instance: &ProgramInstance, placement: BufferPlacement, rank: u32) -> Self {
+        let active =
+            instance.program.style == BufferStyle::Data && placement == BufferPlacement::OutOfPlace;
         let chunks = instance.spec.chunks;
         PlaceMapping {
             active,
@@ -53,36 +55,40 @@ impl PlaceMapping {
 
     /// Returns the place from which chunk `c` is read: buffer, number of the chunk there, and that buffer's
     /// chunks.
-    fn source(&self, c: u32) -> (Buf, u32, u32) {
+    fn source(&self, c: u32) -> (PlanBuffer, u32, u32) {
         if self.is_written(c) {
             return self.target(c);
         }
         match self.kind {
-            Kind::AllGather | Kind::Gather => {
+            CollectiveKind::AllGather | CollectiveKind::Gather => {
                 // What lies before the rank's own block is not in the input, and in no buffer: the plan is refused.
                 let own = c.checked_sub(self.rank * self.per_block);
-                (Buf::Input, own.unwrap_or(u32::MAX), self.per_block)
+                (PlanBuffer::Input, own.unwrap_or(u32::MAX), self.per_block)
             }
-            _ => (Buf::Input, c, self.chunks),
+            _ => (PlanBuffer::Input, c, self.chunks),
         }
     }
 
     /// Returns the place to which chunk `c` is written: buffer, number of the chunk there, and that buffer's
     /// chunks.
-    fn target(&self, c: u32) -> (Buf, u32, u32) {
+    fn target(&self, c: u32) -> (PlanBuffer, u32, u32) {
         match self.kind {
-            Kind::ReduceScatter | Kind::Scatter if c / self.per_block == self.rank => {
-                (Buf::Output, c - self.rank * self.per_block, self.per_block)
+            CollectiveKind::ReduceScatter | CollectiveKind::Scatter
+                if c / self.per_block == self.rank =>
+            {
+                (PlanBuffer::Output, c - self.rank * self.per_block, self.per_block)
             }
-            Kind::ReduceScatter | Kind::Scatter => (Buf::Scratch(self.extra), c, self.chunks),
-            _ => (Buf::Output, c, self.chunks),
+            CollectiveKind::ReduceScatter | CollectiveKind::Scatter => {
+                (PlanBuffer::Scratch(self.extra), c, self.chunks)
+            }
+            _ => (PlanBuffer::Output, c, self.chunks),
         }
     }
 
-    fn map(&self, region: &Region, of: impl Fn(u32) -> (Buf, u32, u32)) -> Region {
+    fn map(&self, region: &Region, of: impl Fn(u32) -> (PlanBuffer, u32, u32)) -> Region {
         let mut pieces: Vec<RegionPiece> = Vec::new();
         for p in &region.pieces {
-            if p.buf != Buf::Data {
+            if p.buf != PlanBuffer::Data {
                 pieces.push(*p);
                 continue;
             }
@@ -120,7 +126,7 @@ impl PlaceMapping {
     /// Returns the chunk, as the peer counts (in `region`), that is the first chunk of the buffer of `local`.
     pub(super) fn origin(&self, region: &Region, local: &Region) -> u32 {
         match (region.pieces.first(), local.pieces.first()) {
-            (Some(r), Some(l)) if self.active && r.buf == Buf::Data => {
+            (Some(r), Some(l)) if self.active && r.buf == PlanBuffer::Data => {
                 // Buffers of which one is a part of the other begin no earlier; a plan is refused that says so.
                 r.set.start.checked_sub(l.set.start).unwrap_or(u32::MAX)
             }
@@ -132,7 +138,7 @@ impl PlaceMapping {
     pub(super) fn wrote(&mut self, region: &Region) {
         if self.active {
             for (buf, c) in region.iter() {
-                if buf == Buf::Data {
+                if buf == PlanBuffer::Data {
                     *self.written.at(index(c)) = true;
                 }
             }
@@ -143,7 +149,7 @@ impl PlaceMapping {
     /// written, from the input to the output.
     pub(super) fn rest<'r>(
         &self,
-        instance: &Instance,
+        instance: &ProgramInstance,
         written: impl Iterator<Item = &'r Region>,
     ) -> Option<(Region, Region)> {
         if !self.active {
@@ -151,13 +157,16 @@ impl PlaceMapping {
         }
         let mut end = self.clone();
         written.for_each(|region| end.wrote(region));
-        let (buffer, set) = instance.spec.result(Style::Data, self.rank)?;
-        debug_assert!(buffer == Buffer::Data);
+        let (buffer, set) = instance.spec.result(BufferStyle::Data, self.rank)?;
+        debug_assert!(buffer == ProgramBuffer::Data);
         let held = set.iter().filter(|&c| {
-            !end.is_written(c) && instance.spec.initial(Buffer::Data, self.rank, c).is_some()
+            !end.is_written(c) && instance.spec.initial(ProgramBuffer::Data, self.rank, c).is_some()
         });
         let pieces = held
-            .map(|c| RegionPiece { buf: Buf::Data, set: ChunkSet::interval(c, 1, self.chunks) })
+            .map(|c| RegionPiece {
+                buf: PlanBuffer::Data,
+                set: ChunkSet::interval(c, 1, self.chunks),
+            })
             .collect();
         let region = Region { pieces: merge(pieces) };
         match region.pieces.is_empty() {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use roundelay_dsl::span::{SourceMap, Span};
 
 use crate::num::count;
-use crate::plan::Site;
+use crate::plan::SourceLine;
 
 /// Source lines by span; every rank numbers them alike.
 pub(crate) struct SourceSites<'a> {
     sources: &'a SourceMap,
     by_span: BTreeMap<Span, u32>,
-    list: Vec<Site>,
+    list: Vec<SourceLine>,
 }
 
 impl<'a> SourceSites<'a> {
@@ -19,7 +19,7 @@ impl<'a> SourceSites<'a> {
         SourceSites { sources, by_span: BTreeMap::new(), list: Vec::new() }
     }
 
-    pub(crate) fn into_list(self) -> Vec<Site> {
+    pub(crate) fn into_list(self) -> Vec<SourceLine> {
         self.list
     }
 
@@ -28,7 +28,7 @@ impl<'a> SourceSites<'a> {
             return i;
         }
         let (line, column) = self.sources.line_column(span);
-        self.list.push(Site {
+        self.list.push(SourceLine {
             file: self.sources.get(span.source).name.clone(),
             line,
             column,

@@ -2,10 +2,10 @@
 //! ranks to see is [`crate::verify::plan`]'s.
 
 use super::contract::{
-    Buf, Dir, Header, Input, MAX_CHUNKS, MAX_PLACES, MOST_MOVED, Op, Placement, Plan, Region,
-    Sizes, UnprovedPlan,
+    BufferPlacement, ChunkSizes, MAX_CHUNKS, MAX_PLACES, MOST_MOVED, MessageDirection,
+    OperationInput, Plan, PlanBuffer, PlanHeader, PlanOperation, Region, UnprovedPlan,
 };
-use super::shares::Weighted;
+use super::shares::WeightedSplit;
 use crate::chunks::ChunkSet;
 use crate::num::{index, wide};
 use crate::shape::MAX_RANKS;
@@ -40,13 +40,13 @@ fn need(ok: bool, what: &'static str) -> Result<(), InconsistentPlan> {
 
 impl UnprovedPlan {
     /// Returns the number of chunks of a buffer of this plan; `None` if it has no such buffer.
-    pub fn buffer_chunks(&self, buf: Buf) -> Option<u32> {
+    pub fn buffer_chunks(&self, buf: PlanBuffer) -> Option<u32> {
         let h = &self.header;
         match (buf, h.placement) {
-            (Buf::Data, Placement::InPlace) => Some(h.chunks),
-            (Buf::Input, Placement::OutOfPlace) => Some(h.input_chunks),
-            (Buf::Output, Placement::OutOfPlace) => Some(h.output_chunks),
-            (Buf::Scratch(i), _) => h.scratch.get(usize::from(i)).copied(),
+            (PlanBuffer::Data, BufferPlacement::InPlace) => Some(h.chunks),
+            (PlanBuffer::Input, BufferPlacement::OutOfPlace) => Some(h.input_chunks),
+            (PlanBuffer::Output, BufferPlacement::OutOfPlace) => Some(h.output_chunks),
+            (PlanBuffer::Scratch(i), _) => h.scratch.get(usize::from(i)).copied(),
             _ => None,
         }
     }
@@ -101,7 +101,7 @@ impl UnprovedPlan {
 
     /// Checks that the parts of a split by bandwidth have nothing to do with each other: no memory, no
     /// connection and no wait. So each is a plan of its own, whose proof holds whatever its length.
-    fn parts(&self, split: &Weighted) -> Result<(), InconsistentPlan> {
+    fn parts(&self, split: &WeightedSplit) -> Result<(), InconsistentPlan> {
         let (h, part) = (&self.header, &self.part);
         let cells = split.units.checked_mul(split.parts).filter(|&c| c > 0 && h.chunks % c == 0);
         need(split.units == h.blocks && split.parts >= 2, "a split of other units")?;
@@ -118,14 +118,15 @@ impl UnprovedPlan {
         let mut owners: Vec<Option<u16>> = vec![None; part.conns.len()];
         for lane in &part.lanes {
             let Some(own) = lane.part else {
-                let silent = |op: &Op| op.outs.is_empty() && op.after.is_empty() && !hears(op);
+                let silent =
+                    |op: &PlanOperation| op.outs.is_empty() && op.after.is_empty() && !hears(op);
                 need(lane.ops.iter().all(silent), "messages beside the parts")?;
                 continue;
             };
             need(u32::from(own) < split.parts, "a part of another split")?;
             let held = |region: &Region| {
                 region.pieces.iter().all(|p| match p.buf {
-                    Buf::Scratch(i) => match split.scratch.get(usize::from(i)) {
+                    PlanBuffer::Scratch(i) => match split.scratch.get(usize::from(i)) {
                         Some(None) => inside(&p.set, own),
                         of => of == Some(&Some(own)),
                     },
@@ -134,7 +135,7 @@ impl UnprovedPlan {
             };
             for op in &lane.ops {
                 need(regions(op).all(held), "a part touches what is not its own")?;
-                if let Sizes::Of(sets) = &op.sizes {
+                if let ChunkSizes::Of(sets) = &op.sizes {
                     let own = sets.iter().all(|s| inside(s, own));
                     need(own, "a part moves the sizes of another")?;
                 }
@@ -151,13 +152,13 @@ impl UnprovedPlan {
     }
 
     /// Checks an operation; gives how many chunks its operands have in all.
-    fn op(&self, op: &Op, used: &mut [u32]) -> Result<u64, InconsistentPlan> {
+    fn op(&self, op: &PlanOperation, used: &mut [u32]) -> Result<u64, InconsistentPlan> {
         let part = &self.part;
         need(!op.inputs.is_empty(), "no input")?;
         need(index(op.site) < part.sites.len(), "no such source line")?;
         let chunks = match &op.sizes {
-            Sizes::Full(n) => u64::from(*n),
-            Sizes::Of(sets) => {
+            ChunkSizes::Full(n) => u64::from(*n),
+            ChunkSizes::Of(sets) => {
                 for set in sets {
                     self.set(set, self.header.chunks)?;
                 }
@@ -168,9 +169,9 @@ impl UnprovedPlan {
         need(chunks <= MAX_CHUNKS.into(), "more chunks than a buffer has")?;
         for input in &op.inputs {
             match input {
-                Input::Local(region) => self.region(region, chunks)?,
-                Input::Message { conn, pull, .. } => {
-                    self.conn(*conn, Dir::Recv, used)?;
+                OperationInput::Local(region) => self.region(region, chunks)?,
+                OperationInput::Message { conn, pull, .. } => {
+                    self.conn(*conn, MessageDirection::Recv, used)?;
                     if let Some(region) = pull {
                         self.offered(region, chunks)?;
                     }
@@ -179,11 +180,14 @@ impl UnprovedPlan {
         }
         if let Some(store) = &op.store {
             self.region(&store.region, chunks)?;
-            need(store.region.pieces.iter().all(|p| p.buf != Buf::Input), "the input is written")?;
+            need(
+                store.region.pieces.iter().all(|p| p.buf != PlanBuffer::Input),
+                "the input is written",
+            )?;
         }
         let mut seen = std::collections::BTreeSet::new();
         for out in &op.outs {
-            self.conn(out.conn, Dir::Send, used)?;
+            self.conn(out.conn, MessageDirection::Send, used)?;
             need(seen.insert(out.conn), "two messages of one operation on one connection")?;
             need(out.origin < self.header.chunks, "an offer beyond the vector")?;
             if let Some(region) = &out.pull {
@@ -197,12 +201,20 @@ impl UnprovedPlan {
         }
         for m in &op.drained {
             let conn = part.conns.get(index(m.conn)).ok_or("drains no connection")?;
-            need(conn.dir == Dir::Send && m.message < conn.messages, "drains no message")?;
+            need(
+                conn.dir == MessageDirection::Send && m.message < conn.messages,
+                "drains no message",
+            )?;
         }
         Ok(chunks * (wide(op.inputs.len()) + wide(op.outs.len()) + 1))
     }
 
-    fn conn(&self, conn: u32, dir: Dir, used: &mut [u32]) -> Result<(), InconsistentPlan> {
+    fn conn(
+        &self,
+        conn: u32,
+        dir: MessageDirection,
+        used: &mut [u32],
+    ) -> Result<(), InconsistentPlan> {
         match (self.part.conns.get(index(conn)), used.get_mut(index(conn))) {
             (Some(c), Some(used)) if c.dir == dir => {
                 *used += 1;
@@ -221,7 +233,7 @@ impl UnprovedPlan {
     fn offered(&self, region: &Region, chunks: u64) -> Result<(), InconsistentPlan> {
         need(single(region), "an offer of several buffers")?;
         self.pieces(region, chunks, |buf| match buf {
-            Buf::Data => Some(self.header.chunks),
+            PlanBuffer::Data => Some(self.header.chunks),
             buf => self.buffer_chunks(buf),
         })
     }
@@ -230,7 +242,7 @@ impl UnprovedPlan {
         &self,
         region: &Region,
         chunks: u64,
-        size: impl Fn(Buf) -> Option<u32>,
+        size: impl Fn(PlanBuffer) -> Option<u32>,
     ) -> Result<(), InconsistentPlan> {
         let mut total = 0u64;
         for p in &region.pieces {
@@ -252,7 +264,7 @@ impl UnprovedPlan {
 }
 
 /// Checks the facts that all ranks have in common.
-fn header(h: &Header) -> Result<(), InconsistentPlan> {
+fn header(h: &PlanHeader) -> Result<(), InconsistentPlan> {
     need((1..=MAX_RANKS).contains(&h.ranks.into()), "the ranks are out of range")?;
     need(h.root < h.ranks, "the root is not one of the ranks")?;
     need((1..=super::contract::MAX_SLOTS).contains(&h.slots), "slots are out of range")?;
@@ -276,15 +288,15 @@ fn single(region: &Region) -> bool {
 }
 
 /// Returns true if an operation takes messages.
-fn hears(op: &Op) -> bool {
-    op.inputs.iter().any(|input| matches!(input, Input::Message { .. }))
+fn hears(op: &PlanOperation) -> bool {
+    op.inputs.iter().any(|input| matches!(input, OperationInput::Message { .. }))
 }
 
 /// Returns all regions that an operation names.
-fn regions(op: &Op) -> impl Iterator<Item = &Region> {
+fn regions(op: &PlanOperation) -> impl Iterator<Item = &Region> {
     let inputs = op.inputs.iter().filter_map(|input| match input {
-        Input::Local(region) => Some(region),
-        Input::Message { pull, .. } => pull.as_ref(),
+        OperationInput::Local(region) => Some(region),
+        OperationInput::Message { pull, .. } => pull.as_ref(),
     });
     inputs
         .chain(op.store.iter().map(|s| &s.region))
@@ -292,10 +304,10 @@ fn regions(op: &Op) -> impl Iterator<Item = &Region> {
 }
 
 /// Returns the connections that an operation uses.
-fn conns(op: &Op) -> impl Iterator<Item = u32> {
+fn conns(op: &PlanOperation) -> impl Iterator<Item = u32> {
     let received = op.inputs.iter().filter_map(|input| match input {
-        Input::Local(_) => None,
-        Input::Message { conn, .. } => Some(*conn),
+        OperationInput::Local(_) => None,
+        OperationInput::Message { conn, .. } => Some(*conn),
     });
     received.chain(op.outs.iter().map(|out| out.conn))
 }

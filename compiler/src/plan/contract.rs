@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
-use super::shares::Weighted;
+use super::shares::WeightedSplit;
 use crate::chunks::ChunkSet;
 use crate::num::count;
 
@@ -53,14 +53,14 @@ impl Deref for Plan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnprovedPlan {
     /// The facts that all ranks have in common.
-    pub header: Header,
+    pub header: PlanHeader,
     /// The part of this rank.
     pub part: RankPlan,
 }
 
 /// The part of a plan that is the same on every rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
+pub struct PlanHeader {
     /// Identity of the plan over all ranks: ranks compare it before the first byte moves.
     pub hash: [u8; 16],
     /// Name of the algorithm.
@@ -72,7 +72,7 @@ pub struct Header {
     /// The root, 0 where the collective has none.
     pub root: u32,
     /// The user buffers that the plan addresses.
-    pub placement: Placement,
+    pub placement: BufferPlacement,
     /// C: chunks in the whole vector.
     pub chunks: u32,
     /// N = `blocks` times the element count that the caller gives.
@@ -96,15 +96,15 @@ pub struct Header {
     /// CopyPolicy asked for by the schedule.
     pub protocol: CopyPolicy,
     /// The ranges that shares cut, if the program splits the vector by bandwidth.
-    pub split: Option<Weighted>,
+    pub split: Option<WeightedSplit>,
 }
 
 /// The user buffers that a plan addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Placement {
-    /// [`Buf::Data`]: C chunks, read and written.
+pub enum BufferPlacement {
+    /// [`PlanBuffer::Data`]: C chunks, read and written.
     InPlace,
-    /// [`Buf::Input`], never written, and [`Buf::Output`].
+    /// [`PlanBuffer::Input`], never written, and [`PlanBuffer::Output`].
     OutOfPlace,
 }
 
@@ -125,16 +125,16 @@ pub struct RankPlan {
     /// The rank that plays it.
     pub rank: u32,
     /// Connection ends that this rank uses; operations refer to them by index.
-    pub conns: Vec<Connection>,
+    pub conns: Vec<ConnectionEnd>,
     /// Lanes, played side by side.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<PlanLane>,
     /// Source lines; operations refer to them by index.
-    pub sites: Vec<Site>,
+    pub sites: Vec<SourceLine>,
 }
 
 /// One end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Connection {
+pub struct ConnectionEnd {
     /// The other rank; may be the rank itself.
     pub peer: u32,
     /// Number of the connection among the parallel ones to that peer.
@@ -143,14 +143,14 @@ pub struct Connection {
     /// paths have different channels.
     pub path: u16,
     /// The direction of this end.
-    pub dir: Dir,
+    pub dir: MessageDirection,
     /// Messages a pass.
     pub messages: u32,
 }
 
 /// The direction of one end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Dir {
+pub enum MessageDirection {
     /// This end sends.
     Send,
     /// This end receives.
@@ -159,9 +159,9 @@ pub enum Dir {
 
 /// Operations in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lane {
+pub struct PlanLane {
     /// The operations.
-    pub ops: Vec<Op>,
+    pub ops: Vec<PlanOperation>,
     /// The part of a split by bandwidth that it plays; `None` where the plan has no such split, and for data
     /// that is copied outside of it.
     pub part: Option<u16>,
@@ -169,15 +169,15 @@ pub struct Lane {
 
 /// Folds `inputs` in order and hands the result to `store` and `outs`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Op {
+pub struct PlanOperation {
     /// At least one. With one the operation copies; with more it reduces, first to last.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<OperationInput>,
     /// The destination of the result in this rank's memory.
-    pub store: Option<Store>,
+    pub store: Option<OperationStore>,
     /// Messages that carry the result, each on a connection of its own.
-    pub outs: Vec<Out>,
+    pub outs: Vec<OperationOutput>,
     /// Elements of each chunk.
-    pub sizes: Sizes,
+    pub sizes: ChunkSizes,
     /// Operations of other lanes, of the same pass, that must be done before.
     pub after: Vec<OpRef>,
     /// Own messages of the same pass that the peer must have consumed before this stores.
@@ -191,7 +191,7 @@ pub struct Op {
 
 /// One operand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Input {
+pub enum OperationInput {
     /// A region of this rank's own memory.
     Local(Region),
     /// The next message of a connection.
@@ -207,7 +207,7 @@ pub enum Input {
 
 /// The place where a result is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Store {
+pub struct OperationStore {
     /// The region.
     pub region: Region,
     /// True if no operation reads it here: it may be left out unless an out of the operation is offered for pulling.
@@ -216,7 +216,7 @@ pub struct Store {
 
 /// One outgoing message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Out {
+pub struct OperationOutput {
     /// Index into [`RankPlan::conns`], an end that sends.
     pub conn: u32,
     /// Element type on the wire, if not the buffer's.
@@ -249,7 +249,7 @@ pub struct MessageRef {
 
 /// Elements of each chunk of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Sizes {
+pub enum ChunkSizes {
     /// The k-th chunk has as many elements as this chunk of the whole vector, k-th in order.
     Of(Vec<ChunkSet>),
     /// This number of chunks, each of `ceil(N/C)` elements (between scratch buffers).
@@ -267,14 +267,14 @@ pub struct Region {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RegionPiece {
     /// The buffer.
-    pub buf: Buf,
+    pub buf: PlanBuffer,
     /// The chunks of that buffer.
     pub set: ChunkSet,
 }
 
 /// A buffer of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Buf {
+pub enum PlanBuffer {
     /// The user's buffer of an in-place call: C chunks. In the `pull` region of a message it stands
     /// for the peer's vector in whatever buffer the peer offers.
     Data,
@@ -299,7 +299,7 @@ pub enum WireType {
 
 /// A line of source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Site {
+pub struct SourceLine {
     /// File or name.
     pub file: String,
     /// Line, from 1.
@@ -312,7 +312,7 @@ pub struct Site {
 
 impl Region {
     /// Creates a region of one piece.
-    pub fn of(buf: Buf, set: ChunkSet) -> Self {
+    pub fn of(buf: PlanBuffer, set: ChunkSet) -> Self {
         Region { pieces: vec![RegionPiece { buf, set }] }
     }
 
@@ -322,7 +322,7 @@ impl Region {
     }
 
     /// Returns the chunks, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (Buf, u32)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (PlanBuffer, u32)> + '_ {
         self.pieces.iter().flat_map(|p| p.set.iter().map(move |c| (p.buf, c)))
     }
 
@@ -334,12 +334,12 @@ impl Region {
     }
 }
 
-impl Sizes {
+impl ChunkSizes {
     /// Returns the number of chunks.
     pub fn chunks(&self) -> u32 {
         match self {
-            Sizes::Of(sets) => count(sets.iter().map(|s| u64::from(s.total)).sum::<u64>()),
-            Sizes::Full(n) => *n,
+            ChunkSizes::Of(sets) => count(sets.iter().map(|s| u64::from(s.total)).sum::<u64>()),
+            ChunkSizes::Full(n) => *n,
         }
     }
 }

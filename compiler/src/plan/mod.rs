@@ -14,8 +14,8 @@
 //! the region before the message was consumed: operations that would say so in `drained`.
 //!
 //! **Sizes.** The whole vector has N elements (`blocks * count`); chunk c of C is the elements
-//! `[c*N/C, (c+1)*N/C)`, rounded down. `Data`, `Input` and `Output` are addressed so. In a scratch
-//! buffer chunk c begins at `c * ceil(N/C)`. `Op::sizes` says how many elements each chunk of an
+//! `[c*N/C, (c+1)*N/C)`, rounded down. `Data`, `OperationInput` and `Output` are addressed so. In a scratch
+//! buffer chunk c begins at `c * ceil(N/C)`. `PlanOperation::sizes` says how many elements each chunk of an
 //! operation has, the same for all its inputs, its store and its outs.
 //!
 //! **Passes.** Where a message would not fit a slot, or to pipeline, a plan is played T times, each
@@ -24,8 +24,8 @@
 //! that it is kept in. Lanes run through their passes without waiting for each other beyond `after`.
 //! `drained` and `after` refer to operations and messages of the same pass.
 //!
-//! **Shares.** Where a program splits the vector by bandwidth, [`Header::split`] says how: each of `units`
-//! equal ranges of the vector has `parts` parts, whose lengths are not part of the plan. [`Shares`] give
+//! **Shares.** Where a program splits the vector by bandwidth, [`PlanHeader::split`] says how: each of `units`
+//! equal ranges of the vector has `parts` parts, whose lengths are not part of the plan. [`PathShares`] give
 //! them when the plan is bound: part p of a range of L elements is `[L*B(p), L*B(p+1))` of it, rounded
 //! down, and the chunks of a part divide that evenly. L, and with it N/C, is then a matter of the part:
 //! a pass cuts each part's chunks by the longest of that part, and lanes of different parts may have
@@ -40,10 +40,11 @@ mod travel;
 
 pub use check::InconsistentPlan;
 pub use contract::{
-    Buf, Connection, CopyPolicy, Dir, Header, Input, Lane, MAX_CHUNKS, MAX_PATHS, MAX_PLACES,
-    MAX_SLOTS, MessageRef, Op, OpRef, Out, Placement, Plan, RankPlan, Region, RegionPiece, Site,
-    Sizes, Store, UnprovedPlan, WireType,
+    BufferPlacement, ChunkSizes, ConnectionEnd, CopyPolicy, MAX_CHUNKS, MAX_PATHS, MAX_PLACES,
+    MAX_SLOTS, MessageDirection, MessageRef, OpRef, OperationInput, OperationOutput,
+    OperationStore, Plan, PlanBuffer, PlanHeader, PlanLane, PlanOperation, RankPlan, Region,
+    RegionPiece, SourceLine, UnprovedPlan, WireType,
 };
 pub use encode::{DecodeError, VERSION};
-pub use shares::{Load, Shares, WHOLE, Weighted};
+pub use shares::{PartLoad, PathShares, WHOLE, WeightedSplit};
 pub use travel::{CACHED_VECTOR, INPUT_BYTES, KEPT_BYTES, KEPT_VECTOR, LEAST_PIECE};

@@ -3,7 +3,10 @@
 use crate::num::index;
 use std::fmt::{Display, Formatter, Result, Write};
 
-use super::{Buf, Dir, Input, Op, Plan, Region, Sizes, UnprovedPlan, Weighted, WireType};
+use super::{
+    ChunkSizes, MessageDirection, OperationInput, Plan, PlanBuffer, PlanOperation, Region,
+    UnprovedPlan, WeightedSplit, WireType,
+};
 
 impl Display for Region {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -12,10 +15,10 @@ impl Display for Region {
                 f.write_str(" + ")?;
             }
             match p.buf {
-                Buf::Data => f.write_str("data")?,
-                Buf::Input => f.write_str("input")?,
-                Buf::Output => f.write_str("output")?,
-                Buf::Scratch(s) => write!(f, "scratch{s}")?,
+                PlanBuffer::Data => f.write_str("data")?,
+                PlanBuffer::Input => f.write_str("input")?,
+                PlanBuffer::Output => f.write_str("output")?,
+                PlanBuffer::Scratch(s) => write!(f, "scratch{s}")?,
             }
             write!(f, "[{}]", p.set)?;
         }
@@ -45,7 +48,7 @@ impl Display for UnprovedPlan {
         if !h.scratch.is_empty() {
             writeln!(f, "  scratch {:?}", h.scratch)?;
         }
-        if let Some(Weighted { units, parts, .. }) = &h.split {
+        if let Some(WeightedSplit { units, parts, .. }) = &h.split {
             writeln!(f, "  split {units} x {parts} by shares")?;
         }
         for (i, lane) in part.lanes.iter().enumerate().filter(|(_, l)| !l.ops.is_empty()) {
@@ -61,22 +64,24 @@ impl Display for UnprovedPlan {
 }
 
 impl UnprovedPlan {
-    fn op_text(&self, f: &mut Formatter<'_>, op: &Op) -> Result {
+    fn op_text(&self, f: &mut Formatter<'_>, op: &PlanOperation) -> Result {
         let wire = |w: Option<WireType>| w.map_or(String::new(), |w| format!(" as {}", w.name()));
         let end = |conn: u32| {
             let c = self.part.conns[index(conn)];
             let lane = if c.channel == 0 { String::new() } else { format!("/{}", c.channel) };
             let path = if c.path == 0 { String::new() } else { format!(" via {}", c.path) };
             match c.dir {
-                Dir::Send => format!("to r{}{lane}{path}", c.peer),
-                Dir::Recv => format!("from r{}{lane}{path}", c.peer),
+                MessageDirection::Send => format!("to r{}{lane}{path}", c.peer),
+                MessageDirection::Recv => format!("from r{}{lane}{path}", c.peer),
             }
         };
         let mut parts = Vec::new();
         for input in &op.inputs {
             parts.push(match input {
-                Input::Local(r) => r.to_string(),
-                Input::Message { conn, wire: w, .. } => format!("<{}{}>", end(*conn), wire(*w)),
+                OperationInput::Local(r) => r.to_string(),
+                OperationInput::Message { conn, wire: w, .. } => {
+                    format!("<{}{}>", end(*conn), wire(*w))
+                }
             });
         }
         write!(f, "{}", parts.join(" + "))?;
@@ -92,7 +97,7 @@ impl UnprovedPlan {
                 if out.pull.is_some() { ", may be pulled" } else { "" }
             )?;
         }
-        if let Sizes::Full(n) = op.sizes {
+        if let ChunkSizes::Full(n) = op.sizes {
             write!(f, "  [{n} full]")?;
         }
         for a in &op.after {

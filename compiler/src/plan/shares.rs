@@ -3,12 +3,12 @@
 use crate::num::{count, index, whole};
 use serde::{Deserialize, Serialize};
 
-/// All of it, in the units of [`Shares`].
+/// All of it, in the units of [`PathShares`].
 pub const WHOLE: u32 = 1 << 16;
 
 /// The ranges that shares cut: each of `units` equal ones of the vector, into `parts`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Weighted {
+pub struct WeightedSplit {
     /// Ranges of the vector: its blocks, where the collective has some, or the whole.
     pub units: u32,
     /// Parts of each range, at least 2.
@@ -16,19 +16,19 @@ pub struct Weighted {
     /// The part that each scratch buffer of the plan belongs to; `None` for one that holds the whole vector.
     pub scratch: Vec<Option<u16>>,
     /// The load of each part, by which paths are balanced.
-    pub loads: Vec<Load>,
+    pub loads: Vec<PartLoad>,
 }
 
 /// The load of the busiest rank for a part that is played once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Load {
+pub struct PartLoad {
     /// Messages that must come one after the other.
     pub rounds: u32,
     /// The data that it sends or receives meanwhile, in 1024ths of the part.
     pub moved: u32,
 }
 
-impl Load {
+impl PartLoad {
     /// Returns the data that is moved, in lengths of the part.
     pub fn vectors(&self) -> f64 {
         f64::from(self.moved) / 1024.0
@@ -39,27 +39,27 @@ impl Load {
 /// nothing, not even empty messages. They are no part of a plan or of its proof: a plan is right whatever
 /// its shares, but all ranks must bind it with the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Shares(Vec<u32>);
+pub struct PathShares(Vec<u32>);
 
-impl Shares {
+impl PathShares {
     /// Creates the given shares; `None` unless they add up to 65536.
     pub fn new(shares: Vec<u32>) -> Option<Self> {
         let sum: u64 = shares.iter().map(|&s| u64::from(s)).sum();
-        (sum == u64::from(WHOLE)).then_some(Shares(shares))
+        (sum == u64::from(WHOLE)).then_some(PathShares(shares))
     }
 
     /// Creates equal shares, up to rounding; at least one part.
     pub fn even(parts: u32) -> Self {
         let parts = parts.max(1);
         let bound = |p: u32| count(u64::from(WHOLE) * u64::from(p) / u64::from(parts));
-        Shares((0..parts).map(|p| bound(p + 1) - bound(p)).collect())
+        PathShares((0..parts).map(|p| bound(p + 1) - bound(p)).collect())
     }
 
     /// Gives everything to one of `parts` parts (to the first, if there is no such part).
     pub fn single(part: u32, parts: u32) -> Self {
         let parts = parts.max(1);
         let part = if part < parts { part } else { 0 };
-        Shares((0..parts).map(|p| if p == part { WHOLE } else { 0 }).collect())
+        PathShares((0..parts).map(|p| if p == part { WHOLE } else { 0 }).collect())
     }
 
     /// Creates shares in proportion to weights that are not negative, rounded so that they add up; even ones
@@ -70,7 +70,7 @@ impl Shares {
             weights.iter().map(|&w| if w.is_finite() && w > 0.0 { w } else { 0.0 }).collect();
         let total: f64 = clean.iter().sum();
         if !(total.is_finite() && total > 0.0) {
-            return Shares::even(count(weights.len()));
+            return PathShares::even(count(weights.len()));
         }
         let (mut sum, mut from) = (0.0, 0);
         let mut shares = Vec::with_capacity(clean.len());
@@ -84,7 +84,7 @@ impl Shares {
         if let Some(last) = shares.iter().rposition(|&s| s > 0) {
             shares[last] += WHOLE - from;
         }
-        Shares(shares)
+        PathShares(shares)
     }
 
     /// Returns the number of parts.
@@ -119,7 +119,7 @@ impl Shares {
     }
 }
 
-impl std::fmt::Display for Shares {
+impl std::fmt::Display for PathShares {
     /// Writes the shares as `80.0 % + 20.0 %`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (i, s) in self.0.iter().enumerate() {
@@ -137,25 +137,25 @@ mod tests {
     #[test]
     fn shares_add_up_and_meet() {
         for parts in 1..9 {
-            let even = Shares::even(parts);
+            let even = PathShares::even(parts);
             assert_eq!((even.parts(), even.at(0).0, even.at(parts - 1).1), (parts, 0, WHOLE));
             assert!((0..parts).all(|p| even.at(p).1 == even.at(p + 1).0));
-            assert_eq!(Shares::new(even.list().to_vec()), Some(even));
+            assert_eq!(PathShares::new(even.list().to_vec()), Some(even));
         }
-        assert_eq!(Shares::new(vec![WHOLE, 1]), None);
-        assert_eq!(Shares::new(vec![u32::MAX; 3]), None);
-        assert_eq!(Shares::new(vec![]), None);
-        assert_eq!(Shares::single(1, 3).only(), Some(1));
-        assert_eq!(Shares::even(2).only(), None);
+        assert_eq!(PathShares::new(vec![WHOLE, 1]), None);
+        assert_eq!(PathShares::new(vec![u32::MAX; 3]), None);
+        assert_eq!(PathShares::new(vec![]), None);
+        assert_eq!(PathShares::single(1, 3).only(), Some(1));
+        assert_eq!(PathShares::even(2).only(), None);
     }
 
     #[test]
     fn weights_become_shares() {
-        assert_eq!(Shares::of_weights(&[4.0, 1.0]).list(), [52429, 13107]);
-        assert_eq!(Shares::of_weights(&[1.0, 0.0, 1.0]).list(), [32768, 0, 32768]);
-        assert_eq!(Shares::of_weights(&[0.0, 1.0, 1e-9]).list(), [0, 65536, 0]);
-        assert_eq!(Shares::of_weights(&[0.0, f64::NAN]), Shares::even(2));
-        assert_eq!(Shares::of_weights(&[1.0, f64::INFINITY, -1.0]).list(), [65536, 0, 0]);
-        assert_eq!(Shares::even(4).to_string(), "25.0 % + 25.0 % + 25.0 % + 25.0 %");
+        assert_eq!(PathShares::of_weights(&[4.0, 1.0]).list(), [52429, 13107]);
+        assert_eq!(PathShares::of_weights(&[1.0, 0.0, 1.0]).list(), [32768, 0, 32768]);
+        assert_eq!(PathShares::of_weights(&[0.0, 1.0, 1e-9]).list(), [0, 65536, 0]);
+        assert_eq!(PathShares::of_weights(&[0.0, f64::NAN]), PathShares::even(2));
+        assert_eq!(PathShares::of_weights(&[1.0, f64::INFINITY, -1.0]).list(), [65536, 0, 0]);
+        assert_eq!(PathShares::even(4).to_string(), "25.0 % + 25.0 % + 25.0 % + 25.0 %");
     }
 }

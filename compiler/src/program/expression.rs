@@ -21,22 +21,22 @@ pub struct RankAxes {
 
 /// A binder between an `each` and a transfer in it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub enum Binder {
+pub enum RuleBinder {
     /// A variable.
-    Let(Slot, Expr),
+    Let(Slot, SlotExpr),
     /// A condition.
-    Where(Expr),
+    Where(SlotExpr),
     /// A loop.
-    For(Slot, Expr, Expr),
+    For(Slot, SlotExpr, SlotExpr),
 }
 
 /// A rank as an expression of its linear number.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Rank {
+pub struct RankExpr {
     /// The linear number.
-    pub linear: Expr,
+    pub linear: SlotExpr,
     /// Coordinates of a tuple with the slots of the sizes that bound them.
-    pub coordinates: Vec<(Expr, Slot)>,
+    pub coordinates: Vec<(SlotExpr, Slot)>,
     /// Span of the expression.
     #[serde(skip)]
     pub span: Span,
@@ -44,84 +44,84 @@ pub struct Rank {
 
 /// The chunks that a region names.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub enum Index {
+pub enum ChunkIndex {
     /// All.
     All,
     /// One.
-    At(Expr),
+    At(SlotExpr),
     /// `from..to by stride take block`
     Range {
         /// First chunk.
-        from: Expr,
+        from: SlotExpr,
         /// One past the last chunk.
-        to: Expr,
+        to: SlotExpr,
         /// Distance between block starts.
-        by: Option<Expr>,
+        by: Option<SlotExpr>,
         /// Chunks a block.
-        take: Option<Expr>,
+        take: Option<SlotExpr>,
     },
     /// `from ..+ count by stride take block`
     Cyclic {
         /// First chunk.
-        from: Expr,
+        from: SlotExpr,
         /// Number of chunks in all.
-        count: Expr,
+        count: SlotExpr,
         /// Distance between block starts.
-        by: Option<Expr>,
+        by: Option<SlotExpr>,
         /// Chunks a block.
-        take: Option<Expr>,
+        take: Option<SlotExpr>,
     },
 }
 
 /// An expression over slots. Truth values are 0 and 1.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Expr {
+pub struct SlotExpr {
     /// The expression itself.
-    pub node: Node,
+    pub node: ExprNode,
     /// Span of the expression.
     #[serde(skip)]
     pub span: Span,
 }
 
-impl Expr {
+impl SlotExpr {
     /// Returns true if one of the variables occurs in the expression.
     pub(crate) fn depends_on(&self, slots: &[Slot]) -> bool {
         match &self.node {
-            Node::Int(_) => false,
-            Node::Var(slot) => slots.contains(slot),
-            Node::Unary(_, a) => a.depends_on(slots),
-            Node::Binary(_, a, b) | Node::Let(_, a, b) => {
+            ExprNode::Int(_) => false,
+            ExprNode::Var(slot) => slots.contains(slot),
+            ExprNode::Unary(_, a) => a.depends_on(slots),
+            ExprNode::Binary(_, a, b) | ExprNode::Let(_, a, b) => {
                 a.depends_on(slots) || b.depends_on(slots)
             }
-            Node::Call(_, args) => args.iter().any(|a| a.depends_on(slots)),
-            Node::If(a, b, c) => [a, b, c].into_iter().any(|e| e.depends_on(slots)),
+            ExprNode::Call(_, args) => args.iter().any(|a| a.depends_on(slots)),
+            ExprNode::If(a, b, c) => [a, b, c].into_iter().any(|e| e.depends_on(slots)),
         }
     }
 }
 
 /// The kinds of expression.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub enum Node {
+pub enum ExprNode {
     /// A constant.
     Int(i64),
     /// A variable.
     Var(Slot),
     /// `-`, `!`
-    Unary(UnOp, Box<Expr>),
+    Unary(UnOp, Box<SlotExpr>),
     /// All binary operators.
-    Binary(BinOp, Box<Expr>, Box<Expr>),
+    Binary(BinOp, Box<SlotExpr>, Box<SlotExpr>),
     /// A built-in function.
-    Call(Builtin, Vec<Expr>),
+    Call(BuiltinFunction, Vec<SlotExpr>),
     /// A choice.
-    If(Box<Expr>, Box<Expr>, Box<Expr>),
+    If(Box<SlotExpr>, Box<SlotExpr>, Box<SlotExpr>),
     /// A parameter or `let` of a function, bound in the body.
-    Let(Slot, Box<Expr>, Box<Expr>),
+    Let(Slot, Box<SlotExpr>, Box<SlotExpr>),
 }
 
 /// Built-in functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[allow(missing_docs, reason = "named in BUILTINS with their meaning")]
-pub enum Builtin {
+pub enum BuiltinFunction {
     Log2,
     CeilLog2,
     Pow2,
@@ -140,20 +140,20 @@ pub enum Builtin {
 }
 
 /// Name, function, arguments (none: two or more), whether it gives a truth value.
-pub const BUILTINS: &[(&str, Builtin, Option<usize>, bool)] = &[
-    ("log2", Builtin::Log2, Some(1), false),
-    ("ceil_log2", Builtin::CeilLog2, Some(1), false),
-    ("pow2", Builtin::Pow2, Some(1), true),
-    ("pow", Builtin::Pow, Some(2), false),
-    ("min", Builtin::Min, None, false),
-    ("max", Builtin::Max, None, false),
-    ("abs", Builtin::Abs, Some(1), false),
-    ("ceil_div", Builtin::CeilDiv, Some(2), false),
-    ("bit_reverse", Builtin::BitReverse, Some(2), false),
-    ("popcount", Builtin::Popcount, Some(1), false),
-    ("trailing_zeros", Builtin::TrailingZeros, Some(1), false),
-    ("lowbit", Builtin::Lowbit, Some(1), false),
-    ("gcd", Builtin::Gcd, Some(2), false),
-    ("even", Builtin::Even, Some(1), true),
-    ("odd", Builtin::Odd, Some(1), true),
+pub const BUILTINS: &[(&str, BuiltinFunction, Option<usize>, bool)] = &[
+    ("log2", BuiltinFunction::Log2, Some(1), false),
+    ("ceil_log2", BuiltinFunction::CeilLog2, Some(1), false),
+    ("pow2", BuiltinFunction::Pow2, Some(1), true),
+    ("pow", BuiltinFunction::Pow, Some(2), false),
+    ("min", BuiltinFunction::Min, None, false),
+    ("max", BuiltinFunction::Max, None, false),
+    ("abs", BuiltinFunction::Abs, Some(1), false),
+    ("ceil_div", BuiltinFunction::CeilDiv, Some(2), false),
+    ("bit_reverse", BuiltinFunction::BitReverse, Some(2), false),
+    ("popcount", BuiltinFunction::Popcount, Some(1), false),
+    ("trailing_zeros", BuiltinFunction::TrailingZeros, Some(1), false),
+    ("lowbit", BuiltinFunction::Lowbit, Some(1), false),
+    ("gcd", BuiltinFunction::Gcd, Some(2), false),
+    ("even", BuiltinFunction::Even, Some(1), true),
+    ("odd", BuiltinFunction::Odd, Some(1), true),
 ];

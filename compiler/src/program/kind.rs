@@ -5,11 +5,11 @@ use std::sync::Arc;
 use roundelay_dsl::span::Span;
 use serde::Serialize;
 
-use super::expression::{Binder, Expr, Index, Rank, RankAxes, Slot};
+use super::expression::{ChunkIndex, RankAxes, RankExpr, RuleBinder, Slot, SlotExpr};
 
 /// The kind of a collective.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub enum Kind {
+pub enum CollectiveKind {
     /// Every rank ends with the sum of all.
     AllReduce,
     /// Rank r ends with block r of the sum.
@@ -35,38 +35,46 @@ pub enum Kind {
 }
 
 /// The built-in collectives, by the names that source files use.
-pub const COLLECTIVES: &[(&str, Kind)] = &[
-    ("all_reduce", Kind::AllReduce),
-    ("reduce_scatter", Kind::ReduceScatter),
-    ("all_gather", Kind::AllGather),
-    ("broadcast", Kind::Broadcast),
-    ("reduce", Kind::Reduce),
-    ("gather", Kind::Gather),
-    ("scatter", Kind::Scatter),
-    ("all_to_all", Kind::AllToAll),
-    ("barrier", Kind::Barrier),
-    ("sendrecv", Kind::SendRecv),
+pub const COLLECTIVES: &[(&str, CollectiveKind)] = &[
+    ("all_reduce", CollectiveKind::AllReduce),
+    ("reduce_scatter", CollectiveKind::ReduceScatter),
+    ("all_gather", CollectiveKind::AllGather),
+    ("broadcast", CollectiveKind::Broadcast),
+    ("reduce", CollectiveKind::Reduce),
+    ("gather", CollectiveKind::Gather),
+    ("scatter", CollectiveKind::Scatter),
+    ("all_to_all", CollectiveKind::AllToAll),
+    ("barrier", CollectiveKind::Barrier),
+    ("sendrecv", CollectiveKind::SendRecv),
 ];
 
-impl Kind {
+impl CollectiveKind {
     /// Returns the name that source files use.
     pub fn name(&self) -> &str {
         match self {
-            Kind::Custom(c) => &c.name,
+            CollectiveKind::Custom(c) => &c.name,
             kind => COLLECTIVES.iter().find(|(_, k)| k == kind).map_or("", |(n, _)| n),
         }
     }
 
     /// Returns true if one rank is the root.
     pub fn rooted(&self) -> bool {
-        matches!(self, Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter)
+        matches!(
+            self,
+            CollectiveKind::Broadcast
+                | CollectiveKind::Reduce
+                | CollectiveKind::Gather
+                | CollectiveKind::Scatter
+        )
     }
 
     /// Returns true if contributions are summed.
     pub fn reduces(&self) -> bool {
         match self {
-            Kind::AllReduce | Kind::ReduceScatter | Kind::Reduce => true,
-            Kind::Custom(c) => c.ensures.iter().any(|e| e.reduce.is_some()),
+            CollectiveKind::AllReduce | CollectiveKind::ReduceScatter | CollectiveKind::Reduce => {
+                true
+            }
+            CollectiveKind::Custom(c) => c.ensures.iter().any(|e| e.reduce.is_some()),
             _ => false,
         }
     }
@@ -75,7 +83,11 @@ impl Kind {
     pub fn blocked(&self) -> bool {
         matches!(
             self,
-            Kind::ReduceScatter | Kind::AllGather | Kind::Gather | Kind::Scatter | Kind::AllToAll
+            CollectiveKind::ReduceScatter
+                | CollectiveKind::AllGather
+                | CollectiveKind::Gather
+                | CollectiveKind::Scatter
+                | CollectiveKind::AllToAll
         )
     }
 }
@@ -88,9 +100,9 @@ pub struct CustomCollective {
     /// Its ranks.
     pub axes: RankAxes,
     /// Chunks of every input.
-    pub input: Expr,
+    pub input: SlotExpr,
     /// Chunks of every output.
-    pub output: Expr,
+    pub output: SlotExpr,
     /// The postconditions, in order.
     pub ensures: Vec<EnsureClause>,
     /// Names of the variables.
@@ -107,15 +119,15 @@ pub struct EnsureClause {
     /// The linear rank, if it stands in an `each`.
     pub var: Option<Slot>,
     /// The binders that lead to it, loops outside `each` included.
-    pub binders: Vec<Binder>,
+    pub binders: Vec<RuleBinder>,
     /// The chunks of the output that it describes.
-    pub target: Index,
+    pub target: ChunkIndex,
     /// The chunks of the input that contribute.
-    pub source: Index,
+    pub source: ChunkIndex,
     /// The bound variable of a reduction, its range and filter.
-    pub reduce: Option<(Slot, Expr, Expr, Option<Expr>)>,
+    pub reduce: Option<(Slot, SlotExpr, SlotExpr, Option<SlotExpr>)>,
     /// The rank whose input contributes.
-    pub at: Rank,
+    pub at: RankExpr,
     /// Span of the statement.
     #[serde(skip)]
     pub span: Span,

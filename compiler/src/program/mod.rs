@@ -8,13 +8,15 @@ mod kind;
 
 use std::sync::Arc;
 
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 use roundelay_dsl::span::{SourceId, Span};
 use serde::Serialize;
 
-use crate::plan::{CopyPolicy, Placement, WireType};
-pub use expression::{BUILTINS, Binder, Builtin, Expr, Index, Node, Rank, RankAxes, Slot};
-pub use kind::{COLLECTIVES, CustomCollective, EnsureClause, Kind};
+use crate::plan::{BufferPlacement, CopyPolicy, WireType};
+pub use expression::{
+    BUILTINS, BuiltinFunction, ChunkIndex, ExprNode, RankAxes, RankExpr, RuleBinder, Slot, SlotExpr,
+};
+pub use kind::{COLLECTIVES, CollectiveKind, CustomCollective, EnsureClause};
 
 /// An algorithm, resolved.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -22,28 +24,28 @@ pub struct Program {
     /// Its name.
     pub name: String,
     /// The collective that it claims to implement.
-    pub kind: Kind,
+    pub kind: CollectiveKind,
     /// Its ranks.
     pub axes: RankAxes,
     /// Conditions on the shape, in order.
     #[serde(skip)]
-    pub requires: Vec<Expr>,
+    pub requires: Vec<SlotExpr>,
     /// True if it needs a commutative operator (`requires commutative(op)`).
     pub commutative: bool,
     /// Failed ranks that it goes on without, if it says so. It changes no plan: without a failure, plans are played
     /// as those of any other algorithm.
     #[serde(skip)]
-    pub tolerates: Option<Expr>,
+    pub tolerates: Option<SlotExpr>,
     /// Chunks of the whole vector.
-    pub chunks: Option<Expr>,
+    pub chunks: Option<SlotExpr>,
     /// Scratch buffers and their chunks.
-    pub scratch: Vec<(String, Expr)>,
+    pub scratch: Vec<(String, SlotExpr)>,
     /// The buffers that it names: `data`, or `input` and `output`.
-    pub style: Style,
+    pub style: BufferStyle,
     /// The statements.
-    pub body: Vec<Stmt>,
+    pub body: Vec<ProgramStmt>,
     /// The schedule by which it is played.
-    pub schedule: Schedule,
+    pub schedule: ProgramSchedule,
     /// Names of the variables, by slot; empty for those that the user cannot see.
     #[serde(skip)]
     pub slots: Vec<String>,
@@ -69,7 +71,7 @@ impl Program {
     /// Returns the split by bandwidth that the program is, if it is one.
     pub fn weighted(&self) -> Option<&PartSplit> {
         self.body.iter().find_map(|s| match s {
-            Stmt::Split(split) if split.weighted => Some(&**split),
+            ProgramStmt::Split(split) if split.weighted => Some(&**split),
             _ => None,
         })
     }
@@ -77,32 +79,32 @@ impl Program {
 
 /// The user buffers that a program names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Style {
+pub enum BufferStyle {
     /// `data`, in place.
     Data,
     /// `input` and `output`.
     InputOutput,
 }
 
-impl Style {
+impl BufferStyle {
     /// Returns the placements that a program can be lowered to.
-    pub fn placements(self) -> &'static [Placement] {
+    pub fn placements(self) -> &'static [BufferPlacement] {
         match self {
-            Style::Data => &[Placement::InPlace, Placement::OutOfPlace],
-            Style::InputOutput => &[Placement::OutOfPlace],
+            BufferStyle::Data => &[BufferPlacement::InPlace, BufferPlacement::OutOfPlace],
+            BufferStyle::InputOutput => &[BufferPlacement::OutOfPlace],
         }
     }
 }
 
 /// The schedule block.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Schedule {
+pub struct ProgramSchedule {
     /// Least number of passes.
-    pub pipeline: Option<Expr>,
+    pub pipeline: Option<SlotExpr>,
     /// Parallel copies.
-    pub channels: Option<Expr>,
+    pub channels: Option<SlotExpr>,
     /// Messages in flight a connection.
-    pub slots: Option<Expr>,
+    pub slots: Option<SlotExpr>,
     /// The policy by which messages travel.
     pub protocol: CopyPolicy,
     /// Span of the block.
@@ -112,31 +114,31 @@ pub struct Schedule {
 
 /// A statement outside of `each`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub enum Stmt {
+pub enum ProgramStmt {
     /// A variable.
-    Let(Slot, Expr),
+    Let(Slot, SlotExpr),
     /// A loop.
     For {
         /// The loop variable.
         slot: Slot,
         /// First value.
-        from: Expr,
+        from: SlotExpr,
         /// One past the last value.
-        to: Expr,
+        to: SlotExpr,
         /// The body.
-        body: Vec<Stmt>,
+        body: Vec<ProgramStmt>,
     },
     /// A choice.
     If {
         /// The condition.
-        cond: Expr,
+        cond: SlotExpr,
         /// The statements if it is true.
-        then: Vec<Stmt>,
+        then: Vec<ProgramStmt>,
         /// The statements if it is false.
-        otherwise: Vec<Stmt>,
+        otherwise: Vec<ProgramStmt>,
     },
     /// A simultaneous round.
-    Each(Each),
+    Each(EachRules),
     /// A sub-algorithm.
     Use(Box<AlgorithmUse>),
     /// Independent parts.
@@ -145,13 +147,13 @@ pub enum Stmt {
 
 /// One `each`, as rules that every rank follows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Each {
+pub struct EachRules {
     /// The linear rank.
     pub var: Slot,
     /// The transfers.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<TransferRule>,
     /// Slots whose values depend on the rank, with their definitions, for the solver.
-    pub defs: Vec<(Slot, Expr)>,
+    pub defs: Vec<(Slot, SlotExpr)>,
     /// A transfer outside `each`: it happens once, not once a rank.
     pub once: bool,
     /// Span of the header.
@@ -161,21 +163,21 @@ pub struct Each {
 
 /// One transfer of an `each`, with what leads to it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Rule {
+pub struct TransferRule {
     /// In order.
-    pub binders: Vec<Binder>,
+    pub binders: Vec<RuleBinder>,
     /// True if all loop bounds are the same for every rank.
     pub uniform: bool,
     /// Reads here.
-    pub src: Rank,
+    pub src: RankExpr,
     /// Writes there.
-    pub dst: Rank,
+    pub dst: RankExpr,
     /// Copy or reduce.
-    pub op: Op,
+    pub op: TransferOp,
     /// Read at `src`.
-    pub from: Region,
+    pub from: RegionExpr,
     /// Written at `dst`.
-    pub to: Region,
+    pub to: RegionExpr,
     /// Narrower type on the wire.
     pub wire: Option<WireType>,
     /// Span of the statement.
@@ -185,11 +187,11 @@ pub struct Rule {
 
 /// A region of a buffer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Region {
+pub struct RegionExpr {
     /// The buffer.
-    pub buf: Buffer,
+    pub buf: ProgramBuffer,
     /// The chunks.
-    pub index: Index,
+    pub index: ChunkIndex,
     /// Span of the region.
     #[serde(skip)]
     pub span: Span,
@@ -197,7 +199,7 @@ pub struct Region {
 
 /// A buffer as the program names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub enum Buffer {
+pub enum ProgramBuffer {
     /// `data`
     Data,
     /// `input`
@@ -216,13 +218,13 @@ pub struct AlgorithmUse {
     /// Index of the axis along which groups are formed.
     pub over: Option<usize>,
     /// Its `data` or `input`.
-    pub on: Option<Region>,
+    pub on: Option<RegionExpr>,
     /// Its `output`.
-    pub to: Option<Region>,
+    pub to: Option<RegionExpr>,
     /// Its root.
-    pub root: Option<Expr>,
+    pub root: Option<SlotExpr>,
     /// The path between hosts that it rides; that of the statement around it, if absent.
-    pub via: Option<Expr>,
+    pub via: Option<SlotExpr>,
     /// Number of the statement among those of the program that have parts.
     pub site: u32,
     /// Span of the statement.
@@ -236,12 +238,12 @@ pub struct PartSplit {
     /// Number of the part.
     pub slot: Slot,
     /// Bounds; `None` is one part a path.
-    pub range: Option<(Expr, Expr)>,
+    pub range: Option<(SlotExpr, SlotExpr)>,
     /// True if shares cut it, `by bandwidth`, and not evenly. The parts are paths then, and the statement is
     /// the only one of its program that moves anything.
     pub weighted: bool,
     /// The body.
-    pub body: Vec<Stmt>,
+    pub body: Vec<ProgramStmt>,
     /// Number of the statement among those of the program that have parts.
     pub site: u32,
     /// Span of the header.

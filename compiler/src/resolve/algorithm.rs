@@ -12,16 +12,16 @@ use super::names::{VariableNames, axes};
 use super::resolver::ProgramResolver;
 use super::stmt::default_schedule;
 use super::weighted;
-use crate::program::{COLLECTIVES, Kind, Program, Slot, Style};
+use crate::program::{BufferStyle, COLLECTIVES, CollectiveKind, Program, Slot};
 
 impl ProgramResolver<'_> {
     /// Returns the collective of that name as a file sees it.
-    pub(super) fn kind(&mut self, id: SourceId, name: &ast::Name) -> Option<Kind> {
+    pub(super) fn kind(&mut self, id: SourceId, name: &ast::SpannedName) -> Option<CollectiveKind> {
         if let Some((_, kind)) = COLLECTIVES.iter().find(|(n, _)| *n == name.text) {
             return Some(kind.clone());
         }
         if self.scope(id).collectives.contains_key(&name.text) {
-            return self.custom(id, &name.text).map(Kind::Custom);
+            return self.custom(id, &name.text).map(CollectiveKind::Custom);
         }
         let known: Vec<String> = COLLECTIVES.iter().map(|(n, _)| n.to_string()).collect();
         let scope = self.scope(id);
@@ -121,7 +121,7 @@ impl ProgramResolver<'_> {
 fn algorithm_program(
     r: &mut ProgramResolver<'_>,
     id: SourceId,
-    a: &ast::Algorithm,
+    a: &ast::AlgorithmDecl,
 ) -> Option<Program> {
     let kind = r.kind(id, &a.collective)?;
     let before = r.diagnostics.len();
@@ -129,7 +129,7 @@ fn algorithm_program(
     let ranks = axes(&mut names, &a.axes);
     let root = if kind.rooted() { names.bind("root", false) } else { names.hidden() };
     let coordinates = ranks.names.iter().map(|_| names.hidden()).collect::<Vec<Slot>>();
-    if let (Kind::Custom(c), grid) = (&kind, ranks.grid)
+    if let (CollectiveKind::Custom(c), grid) = (&kind, ranks.grid)
         && c.axes.names.len() != ranks.names.len()
     {
         r.report(
@@ -176,7 +176,7 @@ fn algorithm_program(
         Some(e) => Some(r.number(id, &mut body.names, e)?),
         None => None,
     };
-    if let (Some(e), true) = (&a.tolerates, kind != Kind::AllReduce) {
+    if let (Some(e), true) = (&a.tolerates, kind != CollectiveKind::AllReduce) {
         let message = format!("`tolerates` has no meaning for `{}`", a.collective.text);
         r.report(Diagnostic::error(codes::MISPLACED, message).label(e.span, "here").help(
             "only the result of an `all_reduce` has a meaning without a rank: leave the clause out",
@@ -186,7 +186,7 @@ fn algorithm_program(
         Some(e) => Some(r.number(id, &mut body.names, e)?),
         None => None,
     };
-    if let (Kind::Custom(_), Some(e)) = (&kind, &a.chunks) {
+    if let (CollectiveKind::Custom(_), Some(e)) = (&kind, &a.chunks) {
         r.report(
             Diagnostic::error(
                 codes::MISPLACED,
@@ -239,10 +239,10 @@ fn algorithm_program(
     sources.dedup();
     Some(Program {
         name: a.name.text.clone(),
-        style: if matches!(kind, Kind::Custom(_)) || body.split_buffers.is_some() {
-            Style::InputOutput
+        style: if matches!(kind, CollectiveKind::Custom(_)) || body.split_buffers.is_some() {
+            BufferStyle::InputOutput
         } else {
-            Style::Data
+            BufferStyle::Data
         },
         kind,
         axes: body.axes,

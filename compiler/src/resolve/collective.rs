@@ -9,7 +9,9 @@ use roundelay_dsl::span::SourceId;
 use super::names::{VariableNames, axes};
 use super::region::{index, rank_expr};
 use super::resolver::ProgramResolver;
-use crate::program::{Binder, CustomCollective, EnsureClause, Expr, Node, RankAxes, Slot};
+use crate::program::{
+    CustomCollective, EnsureClause, ExprNode, RankAxes, RuleBinder, Slot, SlotExpr,
+};
 
 impl ProgramResolver<'_> {
     /// Returns the collective declared under this name, as the file sees it.
@@ -24,11 +26,11 @@ impl ProgramResolver<'_> {
         Some(custom)
     }
 
-    fn custom_inner(&mut self, id: SourceId, c: &ast::Collective) -> Option<CustomCollective> {
+    fn custom_inner(&mut self, id: SourceId, c: &ast::CollectiveDecl) -> Option<CustomCollective> {
         let before = self.diagnostics.len();
         let mut names = VariableNames::new();
         let ranks = axes(&mut names, &c.axes);
-        let one = Expr { node: Node::Int(1), span: c.name.span };
+        let one = SlotExpr { node: ExprNode::Int(1), span: c.name.span };
         let input = match &c.input {
             Some(e) => self.number(id, &mut names, e)?,
             None => one.clone(),
@@ -74,7 +76,7 @@ impl ProgramResolver<'_> {
         ranks: &RankAxes,
         stmts: &[ast::Stmt],
         var: Option<Slot>,
-        binders: &mut Vec<Binder>,
+        binders: &mut Vec<RuleBinder>,
         out: &mut Vec<EnsureClause>,
     ) {
         let (depth, bound) = (names.visible.len(), binders.len());
@@ -82,7 +84,7 @@ impl ProgramResolver<'_> {
             match s {
                 ast::Stmt::Let(name, e) => {
                     if let Some((e, truth)) = self.any(id, names, e) {
-                        binders.push(Binder::Let(names.bind(&name.text, truth), e));
+                        binders.push(RuleBinder::Let(names.bind(&name.text, truth), e));
                     }
                 }
                 ast::Stmt::For(f) => {
@@ -91,11 +93,11 @@ impl ProgramResolver<'_> {
                     let inner = (names.visible.len(), binders.len());
                     let slot = names.bind(&f.var.text, false);
                     if let (Some(from), Some(to)) = (from, to) {
-                        binders.push(Binder::For(slot, from, to));
+                        binders.push(RuleBinder::For(slot, from, to));
                         if let Some(c) = &f.filter
                             && let Some(c) = self.truth(id, names, c)
                         {
-                            binders.push(Binder::Where(c));
+                            binders.push(RuleBinder::Where(c));
                         }
                         self.ensures(id, names, ranks, &f.body, var, binders, out);
                     }
@@ -105,12 +107,12 @@ impl ProgramResolver<'_> {
                 ast::Stmt::If(i) => {
                     if let Some(c) = self.truth(id, names, &i.cond) {
                         let at = binders.len();
-                        binders.push(Binder::Where(c.clone()));
+                        binders.push(RuleBinder::Where(c.clone()));
                         self.ensures(id, names, ranks, &i.then, var, binders, out);
                         binders.truncate(at);
                         let span = c.span;
-                        let not = Node::Unary(ast::UnOp::Not, Box::new(c));
-                        binders.push(Binder::Where(Expr { node: not, span }));
+                        let not = ExprNode::Unary(ast::UnOp::Not, Box::new(c));
+                        binders.push(RuleBinder::Where(SlotExpr { node: not, span }));
                         self.ensures(id, names, ranks, &i.otherwise, var, binders, out);
                         binders.truncate(at);
                     }
@@ -147,8 +149,8 @@ impl ProgramResolver<'_> {
         id: SourceId,
         names: &mut VariableNames,
         ranks: &RankAxes,
-        e: &ast::Each,
-        binders: &mut Vec<Binder>,
+        e: &ast::EachStmt,
+        binders: &mut Vec<RuleBinder>,
         out: &mut Vec<EnsureClause>,
     ) {
         let (depth, bound) = (names.visible.len(), binders.len());
@@ -156,21 +158,24 @@ impl ProgramResolver<'_> {
             if e.vars.len() == 1 { names.bind(&e.vars[0].text, false) } else { names.hidden() };
         if e.vars.len() > 1 && e.vars.len() == ranks.names.len() {
             let span = e.span;
-            let v = |slot| Expr { node: Node::Var(slot), span };
+            let v = |slot| SlotExpr { node: ExprNode::Var(slot), span };
             for (i, name) in e.vars.iter().enumerate() {
-                let op = |op, a, b| Expr { node: Node::Binary(op, Box::new(a), Box::new(b)), span };
+                let op = |op, a, b| SlotExpr {
+                    node: ExprNode::Binary(op, Box::new(a), Box::new(b)),
+                    span,
+                };
                 let mut value = v(slot);
                 for &size in ranks.sizes[i + 1..].iter().rev() {
                     value = op(ast::BinOp::Div, value, v(size));
                 }
                 value = op(ast::BinOp::Mod, value, v(ranks.sizes[i]));
-                binders.push(Binder::Let(names.bind(&name.text, false), value));
+                binders.push(RuleBinder::Let(names.bind(&name.text, false), value));
             }
         }
         if let Some(c) = &e.filter
             && let Some(c) = self.truth(id, names, c)
         {
-            binders.push(Binder::Where(c));
+            binders.push(RuleBinder::Where(c));
         }
         self.ensures(id, names, ranks, &e.body, Some(slot), binders, out);
         names.visible.truncate(depth);
@@ -182,9 +187,9 @@ impl ProgramResolver<'_> {
         id: SourceId,
         names: &mut VariableNames,
         ranks: &RankAxes,
-        e: &ast::Ensure,
+        e: &ast::EnsureClause,
         var: Option<Slot>,
-        binders: &[Binder],
+        binders: &[RuleBinder],
     ) -> Option<EnsureClause> {
         for (region, want) in [(&e.target, "output"), (&e.source, "input")] {
             if region.buffer.text != want {

@@ -7,16 +7,18 @@ use roundelay_dsl::span::Span;
 use super::body::AlgorithmBody;
 use super::resolver::ProgramResolver;
 use crate::plan::WireType;
-use crate::program::{Binder, Buffer, Each, Expr, Node, Rule, Slot};
+use crate::program::{
+    EachRules, ExprNode, ProgramBuffer, RuleBinder, Slot, SlotExpr, TransferRule,
+};
 
 /// An `each` while its body is being flattened.
 pub(super) struct FlatEach {
     var: Slot,
-    binders: Vec<Binder>,
+    binders: Vec<RuleBinder>,
     /// Slots that depend on the rank.
     dependent: Vec<Slot>,
-    defs: Vec<(Slot, Expr)>,
-    pub(super) rules: Vec<Rule>,
+    defs: Vec<(Slot, SlotExpr)>,
+    pub(super) rules: Vec<TransferRule>,
 }
 
 impl FlatEach {
@@ -33,7 +35,11 @@ impl FlatEach {
 }
 
 impl AlgorithmBody {
-    pub(super) fn each(&mut self, r: &mut ProgramResolver<'_>, e: &ast::Each) -> Option<Each> {
+    pub(super) fn each(
+        &mut self,
+        r: &mut ProgramResolver<'_>,
+        e: &ast::EachStmt,
+    ) -> Option<EachRules> {
         let depth = self.names.visible.len();
         let mut flat = if e.vars.len() == 1 {
             let var = self.names.bind(&e.vars[0].text, false);
@@ -52,8 +58,9 @@ impl AlgorithmBody {
             let var = self.names.hidden();
             let mut flat = FlatEach::new(var);
             let span = e.span;
-            let v = |slot| Expr { node: Node::Var(slot), span };
-            let op = |op, a, b| Expr { node: Node::Binary(op, Box::new(a), Box::new(b)), span };
+            let v = |slot| SlotExpr { node: ExprNode::Var(slot), span };
+            let op =
+                |op, a, b| SlotExpr { node: ExprNode::Binary(op, Box::new(a), Box::new(b)), span };
             for (i, name) in e.vars.iter().enumerate() {
                 let mut value = v(var);
                 for &size in self.axes.sizes[i + 1..].iter().rev() {
@@ -65,18 +72,24 @@ impl AlgorithmBody {
                 let slot = self.names.bind(&name.text, false);
                 flat.dependent.push(slot);
                 flat.defs.push((slot, value.clone()));
-                flat.binders.push(Binder::Let(slot, value));
+                flat.binders.push(RuleBinder::Let(slot, value));
             }
             flat
         };
         if let Some(filter) = &e.filter
             && let Some(f) = r.truth(self.id, &mut self.names, filter)
         {
-            flat.binders.push(Binder::Where(f));
+            flat.binders.push(RuleBinder::Where(f));
         }
         self.flatten(r, &e.body, &mut flat);
         self.names.visible.truncate(depth);
-        Some(Each { var: flat.var, rules: flat.rules, defs: flat.defs, once: false, span: e.span })
+        Some(EachRules {
+            var: flat.var,
+            rules: flat.rules,
+            defs: flat.defs,
+            once: false,
+            span: e.span,
+        })
     }
 
     /// Flattens statements of an `each` into rules.
@@ -97,7 +110,7 @@ impl AlgorithmBody {
                             flat.dependent.push(slot);
                             flat.defs.push((slot, e.clone()));
                         }
-                        flat.binders.push(Binder::Let(slot, e));
+                        flat.binders.push(RuleBinder::Let(slot, e));
                     }
                 }
                 ast::Stmt::For(f) => {
@@ -106,11 +119,11 @@ impl AlgorithmBody {
                     let inner = (self.names.visible.len(), flat.binders.len());
                     let slot = self.names.bind(&f.var.text, false);
                     if let (Some(from), Some(to)) = (from, to) {
-                        flat.binders.push(Binder::For(slot, from, to));
+                        flat.binders.push(RuleBinder::For(slot, from, to));
                         if let Some(filter) = &f.filter
                             && let Some(filter) = r.truth(self.id, &mut self.names, filter)
                         {
-                            flat.binders.push(Binder::Where(filter));
+                            flat.binders.push(RuleBinder::Where(filter));
                         }
                         self.flatten(r, &f.body, flat);
                     }
@@ -120,12 +133,12 @@ impl AlgorithmBody {
                 ast::Stmt::If(i) => {
                     if let Some(cond) = r.truth(self.id, &mut self.names, &i.cond) {
                         let at = flat.binders.len();
-                        flat.binders.push(Binder::Where(cond.clone()));
+                        flat.binders.push(RuleBinder::Where(cond.clone()));
                         self.flatten(r, &i.then, flat);
                         flat.binders.truncate(at);
                         let span = cond.span;
-                        let not = Node::Unary(ast::UnOp::Not, Box::new(cond));
-                        flat.binders.push(Binder::Where(Expr { node: not, span }));
+                        let not = ExprNode::Unary(ast::UnOp::Not, Box::new(cond));
+                        flat.binders.push(RuleBinder::Where(SlotExpr { node: not, span }));
                         self.flatten(r, &i.otherwise, flat);
                         flat.binders.truncate(at);
                     }
@@ -174,7 +187,7 @@ impl AlgorithmBody {
     pub(super) fn transfer(
         &mut self,
         r: &mut ProgramResolver<'_>,
-        t: &ast::Transfer,
+        t: &ast::TransferStmt,
         flat: &mut FlatEach,
     ) {
         let src = self.rank(r, &t.src);
@@ -204,7 +217,7 @@ impl AlgorithmBody {
             }
         };
         let (Some(src), Some(dst), Some(from), Some(to)) = (src, dst, from, to) else { return };
-        if to.buf == Buffer::Input {
+        if to.buf == ProgramBuffer::Input {
             r.report(
                 Diagnostic::error(codes::MISPLACED, "`input` is never written")
                     .label(to.span, "written here")
@@ -213,12 +226,12 @@ impl AlgorithmBody {
             return;
         }
         let uniform = flat.binders.iter().all(|b| match b {
-            Binder::For(_, from, to) => {
+            RuleBinder::For(_, from, to) => {
                 !from.depends_on(&flat.dependent) && !to.depends_on(&flat.dependent)
             }
             _ => true,
         });
-        flat.rules.push(Rule {
+        flat.rules.push(TransferRule {
             binders: flat.binders.clone(),
             uniform,
             src,

@@ -7,7 +7,7 @@ use roundelay_dsl::span::SourceId;
 
 use super::names::VariableNames;
 use super::resolver::ProgramResolver;
-use crate::program::{BUILTINS, Expr, Node};
+use crate::program::{BUILTINS, ExprNode, SlotExpr};
 
 /// The type that an expression is expected to have.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ const MAX_NESTED: usize = 2 * MAX_DEPTH;
 
 /// Returns the diagnostic for a condition on the operator that is written otherwise than `requires
 /// commutative(op)`.
-fn commutative(name: &ast::Name, args: &[ast::Expr], e: &ast::Expr) -> Diagnostic {
+fn commutative(name: &ast::SpannedName, args: &[ast::Expr], e: &ast::Expr) -> Diagnostic {
     let whole = matches!(args, [ast::Expr { kind: ExprKind::Name(op), .. }] if op == "op");
     let d = if whole {
         let message = "`commutative(op)` is a clause of its own, and no value";
@@ -55,7 +55,7 @@ impl ProgramResolver<'_> {
         id: SourceId,
         names: &mut VariableNames,
         e: &ast::Expr,
-    ) -> Option<Expr> {
+    ) -> Option<SlotExpr> {
         self.expr(id, names, e, ExprType::Number, &mut FunctionExpansion::default()).map(|(e, _)| e)
     }
 
@@ -65,7 +65,7 @@ impl ProgramResolver<'_> {
         id: SourceId,
         names: &mut VariableNames,
         e: &ast::Expr,
-    ) -> Option<Expr> {
+    ) -> Option<SlotExpr> {
         self.expr(id, names, e, ExprType::Truth, &mut FunctionExpansion::default()).map(|(e, _)| e)
     }
 
@@ -75,7 +75,7 @@ impl ProgramResolver<'_> {
         id: SourceId,
         names: &mut VariableNames,
         e: &ast::Expr,
-    ) -> Option<(Expr, bool)> {
+    ) -> Option<(SlotExpr, bool)> {
         self.expr(id, names, e, ExprType::Any, &mut FunctionExpansion::default())
     }
 
@@ -86,7 +86,7 @@ impl ProgramResolver<'_> {
         e: &ast::Expr,
         want: ExprType,
         x: &mut FunctionExpansion,
-    ) -> Option<(Expr, bool)> {
+    ) -> Option<(SlotExpr, bool)> {
         x.nodes += 1;
         let refusal = if x.nodes > MAX_NODES {
             Some(("large", "give parts of it names with `let`: what has a name is evaluated once"))
@@ -115,15 +115,15 @@ impl ProgramResolver<'_> {
         e: &ast::Expr,
         want: ExprType,
         x: &mut FunctionExpansion,
-    ) -> Option<(Expr, bool)> {
+    ) -> Option<(SlotExpr, bool)> {
         let (node, truth) = match &e.kind {
-            ExprKind::Int(v) => (Node::Int(*v), false),
+            ExprKind::Int(v) => (ExprNode::Int(*v), false),
             ExprKind::Name(name) => {
                 let Some((slot, truth)) = names.find(name) else {
                     self.unknown(names, name, e);
                     return None;
                 };
-                (Node::Var(slot), truth)
+                (ExprNode::Var(slot), truth)
             }
             ExprKind::Field(base, field) => {
                 let full = format!("{}.{}", base.text, field.text);
@@ -131,12 +131,12 @@ impl ProgramResolver<'_> {
                     self.unknown(names, &full, e);
                     return None;
                 };
-                (Node::Var(slot), truth)
+                (ExprNode::Var(slot), truth)
             }
             ExprKind::Unary(op, a) => {
                 let want = if *op == UnOp::Not { ExprType::Truth } else { ExprType::Number };
                 let (a, _) = self.expr(id, names, a, want, x)?;
-                (Node::Unary(*op, Box::new(a)), *op == UnOp::Not)
+                (ExprNode::Unary(*op, Box::new(a)), *op == UnOp::Not)
             }
             ExprKind::Binary(op, a, b) => {
                 let logic = matches!(op, BinOp::And | BinOp::Or);
@@ -147,14 +147,14 @@ impl ProgramResolver<'_> {
                 let want = if logic { ExprType::Truth } else { ExprType::Number };
                 let a = self.expr(id, names, a, want, x);
                 let b = self.expr(id, names, b, want, x);
-                (Node::Binary(*op, Box::new(a?.0), Box::new(b?.0)), logic || compare)
+                (ExprNode::Binary(*op, Box::new(a?.0), Box::new(b?.0)), logic || compare)
             }
             ExprKind::If(c, a, b) => {
                 let (c, _) = self.expr(id, names, c, ExprType::Truth, x)?;
                 let (a, truth) = self.expr(id, names, a, want, x)?;
                 let same = if truth { ExprType::Truth } else { ExprType::Number };
                 let (b, _) = self.expr(id, names, b, same, x)?;
-                (Node::If(Box::new(c), Box::new(a), Box::new(b)), truth)
+                (ExprNode::If(Box::new(c), Box::new(a), Box::new(b)), truth)
             }
             ExprKind::Call(name, args) => self.call(id, names, name, args, e, x)?,
         };
@@ -177,18 +177,18 @@ impl ProgramResolver<'_> {
             );
             return None;
         }
-        Some((Expr { node, span: e.span }, truth))
+        Some((SlotExpr { node, span: e.span }, truth))
     }
 
     fn call(
         &mut self,
         id: SourceId,
         names: &mut VariableNames,
-        name: &ast::Name,
+        name: &ast::SpannedName,
         args: &[ast::Expr],
         e: &ast::Expr,
         x: &mut FunctionExpansion,
-    ) -> Option<(Node, bool)> {
+    ) -> Option<(ExprNode, bool)> {
         let wrong_count = |this: &mut Self, takes: String| {
             this.report(
                 Diagnostic::error(
@@ -249,7 +249,7 @@ impl ProgramResolver<'_> {
         for arg in args {
             list.push(self.expr(id, names, arg, ExprType::Number, x)?.0);
         }
-        Some((Node::Call(builtin, list), truth))
+        Some((ExprNode::Call(builtin, list), truth))
     }
 
     /// Resolves the body of a function with its parameters bound; it sees nothing else of the caller.
@@ -257,9 +257,9 @@ impl ProgramResolver<'_> {
         &mut self,
         names: &mut VariableNames,
         f: &ast::FnDef,
-        args: Vec<Expr>,
+        args: Vec<SlotExpr>,
         x: &mut FunctionExpansion,
-    ) -> Option<(Node, bool)> {
+    ) -> Option<(ExprNode, bool)> {
         let home = f.span.source;
         let caller = std::mem::take(&mut names.visible);
         x.stack.push(f.name.text.clone());
@@ -290,7 +290,7 @@ impl ProgramResolver<'_> {
         let (body, truth) = body?;
         let nested = bound.into_iter().rev().fold(body, |body, (_, slot, _, value)| {
             let span = body.span;
-            Expr { node: Node::Let(slot, Box::new(value), Box::new(body)), span }
+            SlotExpr { node: ExprNode::Let(slot, Box::new(value), Box::new(body)), span }
         });
         Some((nested.node, truth))
     }
@@ -298,7 +298,7 @@ impl ProgramResolver<'_> {
     /// Checks a function that may never be called.
     pub(super) fn check_function(&mut self, id: SourceId, f: &ast::FnDef) {
         let mut names = VariableNames::new();
-        let zero = |span| Expr { node: Node::Int(0), span };
+        let zero = |span| SlotExpr { node: ExprNode::Int(0), span };
         let args = f.params.iter().map(|p| zero(p.span)).collect();
         let _ = id;
         self.expand(&mut names, f, args, &mut FunctionExpansion::default());

@@ -22,11 +22,11 @@ mod resolver;
 mod stmt;
 mod weighted;
 
-pub use library::{Library, NoLibrary};
+pub use library::{LibrarySource, NoLibrary};
 
 use std::sync::Arc;
 
-use roundelay_dsl::ast::{self, Item};
+use roundelay_dsl::ast::{self, FileDeclaration};
 use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::{SourceId, SourceMap};
 
@@ -40,7 +40,7 @@ const MOST_SHOWN: usize = 50;
 pub fn resolve(
     sources: &mut SourceMap,
     id: SourceId,
-    library: &dyn Library,
+    library: &dyn LibrarySource,
 ) -> Result<Vec<Arc<Program>>, Diagnostics> {
     let file = roundelay_dsl::parse(sources, id)?;
     resolve_tree(sources, id, &file, library)
@@ -51,8 +51,8 @@ pub fn resolve(
 pub fn resolve_tree(
     sources: &mut SourceMap,
     id: SourceId,
-    file: &ast::File,
-    library: &dyn Library,
+    file: &ast::SourceFile,
+    library: &dyn LibrarySource,
 ) -> Result<Vec<Arc<Program>>, Diagnostics> {
     roundelay_dsl::with_stack(|| resolve_within(sources, id, file, library))
 }
@@ -60,15 +60,15 @@ pub fn resolve_tree(
 fn resolve_within(
     sources: &mut SourceMap,
     id: SourceId,
-    file: &ast::File,
-    library: &dyn Library,
+    file: &ast::SourceFile,
+    library: &dyn LibrarySource,
 ) -> Result<Vec<Arc<Program>>, Diagnostics> {
     let mut resolver = ProgramResolver::new(sources, library);
     resolver.declare(id, file, &mut Vec::new());
     let mut programs = Vec::new();
     for item in &file.items {
         match item {
-            Item::Algorithm(a) => {
+            FileDeclaration::Algorithm(a) => {
                 programs.extend(resolver.program(
                     id,
                     &a.collective.text,
@@ -76,9 +76,9 @@ fn resolve_within(
                     a.name.span,
                 ));
             }
-            Item::Collective(c) => drop(resolver.custom(id, &c.name.text)),
-            Item::Fn(f) => resolver.check_function(id, f),
-            Item::Import(_) => {}
+            FileDeclaration::Collective(c) => drop(resolver.custom(id, &c.name.text)),
+            FileDeclaration::Fn(f) => resolver.check_function(id, f),
+            FileDeclaration::Import(_) => {}
         }
     }
     let mut found = resolver.diagnostics;

@@ -56,13 +56,13 @@ impl VariableNames {
 }
 
 /// Declares the ranks: slot 0 is their number.
-pub(super) fn axes(names: &mut VariableNames, axes: &ast::Axes) -> RankAxes {
+pub(super) fn axes(names: &mut VariableNames, axes: &ast::AxesClause) -> RankAxes {
     match axes {
-        ast::Axes::Flat(name) => {
+        ast::AxesClause::Flat(name) => {
             let slot = names.bind(&name.text, false);
             RankAxes { names: vec![name.text.clone()], sizes: vec![slot], grid: false }
         }
-        ast::Axes::Grid(list, _) => {
+        ast::AxesClause::Grid(list, _) => {
             names.hidden();
             let sizes =
                 list.iter().map(|a| names.bind(&format!("{}.size", a.text), false)).collect();

@@ -8,30 +8,36 @@ use super::body::AlgorithmBody;
 use super::names::VariableNames;
 use super::resolver::ProgramResolver;
 use crate::num::short;
-use crate::program::{Buffer, Expr, Index, Node, Rank, RankAxes, Region};
+use crate::program::{
+    ChunkIndex, ExprNode, ProgramBuffer, RankAxes, RankExpr, RegionExpr, SlotExpr,
+};
 
 impl AlgorithmBody {
-    pub(super) fn rank(&mut self, r: &mut ProgramResolver<'_>, rank: &ast::Rank) -> Option<Rank> {
+    pub(super) fn rank(
+        &mut self,
+        r: &mut ProgramResolver<'_>,
+        rank: &ast::RankRef,
+    ) -> Option<RankExpr> {
         rank_expr(r, self.id, &mut self.names, &self.axes, rank)
     }
 
     pub(super) fn region(
         &mut self,
         r: &mut ProgramResolver<'_>,
-        region: &ast::Region,
-    ) -> Option<Region> {
+        region: &ast::RegionRef,
+    ) -> Option<RegionExpr> {
         let name = region.buffer.text.as_str();
         let buf = match name {
             "data" => {
                 self.data.get_or_insert(region.buffer.span);
-                Buffer::Data
+                ProgramBuffer::Data
             }
             "input" | "output" => {
                 self.split_buffers.get_or_insert(region.buffer.span);
-                if name == "input" { Buffer::Input } else { Buffer::Output }
+                if name == "input" { ProgramBuffer::Input } else { ProgramBuffer::Output }
             }
             _ => match self.scratch.iter().position(|s| s == name) {
-                Some(i) => Buffer::Scratch(short(i)),
+                Some(i) => ProgramBuffer::Scratch(short(i)),
                 None => {
                     let known = ["data", "input", "output"];
                     let all = known.iter().copied().chain(self.scratch.iter().map(String::as_str));
@@ -52,7 +58,7 @@ impl AlgorithmBody {
             },
         };
         let index = index(r, self.id, &mut self.names, region.index.as_ref())?;
-        Some(Region { buf, index, span: region.span })
+        Some(RegionExpr { buf, index, span: region.span })
     }
 }
 
@@ -62,13 +68,15 @@ pub(super) fn rank_expr(
     id: SourceId,
     names: &mut VariableNames,
     axes: &RankAxes,
-    rank: &ast::Rank,
-) -> Option<Rank> {
+    rank: &ast::RankRef,
+) -> Option<RankExpr> {
     match rank {
-        ast::Rank::One(e) => {
-            Some(Rank { linear: r.number(id, names, e)?, coordinates: Vec::new(), span: e.span })
-        }
-        ast::Rank::Tuple(list, span) => {
+        ast::RankRef::One(e) => Some(RankExpr {
+            linear: r.number(id, names, e)?,
+            coordinates: Vec::new(),
+            span: e.span,
+        }),
+        ast::RankRef::Tuple(list, span) => {
             if list.len() != axes.names.len() {
                 r.report(
                     Diagnostic::error(
@@ -80,24 +88,24 @@ pub(super) fn rank_expr(
                 return None;
             }
             let mut coordinates = Vec::new();
-            let mut linear: Option<Expr> = None;
+            let mut linear: Option<SlotExpr> = None;
             for (e, &size) in list.iter().zip(&axes.sizes) {
                 let e = r.number(id, names, e)?;
-                let op = |op, a, b| Expr {
-                    node: Node::Binary(op, Box::new(a), Box::new(b)),
+                let op = |op, a, b| SlotExpr {
+                    node: ExprNode::Binary(op, Box::new(a), Box::new(b)),
                     span: *span,
                 };
                 linear = Some(match linear {
                     None => e.clone(),
                     Some(l) => op(
                         ast::BinOp::Add,
-                        op(ast::BinOp::Mul, l, Expr { node: Node::Var(size), span: *span }),
+                        op(ast::BinOp::Mul, l, SlotExpr { node: ExprNode::Var(size), span: *span }),
                         e.clone(),
                     ),
                 });
                 coordinates.push((e, size));
             }
-            Some(Rank { linear: linear?, coordinates, span: *span })
+            Some(RankExpr { linear: linear?, coordinates, span: *span })
         }
     }
 }
@@ -107,25 +115,25 @@ pub(super) fn index(
     r: &mut ProgramResolver<'_>,
     id: SourceId,
     names: &mut VariableNames,
-    index: Option<&ast::Index>,
-) -> Option<Index> {
+    index: Option<&ast::RegionIndex>,
+) -> Option<ChunkIndex> {
     let optional =
         |r: &mut ProgramResolver<'_>, names: &mut VariableNames, e: &Option<ast::Expr>| match e {
             Some(e) => r.number(id, names, e).map(Some),
             None => Some(None),
         };
     Some(match index {
-        None => Index::All,
-        Some(ast::Index::At(e)) => Index::At(r.number(id, names, e)?),
-        Some(ast::Index::Range { from, to, by, take }) => {
+        None => ChunkIndex::All,
+        Some(ast::RegionIndex::At(e)) => ChunkIndex::At(r.number(id, names, e)?),
+        Some(ast::RegionIndex::Range { from, to, by, take }) => {
             let (from, to) = (r.number(id, names, from), r.number(id, names, to));
             let (by, take) = (optional(r, names, by)?, optional(r, names, take)?);
-            Index::Range { from: from?, to: to?, by, take }
+            ChunkIndex::Range { from: from?, to: to?, by, take }
         }
-        Some(ast::Index::Cyclic { from, count, by, take }) => {
+        Some(ast::RegionIndex::Cyclic { from, count, by, take }) => {
             let (from, count) = (r.number(id, names, from), r.number(id, names, count));
             let (by, take) = (optional(r, names, by)?, optional(r, names, take)?);
-            Index::Cyclic { from: from?, count: count?, by, take }
+            ChunkIndex::Cyclic { from: from?, count: count?, by, take }
         }
     })
 }

@@ -3,26 +3,26 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use roundelay_dsl::ast::{self, Item};
+use roundelay_dsl::ast::{self, FileDeclaration};
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
-use super::library::Library;
+use super::library::LibrarySource;
 use crate::program::{CustomCollective, Program};
 
 /// The declarations of a file, its imports included.
 #[derive(Default, Clone)]
 pub(super) struct FileScope {
     pub(super) functions: BTreeMap<String, Arc<ast::FnDef>>,
-    pub(super) collectives: BTreeMap<String, Arc<ast::Collective>>,
+    pub(super) collectives: BTreeMap<String, Arc<ast::CollectiveDecl>>,
     /// By (collective, name).
-    pub(super) algorithms: BTreeMap<(String, String), Arc<ast::Algorithm>>,
+    pub(super) algorithms: BTreeMap<(String, String), Arc<ast::AlgorithmDecl>>,
 }
 
 /// Follows names over all files of one compilation.
 pub(crate) struct ProgramResolver<'a> {
     pub(super) sources: &'a mut SourceMap,
-    pub(super) library: &'a dyn Library,
+    pub(super) library: &'a dyn LibrarySource,
     pub(super) scopes: BTreeMap<SourceId, Arc<FileScope>>,
     /// Every file with all that it imports.
     pub(super) files: BTreeMap<SourceId, Vec<SourceId>>,
@@ -37,7 +37,7 @@ pub(crate) struct ProgramResolver<'a> {
 
 impl<'a> ProgramResolver<'a> {
     /// Creates a resolver that has read no file yet.
-    pub(super) fn new(sources: &'a mut SourceMap, library: &'a dyn Library) -> Self {
+    pub(super) fn new(sources: &'a mut SourceMap, library: &'a dyn LibrarySource) -> Self {
         ProgramResolver {
             sources,
             library,
@@ -60,12 +60,17 @@ impl ProgramResolver<'_> {
     }
 
     /// Enters what a file declares, following its imports.
-    pub(super) fn declare(&mut self, id: SourceId, file: &ast::File, path: &mut Vec<SourceId>) {
+    pub(super) fn declare(
+        &mut self,
+        id: SourceId,
+        file: &ast::SourceFile,
+        path: &mut Vec<SourceId>,
+    ) {
         let mut scope = FileScope::default();
         let mut files = vec![id];
         path.push(id);
         for item in &file.items {
-            if let Item::Import(import) = item {
+            if let FileDeclaration::Import(import) = item {
                 match self.import(id, import, path) {
                     Some((file, other)) => {
                         files.extend(self.files.get(&file).into_iter().flatten());
@@ -80,10 +85,12 @@ impl ProgramResolver<'_> {
         let mut seen: BTreeMap<String, Span> = BTreeMap::new();
         for item in &file.items {
             let (key, span) = match item {
-                Item::Import(_) => continue,
-                Item::Fn(f) => (format!("function {}", f.name.text), f.name.span),
-                Item::Collective(c) => (format!("collective {}", c.name.text), c.name.span),
-                Item::Algorithm(a) => {
+                FileDeclaration::Import(_) => continue,
+                FileDeclaration::Fn(f) => (format!("function {}", f.name.text), f.name.span),
+                FileDeclaration::Collective(c) => {
+                    (format!("collective {}", c.name.text), c.name.span)
+                }
+                FileDeclaration::Algorithm(a) => {
                     (format!("algorithm {}.{}", a.collective.text, a.name.text), a.name.span)
                 }
             };
@@ -96,17 +103,17 @@ impl ProgramResolver<'_> {
                 );
             }
             match item {
-                Item::Fn(f) => {
+                FileDeclaration::Fn(f) => {
                     scope.functions.insert(f.name.text.clone(), Arc::new(f.clone()));
                 }
-                Item::Collective(c) => {
+                FileDeclaration::Collective(c) => {
                     scope.collectives.insert(c.name.text.clone(), Arc::new(c.clone()));
                 }
-                Item::Algorithm(a) => {
+                FileDeclaration::Algorithm(a) => {
                     let key = (a.collective.text.clone(), a.name.text.clone());
                     scope.algorithms.insert(key, Arc::new(a.clone()));
                 }
-                Item::Import(_) => {}
+                FileDeclaration::Import(_) => {}
             }
         }
         path.pop();
@@ -124,7 +131,7 @@ impl ProgramResolver<'_> {
     fn import(
         &mut self,
         from: SourceId,
-        import: &ast::Import,
+        import: &ast::ImportDecl,
         path: &mut Vec<SourceId>,
     ) -> Option<(SourceId, Arc<FileScope>)> {
         let name = self.sources.get(from).name.clone();

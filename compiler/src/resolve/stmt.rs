@@ -12,10 +12,16 @@ use super::resolver::ProgramResolver;
 use super::weighted;
 use crate::num::short;
 use crate::plan::CopyPolicy;
-use crate::program::{AlgorithmUse, Each, PartSplit, Program, Schedule, Slot, Stmt, Style};
+use crate::program::{
+    AlgorithmUse, BufferStyle, EachRules, PartSplit, Program, ProgramSchedule, ProgramStmt, Slot,
+};
 
 impl AlgorithmBody {
-    pub(super) fn block(&mut self, r: &mut ProgramResolver<'_>, stmts: &[ast::Stmt]) -> Vec<Stmt> {
+    pub(super) fn block(
+        &mut self,
+        r: &mut ProgramResolver<'_>,
+        stmts: &[ast::Stmt],
+    ) -> Vec<ProgramStmt> {
         let depth = self.names.visible.len();
         self.level += 1;
         self.height = self.height.max(self.level);
@@ -25,13 +31,13 @@ impl AlgorithmBody {
         out
     }
 
-    fn stmt(&mut self, r: &mut ProgramResolver<'_>, s: &ast::Stmt) -> Option<Stmt> {
+    fn stmt(&mut self, r: &mut ProgramResolver<'_>, s: &ast::Stmt) -> Option<ProgramStmt> {
         Some(match s {
             ast::Stmt::Let(name, e) => {
                 let value = r.any(self.id, &mut self.names, e);
                 // Declared even if its value is at fault, so that its uses are not reported too.
                 let slot = self.names.bind(&name.text, value.as_ref().is_some_and(|v| v.1));
-                Stmt::Let(slot, value?.0)
+                ProgramStmt::Let(slot, value?.0)
             }
             ast::Stmt::For(f) => {
                 let from = r.number(self.id, &mut self.names, &f.from);
@@ -45,23 +51,23 @@ impl AlgorithmBody {
                 let body = self.block(r, &f.body);
                 self.names.visible.truncate(depth);
                 let body = match filter {
-                    Some(cond) => vec![Stmt::If { cond, then: body, otherwise: Vec::new() }],
+                    Some(cond) => vec![ProgramStmt::If { cond, then: body, otherwise: Vec::new() }],
                     None => body,
                 };
-                Stmt::For { slot, from: from?, to: to?, body }
+                ProgramStmt::For { slot, from: from?, to: to?, body }
             }
             ast::Stmt::If(i) => {
                 let cond = r.truth(self.id, &mut self.names, &i.cond);
                 let then = self.block(r, &i.then);
                 let otherwise = self.block(r, &i.otherwise);
-                Stmt::If { cond: cond?, then, otherwise }
+                ProgramStmt::If { cond: cond?, then, otherwise }
             }
-            ast::Stmt::Each(e) => Stmt::Each(self.each(r, e)?),
+            ast::Stmt::Each(e) => ProgramStmt::Each(self.each(r, e)?),
             ast::Stmt::Transfer(t) => {
                 let var = self.names.hidden();
                 let mut flat = FlatEach::new(var);
                 self.transfer(r, t, &mut flat);
-                Stmt::Each(Each {
+                ProgramStmt::Each(EachRules {
                     var,
                     rules: flat.rules,
                     defs: Vec::new(),
@@ -69,7 +75,7 @@ impl AlgorithmBody {
                     span: t.span,
                 })
             }
-            ast::Stmt::Use(u) => Stmt::Use(Box::new(self.use_(r, u)?)),
+            ast::Stmt::Use(u) => ProgramStmt::Use(Box::new(self.use_(r, u)?)),
             ast::Stmt::Split(s) => {
                 self.composed = true;
                 if s.buffer.text != "data" {
@@ -91,7 +97,14 @@ impl AlgorithmBody {
                 let body = self.block(r, &s.body);
                 self.names.visible.truncate(depth);
                 let site = self.site();
-                Stmt::Split(Box::new(PartSplit { slot, range, weighted, body, site, span: s.span }))
+                ProgramStmt::Split(Box::new(PartSplit {
+                    slot,
+                    range,
+                    weighted,
+                    body,
+                    site,
+                    span: s.span,
+                }))
             }
             ast::Stmt::Ensure(e) => {
                 r.report(
@@ -107,7 +120,7 @@ impl AlgorithmBody {
         })
     }
 
-    fn use_(&mut self, r: &mut ProgramResolver<'_>, u: &ast::Use) -> Option<AlgorithmUse> {
+    fn use_(&mut self, r: &mut ProgramResolver<'_>, u: &ast::UseStmt) -> Option<AlgorithmUse> {
         self.composed = true;
         let collective =
             u.collective.as_ref().map_or_else(|| self.collective.clone(), |c| c.text.clone());
@@ -165,8 +178,8 @@ impl AlgorithmBody {
         self.used.extend(&program.sources);
         if on.is_none() {
             match program.style {
-                Style::Data => self.data.get_or_insert(u.span),
-                Style::InputOutput => self.split_buffers.get_or_insert(u.span),
+                BufferStyle::Data => self.data.get_or_insert(u.span),
+                BufferStyle::InputOutput => self.split_buffers.get_or_insert(u.span),
             };
         }
         let site = self.site();
@@ -179,7 +192,7 @@ impl AlgorithmBody {
         &mut self,
         r: &mut ProgramResolver<'_>,
         collective: &str,
-        u: &ast::Use,
+        u: &ast::UseStmt,
     ) -> Option<Arc<Program>> {
         let around = r.nested;
         r.nested += self.level;
@@ -220,10 +233,10 @@ impl AlgorithmBody {
     pub(super) fn schedule(
         &mut self,
         r: &mut ProgramResolver<'_>,
-        s: Option<&ast::Schedule>,
-    ) -> Option<Schedule> {
+        s: Option<&ast::ScheduleClause>,
+    ) -> Option<ProgramSchedule> {
         let s = s?;
-        let mut out = Schedule { span: Some(s.span), ..default_schedule() };
+        let mut out = ProgramSchedule { span: Some(s.span), ..default_schedule() };
         for (key, value) in &s.entries {
             let bad = |r: &mut ProgramResolver<'_>, message: String, help: &str| {
                 r.report(
@@ -260,6 +273,12 @@ impl AlgorithmBody {
 }
 
 /// Returns the default schedule.
-pub(super) fn default_schedule() -> Schedule {
-    Schedule { pipeline: None, channels: None, slots: None, protocol: CopyPolicy::Auto, span: None }
+pub(super) fn default_schedule() -> ProgramSchedule {
+    ProgramSchedule {
+        pipeline: None,
+        channels: None,
+        slots: None,
+        protocol: CopyPolicy::Auto,
+        span: None,
+    }
 }

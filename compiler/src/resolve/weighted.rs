@@ -8,10 +8,10 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
 use super::resolver::ProgramResolver;
-use crate::program::{Kind, Schedule, Stmt};
+use crate::program::{CollectiveKind, ProgramSchedule, ProgramStmt};
 
 /// Checks that `by` is the bandwidth of the part's path; reports a diagnostic and returns false if it is not.
-pub(super) fn by(r: &mut ProgramResolver<'_>, s: &ast::Split, by: &ast::Expr) -> bool {
+pub(super) fn by(r: &mut ProgramResolver<'_>, s: &ast::SplitStmt, by: &ast::Expr) -> bool {
     let (var, help) = (&s.var.text, format!("write `by bandwidth({})`", s.var.text));
     let own = |e: &ast::Expr| matches!(&e.kind, ExprKind::Name(name) if name == var);
     let fault = match &by.kind {
@@ -44,9 +44,9 @@ pub(super) fn by(r: &mut ProgramResolver<'_>, s: &ast::Split, by: &ast::Expr) ->
 /// another.
 pub(super) fn alone(
     r: &mut ProgramResolver<'_>,
-    kind: &Kind,
-    body: &[Stmt],
-    schedule: Option<&Schedule>,
+    kind: &CollectiveKind,
+    body: &[ProgramStmt],
+    schedule: Option<&ProgramSchedule>,
 ) {
     let refuse = |r: &mut ProgramResolver<'_>, at: Span, message: &str, label: &str, help: &str| {
         r.report(Diagnostic::error(codes::WEIGHTED, message).label(at, label).help(help));
@@ -55,7 +55,7 @@ pub(super) fn alone(
     let mut top: Option<Span> = None;
     for s in body {
         match s {
-            Stmt::Split(split) if split.weighted && top.is_none() => {
+            ProgramStmt::Split(split) if split.weighted && top.is_none() => {
                 top = Some(split.span);
                 find(&split.body, &mut inner);
             }
@@ -72,7 +72,7 @@ pub(super) fn alone(
         );
     }
     let Some(span) = top else { return };
-    if matches!(kind, Kind::Custom(_)) {
+    if matches!(kind, CollectiveKind::Custom(_)) {
         refuse(
             r,
             span,
@@ -81,7 +81,7 @@ pub(super) fn alone(
             "leave out `by` for parts of equal size",
         );
     }
-    let others = body.iter().filter(|s| !matches!(s, Stmt::Let(..))).count();
+    let others = body.iter().filter(|s| !matches!(s, ProgramStmt::Let(..))).count();
     if others > 1 {
         refuse(
             r,
@@ -103,20 +103,20 @@ pub(super) fn alone(
 }
 
 /// Splits by bandwidth among statements, and uses of programs that are such splits.
-fn find(stmts: &[Stmt], out: &mut Vec<Span>) {
+fn find(stmts: &[ProgramStmt], out: &mut Vec<Span>) {
     for s in stmts {
         match s {
-            Stmt::Split(split) => {
+            ProgramStmt::Split(split) => {
                 out.extend(split.weighted.then_some(split.span));
                 find(&split.body, out);
             }
-            Stmt::For { body, .. } => find(body, out),
-            Stmt::If { then, otherwise, .. } => {
+            ProgramStmt::For { body, .. } => find(body, out),
+            ProgramStmt::If { then, otherwise, .. } => {
                 find(then, out);
                 find(otherwise, out);
             }
-            Stmt::Use(used) => out.extend(used.program.weighted().map(|_| used.span)),
-            Stmt::Let(..) | Stmt::Each(_) => {}
+            ProgramStmt::Use(used) => out.extend(used.program.weighted().map(|_| used.span)),
+            ProgramStmt::Let(..) | ProgramStmt::Each(_) => {}
         }
     }
 }

@@ -8,25 +8,25 @@ use crate::advice::IndexedBuffer;
 use crate::budget::BoxedDiagnostic;
 use crate::chunks::ChunkSet;
 use crate::num::narrow;
-use crate::program::{Expr, Index};
+use crate::program::{ChunkIndex, SlotExpr};
 
 /// Longer strides are refused.
 const MOST_STRIDE: u32 = u32::MAX / 2;
 
 /// Returns the chunks that an index names in a buffer.
 pub(crate) fn index_set(
-    index: &Index,
+    index: &ChunkIndex,
     env: &mut [i64],
     of: &IndexedBuffer<'_>,
     span: Span,
 ) -> Result<ChunkSet, BoxedDiagnostic> {
     let size = of.size;
     // Said only where it is wrong: this is asked for every transfer.
-    let bound = |ok: bool, message: &dyn Fn() -> String, e: &Expr, env: &[i64]| {
+    let bound = |ok: bool, message: &dyn Fn() -> String, e: &SlotExpr, env: &[i64]| {
         if ok { Ok(()) } else { Err(Box::new(of.no_chunk(message(), e, env))) }
     };
-    let step = |by: &Option<Expr>,
-                take: &Option<Expr>,
+    let step = |by: &Option<SlotExpr>,
+                take: &Option<SlotExpr>,
                 env: &mut [i64]|
      -> Result<Option<(u32, u32)>, BoxedDiagnostic> {
         let Some(by) = by else { return Ok(None) };
@@ -53,13 +53,13 @@ pub(crate) fn index_set(
         }
     };
     match index {
-        Index::All => Ok(ChunkSet::all(size)),
-        Index::At(e) => {
+        ChunkIndex::All => Ok(ChunkSet::all(size)),
+        ChunkIndex::At(e) => {
             let v = value(e, env)?;
             bound((0..i64::from(size)).contains(&v), &|| format!("chunk {v} of {size}"), e, env)?;
             Ok(ChunkSet::interval(narrow(v).unwrap_or(0), 1, size))
         }
-        Index::Range { from, to, by, take } => {
+        ChunkIndex::Range { from, to, by, take } => {
             let (a, b) = (value(from, env)?, value(to, env)?);
             let empty = a >= b;
             bound(empty || a >= 0, &|| format!("chunks {a}..{b} of {size}"), from, env)?;
@@ -82,7 +82,7 @@ pub(crate) fn index_set(
                 }
             })
         }
-        Index::Cyclic { from, count, by, take } => {
+        ChunkIndex::Cyclic { from, count, by, take } => {
             let (a, k) = (value(from, env)?, value(count, env)?);
             if k <= 0 {
                 return Ok(ChunkSet::interval(0, 0, size.max(1)));

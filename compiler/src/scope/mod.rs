@@ -4,14 +4,14 @@
 mod index;
 mod value;
 
-use roundelay_dsl::diag::{Diagnostic, Label, codes};
+use roundelay_dsl::diag::{Diagnostic, DiagnosticLabel, codes};
 
 use crate::bounds::SlotBounds;
 use crate::budget::BoxedDiagnostic;
 use crate::num::{count, index};
 use crate::program::{
-    AlgorithmUse, Buffer, CustomCollective, Expr, Index, Kind, PartSplit, Program, Region, Stmt,
-    Style,
+    AlgorithmUse, BufferStyle, ChunkIndex, CollectiveKind, CustomCollective, PartSplit, Program,
+    ProgramBuffer, ProgramStmt, RegionExpr, SlotExpr,
 };
 pub(crate) use index::index_set;
 pub(crate) use value::value;
@@ -75,7 +75,7 @@ pub(crate) fn requires(program: &Program, env: &mut [i64]) -> Result<(), BoxedDi
 
 /// Returns the `chunks` clause, or its default.
 pub(crate) fn units(program: &Program, env: &mut [i64], n: u32) -> Result<u32, BoxedDiagnostic> {
-    if let Kind::Custom(custom) = &program.kind {
+    if let CollectiveKind::Custom(custom) = &program.kind {
         let spec = custom_sizes(custom, env)?;
         return Ok(spec.0.max(spec.1).max(1));
     }
@@ -112,7 +112,7 @@ pub(crate) fn custom_sizes(
     env: &[i64],
 ) -> Result<(u32, u32), BoxedDiagnostic> {
     let mut own = custom_environment(custom, env);
-    let mut size = |e: &Expr| {
+    let mut size = |e: &SlotExpr| {
         let v = value(e, &mut own)?;
         match u32::try_from(v) {
             Ok(size) if v <= MAX_CHUNKS => Ok(size),
@@ -127,12 +127,12 @@ pub(crate) fn custom_sizes(
 }
 
 /// Returns true if a `use` or a `split` occurs in the statements.
-pub(crate) fn composed(stmts: &[Stmt]) -> bool {
+pub(crate) fn composed(stmts: &[ProgramStmt]) -> bool {
     stmts.iter().any(|s| match s {
-        Stmt::Use(_) | Stmt::Split(_) => true,
-        Stmt::For { body, .. } => composed(body),
-        Stmt::If { then, otherwise, .. } => composed(then) || composed(otherwise),
-        Stmt::Let(..) | Stmt::Each(_) => false,
+        ProgramStmt::Use(_) | ProgramStmt::Split(_) => true,
+        ProgramStmt::For { body, .. } => composed(body),
+        ProgramStmt::If { then, otherwise, .. } => composed(then) || composed(otherwise),
+        ProgramStmt::Let(..) | ProgramStmt::Each(_) => false,
     })
 }
 
@@ -201,27 +201,30 @@ pub(crate) fn enter(
 }
 
 /// Returns the regions that a `use` hands down, with the buffer that each becomes.
-pub(crate) fn sub_regions(u: &AlgorithmUse) -> Vec<(Option<&Region>, Buffer)> {
+pub(crate) fn sub_regions(u: &AlgorithmUse) -> Vec<(Option<&RegionExpr>, ProgramBuffer)> {
     match u.program.style {
-        Style::Data => vec![(u.on.as_ref(), Buffer::Data)],
-        Style::InputOutput => {
-            vec![(u.on.as_ref(), Buffer::Input), (u.to.as_ref().or(u.on.as_ref()), Buffer::Output)]
+        BufferStyle::Data => vec![(u.on.as_ref(), ProgramBuffer::Data)],
+        BufferStyle::InputOutput => {
+            vec![
+                (u.on.as_ref(), ProgramBuffer::Input),
+                (u.to.as_ref().or(u.on.as_ref()), ProgramBuffer::Output),
+            ]
         }
     }
 }
 
 /// Returns the buffer of the using program that stands for a buffer of the used one by default.
-pub(crate) fn parent_buffer(p: &Program, buffer: Buffer) -> Buffer {
+pub(crate) fn parent_buffer(p: &Program, buffer: ProgramBuffer) -> ProgramBuffer {
     match (p.style, buffer) {
-        (Style::Data, _) => Buffer::Data,
-        (Style::InputOutput, Buffer::Data) => Buffer::Output,
-        (Style::InputOutput, b) => b,
+        (BufferStyle::Data, _) => ProgramBuffer::Data,
+        (BufferStyle::InputOutput, ProgramBuffer::Data) => ProgramBuffer::Output,
+        (BufferStyle::InputOutput, b) => b,
     }
 }
 
 /// Adds to a finding in a used program the line that uses it: the user's own line comes first.
 pub(crate) fn used(u: &AlgorithmUse, mut d: Diagnostic) -> Diagnostic {
-    let own = |l: &Label| {
+    let own = |l: &DiagnosticLabel| {
         let (line, place) = (u.span, l.span);
         line.source == place.source && line.start <= place.start && place.end <= line.end
     };
@@ -231,7 +234,7 @@ pub(crate) fn used(u: &AlgorithmUse, mut d: Diagnostic) -> Diagnostic {
         return d;
     }
     let name = format!("in `{}.{}`, used here", u.program.kind.name(), u.program.name);
-    d.labels.insert(0, Label { span: u.span, text: name });
+    d.labels.insert(0, DiagnosticLabel { span: u.span, text: name });
     d
 }
 
@@ -243,11 +246,11 @@ pub(crate) fn length_varies(p: &Program, axes: &[u32], env: &[i64], u: &Algorith
     let coordinates = p.coordinates.iter().zip(axes);
     let vary: Vec<_> = coordinates.map(|(&slot, &size)| (slot, (0, i64::from(size) - 1))).collect();
     let bounds = SlotBounds { env, vary: &vary, defs: &[] };
-    let any = |e: &Option<Expr>| e.as_ref().is_some_and(|e| bounds.varies(e));
+    let any = |e: &Option<SlotExpr>| e.as_ref().is_some_and(|e| bounds.varies(e));
     sub_regions(u).into_iter().any(|(region, _)| match region.map(|r| &r.index) {
-        None | Some(Index::All | Index::At(_)) => false,
-        Some(Index::Cyclic { count, .. }) => bounds.varies(count),
-        Some(Index::Range { from, to, by, take }) => {
+        None | Some(ChunkIndex::All | ChunkIndex::At(_)) => false,
+        Some(ChunkIndex::Cyclic { count, .. }) => bounds.varies(count),
+        Some(ChunkIndex::Range { from, to, by, take }) => {
             let moves = bounds.varies(from) || bounds.varies(to);
             any(by) || any(take) || moves && bounds.slope(to, from).is_none()
         }

@@ -2,21 +2,24 @@
 
 use roundelay_dsl::span::{SourceMap, Span};
 
-use super::parts::{Part, Round, TolerantSend, TolerantTake};
-use crate::graph::{StepGraph, Transfer};
+use super::parts::{TolerantPart, TolerantRound, TolerantSend, TolerantTake};
+use crate::graph::{ChunkTransfer, StepGraph};
 use crate::lower::SourceSites;
 use crate::num::index;
-use crate::plan::Site;
+use crate::plan::SourceLine;
 
 /// Returns the part of each rank, and the source lines with their places.
 ///
 /// The transfers of a round come in one order on all ranks, so that the k-th message from one rank to another in a
 /// round is the k-th that the other one takes.
-pub(super) fn parts(graph: &StepGraph, sources: &SourceMap) -> (Vec<Part>, Vec<Site>, Vec<Span>) {
-    let mut parts = vec![Part::default(); index(graph.instance.ranks())];
+pub(super) fn parts(
+    graph: &StepGraph,
+    sources: &SourceMap,
+) -> (Vec<TolerantPart>, Vec<SourceLine>, Vec<Span>) {
+    let mut parts = vec![TolerantPart::default(); index(graph.instance.ranks())];
     let mut sites = SourceSites::new(sources);
     let mut spans = Vec::new();
-    let mut steps: Vec<&Transfer> = graph.graph.node_weights().collect();
+    let mut steps: Vec<&ChunkTransfer> = graph.graph.node_weights().collect();
     steps.sort_by(|a, b| (a.round, &a.key).cmp(&(b.round, &b.key)));
     for t in steps {
         let site = sites.of(t.span);
@@ -40,9 +43,9 @@ pub(super) fn parts(graph: &StepGraph, sources: &SourceMap) -> (Vec<Part>, Vec<S
 }
 
 /// Returns the round of a part with that number, which is its last one or a new one.
-fn round_of(part: &mut Part, number: u32) -> &mut Round {
+fn round_of(part: &mut TolerantPart, number: u32) -> &mut TolerantRound {
     if part.rounds.last().is_none_or(|last| last.number != number) {
-        part.rounds.push(Round { number, sends: Vec::new(), takes: Vec::new() });
+        part.rounds.push(TolerantRound { number, sends: Vec::new(), takes: Vec::new() });
     }
     let last = part.rounds.len() - 1;
     &mut part.rounds[last]

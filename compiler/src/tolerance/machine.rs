@@ -1,12 +1,12 @@
 //! The machine of the proof: plays the parts of all ranks on symbols, with some messages of one rank lost.
 
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 
-use super::parts::{Header, Part};
+use super::parts::{TolerantHeader, TolerantPart};
 use super::rank_bits::bit;
 use crate::num::index;
 use crate::places::PlaceNumbers;
-use crate::plan::{Buf, Region};
+use crate::plan::{PlanBuffer, Region};
 use crate::verify::value::mix;
 
 /// The content of a place: nothing, or the sum of the contributions of some ranks.
@@ -89,10 +89,11 @@ pub(super) type LostMessages<'d> = Option<(usize, &'d [usize])>;
 
 impl FailureMachine {
     /// Prepares the parts; the error is the number of a round in which what is sent is not what is taken.
-    pub(super) fn new(header: &Header, parts: &[Part]) -> Result<Self, u32> {
-        let size =
-            |buf: Buf| if header.input == buf || header.output == buf { header.chunks } else { 0 };
-        let user = [size(Buf::Data), size(Buf::Input), size(Buf::Output)];
+    pub(super) fn new(header: &TolerantHeader, parts: &[TolerantPart]) -> Result<Self, u32> {
+        let size = |buf: PlanBuffer| {
+            if header.input == buf || header.output == buf { header.chunks } else { 0 }
+        };
+        let user = [size(PlanBuffer::Data), size(PlanBuffer::Input), size(PlanBuffer::Output)];
         let places = PlaceNumbers::of_sizes(user, header.scratch.iter().copied());
         let mut start = vec![None; places.all(header.ranks).unwrap_or(usize::MAX)];
         for rank in 0..header.ranks {
@@ -112,8 +113,14 @@ impl FailureMachine {
     }
 
     /// Returns one round of all ranks; `None` if a message is not as its receiver takes it.
-    fn beat(&self, parts: &[Part], number: u32, sent: &mut [Vec<usize>]) -> Option<MachineRound> {
-        let of = |part: &'_ Part| part.rounds.iter().position(|round| round.number == number);
+    fn beat(
+        &self,
+        parts: &[TolerantPart],
+        number: u32,
+        sent: &mut [Vec<usize>],
+    ) -> Option<MachineRound> {
+        let of =
+            |part: &'_ TolerantPart| part.rounds.iter().position(|round| round.number == number);
         let mut beat = MachineRound::default();
         // First reads and lengths of the messages from one rank to another, in order.
         let mut posted = vec![vec![Vec::new(); parts.len()]; parts.len()];
@@ -146,7 +153,7 @@ impl FailureMachine {
                 }
                 for (i, place) in self.places.region(crate::num::count(rank), &take.to).enumerate()
                 {
-                    let operand = (take.src, take.op == Op::Copy, first + i);
+                    let operand = (take.src, take.op == TransferOp::Copy, first + i);
                     match beat.folds[begin..].iter_mut().find(|fold| fold.place == place) {
                         Some(fold) => fold.operands.push(operand),
                         None => beat.folds.push(RoundFold {
@@ -207,7 +214,7 @@ impl FailureMachine {
     }
 
     /// Returns what a rank's chunk of a buffer holds.
-    pub(super) fn held(&self, held: &[HeldSum], rank: u32, buf: Buf, chunk: u32) -> HeldSum {
+    pub(super) fn held(&self, held: &[HeldSum], rank: u32, buf: PlanBuffer, chunk: u32) -> HeldSum {
         held[self.places.of(rank, buf, chunk)]
     }
 }

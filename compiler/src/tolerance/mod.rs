@@ -6,7 +6,7 @@
 //! where nothing was stored, leaves its target as it was; a reduction into a place where nothing is stores. So a
 //! place holds the contributions of some ranks, or nothing, and every rank can tell which.
 //!
-//! A [`Part`] says this for one rank, and is played as it stands: in each round all reads first, whose messages are
+//! A [`TolerantPart`] says this for one rank, and is played as it stands: in each round all reads first, whose messages are
 //! queued and never wait for a peer; then the rank takes what the others sent in that round, waiting for each of them
 //! until the message is there or the peer is known to have ended; then it folds. A peer that is silent is no peer that
 //! has ended.
@@ -30,7 +30,7 @@ mod points;
 mod prove;
 mod rank_bits;
 
-pub use parts::{Header, Part, Round, TolerantSend, TolerantTake};
+pub use parts::{TolerantHeader, TolerantPart, TolerantRound, TolerantSend, TolerantTake};
 
 use std::sync::Arc;
 
@@ -38,10 +38,10 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::{SourceMap, Span};
 
 use crate::graph::StepGraph;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::lower::identity;
 use crate::places::PlaceNumbers;
-use crate::plan::{Buf, Placement};
+use crate::plan::{BufferPlacement, PlanBuffer};
 use crate::scope::{environment, value};
 use crate::verify::Verified;
 use rank_bits::MOST_RANKS;
@@ -51,20 +51,20 @@ const MOST_PLACES: usize = 1 << 24;
 
 /// The parts of all ranks in a tolerant algorithm, proved at every point of failure. Only the proof makes one.
 #[derive(Debug, Clone)]
-pub struct Tolerant {
-    header: Header,
-    parts: Vec<Part>,
+pub struct TolerantPlan {
+    header: TolerantHeader,
+    parts: Vec<TolerantPart>,
     points: u64,
 }
 
-impl Tolerant {
+impl TolerantPlan {
     /// Returns the facts that all ranks have in common.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &TolerantHeader {
         &self.header
     }
 
     /// Returns what each rank does, by rank.
-    pub fn parts(&self) -> &[Part] {
+    pub fn parts(&self) -> &[TolerantPart] {
         &self.parts
     }
 
@@ -79,8 +79,8 @@ impl Tolerant {
 pub(crate) fn prove(
     graph: &Verified<StepGraph>,
     sources: &SourceMap,
-) -> Result<Tolerant, Diagnostics> {
-    let instance: &Arc<Instance> = &graph.get().instance;
+) -> Result<TolerantPlan, Diagnostics> {
+    let instance: &Arc<ProgramInstance> = &graph.get().instance;
     let clause = clause(instance).map_err(|d| vec![*d])?;
     let refused = |why: &str, at: Span, help: &str| {
         let text =
@@ -117,11 +117,11 @@ pub(crate) fn prove(
     }
     let (parts, sites, spans) = lowering::parts(graph.get(), sources);
     let (input, output) = match instance.program.style {
-        crate::program::Style::Data => (Buf::Data, Buf::Data),
-        crate::program::Style::InputOutput => (Buf::Input, Buf::Output),
+        crate::program::BufferStyle::Data => (PlanBuffer::Data, PlanBuffer::Data),
+        crate::program::BufferStyle::InputOutput => (PlanBuffer::Input, PlanBuffer::Output),
     };
-    let header = Header {
-        hash: identity(instance, Placement::InPlace),
+    let header = TolerantHeader {
+        hash: identity(instance, BufferPlacement::InPlace),
         algorithm: instance.program.name.clone(),
         ranks: instance.ranks(),
         chunks: instance.spec.chunks,
@@ -131,11 +131,11 @@ pub(crate) fn prove(
         sites,
     };
     let points = prove::prove(instance, &header, &parts, &spans, clause).map_err(|d| vec![*d])?;
-    Ok(Tolerant { header, parts, points })
+    Ok(TolerantPlan { header, parts, points })
 }
 
 /// Returns the place of the clause, if it says what can be proved: that one rank may fail.
-fn clause(instance: &Instance) -> Result<Span, Box<Diagnostic>> {
+fn clause(instance: &ProgramInstance) -> Result<Span, Box<Diagnostic>> {
     let program = &instance.program;
     let Some(clause) = &program.tolerates else {
         let text = format!("`{}` does not say that it goes on without a rank", program.name);

@@ -1,13 +1,13 @@
 //! The parts of a tolerant algorithm: what each rank does, round by round, and the messages between them.
 
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 
 use crate::num::{count, index};
-use crate::plan::{Buf, Region, Site};
+use crate::plan::{PlanBuffer, Region, SourceLine};
 
 /// The facts that all ranks have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
+pub struct TolerantHeader {
     /// Identity over all ranks, which they compare.
     pub hash: [u8; 16],
     /// Name of the algorithm.
@@ -17,25 +17,25 @@ pub struct Header {
     /// Chunks of the whole vector: chunk c of C over N elements is `[c*N/C, (c+1)*N/C)`, rounded down.
     pub chunks: u32,
     /// The buffer that holds the rank's contribution at the start.
-    pub input: Buf,
+    pub input: PlanBuffer,
     /// The buffer that holds the result.
-    pub output: Buf,
+    pub output: PlanBuffer,
     /// Chunks of the scratch buffers. Nothing is in them at the start.
     pub scratch: Vec<u32>,
     /// Source lines; sends and takes refer to them by index.
-    pub sites: Vec<Site>,
+    pub sites: Vec<SourceLine>,
 }
 
 /// The part of one rank, round by round.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Part {
+pub struct TolerantPart {
     /// The rounds in which it does anything.
-    pub rounds: Vec<Round>,
+    pub rounds: Vec<TolerantRound>,
 }
 
 /// One round of one rank. What it sends and takes of its own is read before anything is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Round {
+pub struct TolerantRound {
     /// Number of the program's `each`, counted from 0: the step in messages.
     pub number: u32,
     /// Messages, in the order in which their receivers take those of this rank.
@@ -51,7 +51,7 @@ pub struct TolerantSend {
     pub peer: u32,
     /// The chunks.
     pub from: Region,
-    /// Index into [`Header::sites`].
+    /// Index into [`TolerantHeader::sites`].
     pub site: u32,
 }
 
@@ -64,15 +64,15 @@ pub struct TolerantTake {
     /// The chunks, of this rank's own memory; `None` if a message brings them.
     pub from: Option<Region>,
     /// Copied or reduced.
-    pub op: Op,
+    pub op: TransferOp,
     /// The places.
     pub to: Region,
-    /// Index into [`Header::sites`].
+    /// Index into [`TolerantHeader::sites`].
     pub site: u32,
 }
 
-/// Returns the messages that each rank sends to each other, by number of the round in [`Part::rounds`].
-pub(super) fn messages(parts: &[Part], ranks: u32) -> Vec<Vec<Vec<NamedMessage>>> {
+/// Returns the messages that each rank sends to each other, by number of the round in [`TolerantPart::rounds`].
+pub(super) fn messages(parts: &[TolerantPart], ranks: u32) -> Vec<Vec<Vec<NamedMessage>>> {
     let mut all = vec![vec![Vec::new(); index(ranks)]; index(ranks)];
     for (src, part) in parts.iter().enumerate() {
         for round in &part.rounds {

@@ -1,6 +1,6 @@
 //! The points of failure: which messages of a failed rank arrive.
 
-use super::parts::{NamedMessage, Part};
+use super::parts::{NamedMessage, TolerantPart};
 use crate::num::{count, index};
 
 /// The knowledge of a rank that begins a round: the number of messages of the rank in question that each rank has.
@@ -17,7 +17,11 @@ pub(super) struct FailurePoints<'m> {
 impl<'m> FailurePoints<'m> {
     /// Finds out what each round of `rank` implies: by following every message of every round, and with each what its
     /// sender knew when the round began.
-    pub(super) fn new(parts: &[Part], rank: usize, messages: &'m [Vec<NamedMessage>]) -> Self {
+    pub(super) fn new(
+        parts: &[TolerantPart],
+        rank: usize,
+        messages: &'m [Vec<NamedMessage>],
+    ) -> Self {
         let last = parts.iter().flat_map(|p| p.rounds.last()).map(|r| r.number + 1).max();
         let mut known = vec![vec![0; parts.len()]; parts.len()];
         let mut before = vec![known[rank].clone()];

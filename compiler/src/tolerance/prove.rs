@@ -4,10 +4,10 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
 use super::machine::{ContributionSum, FailureMachine, HeldSum, SumFault};
-use super::parts::{Header, NamedMessage, Part, messages};
+use super::parts::{NamedMessage, TolerantHeader, TolerantPart, messages};
 use super::points::FailurePoints;
 use super::rank_bits::{all, bit, named};
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::{count, index, wide};
 
 /// The most points, possible or not, that are looked at.
@@ -50,9 +50,9 @@ impl UntoleratedPoint {
 
 /// Proves the parts of all ranks at every point of failure; returns the number of points.
 pub(super) fn prove(
-    instance: &Instance,
-    header: &Header,
-    parts: &[Part],
+    instance: &ProgramInstance,
+    header: &TolerantHeader,
+    parts: &[TolerantPart],
     spans: &[Span],
     clause: Span,
 ) -> Result<u64, Box<Diagnostic>> {
@@ -119,7 +119,7 @@ pub(super) fn prove(
 
 /// Compares what the survivors end with; if the failed rank may have ended before, with its result, too.
 fn judge(
-    header: &Header,
+    header: &TolerantHeader,
     machine: &FailureMachine,
     held: &[HeldSum],
     failed: Option<(u32, Option<&[HeldSum]>)>,
@@ -175,8 +175,8 @@ fn judge(
 
 /// Returns the diagnostic of a point of failure.
 fn diagnostic(
-    instance: &Instance,
-    header: &Header,
+    instance: &ProgramInstance,
+    header: &TolerantHeader,
     found: &UntoleratedPoint,
     sent: &[Vec<NamedMessage>],
     spans: &[Span],

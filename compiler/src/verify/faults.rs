@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use roundelay_dsl::diag::{Diagnostic, Diagnostics};
 use roundelay_dsl::span::Span;
 
-use crate::graph::{StepGraph, Transfer};
+use crate::graph::{ChunkTransfer, StepGraph};
 use crate::num::{count, index};
-use crate::plan::{Buf, Region};
+use crate::plan::{PlanBuffer, Region};
 
 /// The most findings that are reported.
 pub(crate) const MOST: usize = 10;
@@ -54,7 +54,7 @@ impl<'g> GraphFaults<'g> {
     }
 
     /// Returns the strand of a chunk of a buffer.
-    pub(super) fn of_chunk(&mut self, buf: Buf, chunk: u32) -> StrandId {
+    pub(super) fn of_chunk(&mut self, buf: PlanBuffer, chunk: u32) -> StrandId {
         self.strands().of(&StrandNode::Chunk(buf, chunk))
     }
 
@@ -76,7 +76,7 @@ impl<'g> GraphFaults<'g> {
 
     /// Returns true if something was found about the strand of a chunk; what nothing touches may come of any
     /// fault.
-    pub(super) fn knows(&mut self, buf: Buf, chunk: u32) -> bool {
+    pub(super) fn knows(&mut self, buf: PlanBuffer, chunk: u32) -> bool {
         if self.none() {
             return false;
         }
@@ -85,7 +85,10 @@ impl<'g> GraphFaults<'g> {
     }
 
     /// Returns the transfers of a round whose strands have no finding.
-    pub(super) fn sound<'r, 't>(&mut self, round: &'r [&'t Transfer]) -> Cow<'r, [&'t Transfer]> {
+    pub(super) fn sound<'r, 't>(
+        &mut self,
+        round: &'r [&'t ChunkTransfer],
+    ) -> Cow<'r, [&'t ChunkTransfer]> {
         if self.none() {
             return Cow::Borrowed(round);
         }
@@ -103,7 +106,7 @@ impl<'g> GraphFaults<'g> {
 enum StrandNode {
     Statement(Span),
     /// A chunk of a buffer, on all ranks.
-    Chunk(Buf, u32),
+    Chunk(PlanBuffer, u32),
 }
 
 /// All strands, as trees of nodes whose roots stand for them.

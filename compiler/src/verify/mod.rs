@@ -39,8 +39,8 @@ use result::ResultTrees;
 #[derive(Debug, Clone)]
 pub struct Verified<T> {
     inner: T,
-    facts: Facts,
-    /// Statements of rounds that changed nothing; see [`rounds::State::idle`].
+    facts: ProofFacts,
+    /// Statements of rounds that changed nothing; see [`rounds::KernelState::idle`].
     idle: BTreeSet<(u32, Span)>,
     trees: ResultTrees,
 }
@@ -52,7 +52,7 @@ impl<T> Verified<T> {
     }
 
     /// Returns the findings of the proof.
-    pub fn facts(&self) -> &Facts {
+    pub fn facts(&self) -> &ProofFacts {
         &self.facts
     }
 
@@ -64,7 +64,7 @@ impl<T> Verified<T> {
 
 /// The findings of a proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
+pub struct ProofFacts {
     /// Length of the longest chain of messages.
     pub depth: u32,
     /// Messages between different ranks.
@@ -95,7 +95,7 @@ pub fn verify(graph: StepGraph) -> Result<Verified<StepGraph>, Diagnostics> {
     Ok(Verified { inner: graph, facts, idle: state.idle, trees })
 }
 
-fn facts(graph: &StepGraph, depth: u32, sums: Option<result::SumProperties>) -> Facts {
+fn facts(graph: &StepGraph, depth: u32, sums: Option<result::SumProperties>) -> ProofFacts {
     let n = index(graph.instance.ranks());
     let (mut sent, mut received) = (vec![0u64; n], vec![0u64; n]);
     let (mut messages, mut lossy) = (0, false);
@@ -106,7 +106,7 @@ fn facts(graph: &StepGraph, depth: u32, sums: Option<result::SumProperties>) -> 
         lossy |= t.wire.is_some();
     }
     let most = |v: Vec<u64>| v.into_iter().max().unwrap_or(0);
-    Facts {
+    ProofFacts {
         depth,
         messages,
         sent: most(sent),

@@ -5,7 +5,7 @@
 //! do not count: a step that overwrites what another reads waits for its read alone, not for its write.
 
 use petgraph::visit::EdgeRef;
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use smallvec::SmallVec;
 
@@ -73,7 +73,7 @@ fn unordered(
                 return Some(pair);
             }
         }
-        let copies = |&&w: &&u32| graph.graph[StepId::new(index(w))].op == Op::Copy;
+        let copies = |&&w: &&u32| graph.graph[StepId::new(index(w))].op == TransferOp::Copy;
         if writes.len() > 1 && writes.iter().filter(copies).count() > 1 {
             return Some((writes[0], writes[1]));
         }
@@ -186,7 +186,7 @@ mod tests {
     use roundelay_dsl::diag::Diagnostics;
 
     use super::*;
-    use crate::{Instance, NoLibrary, Options, Shape, resolve};
+    use crate::{CompileOptions, NoLibrary, ProgramInstance, Shape, resolve};
 
     fn check(graph: &StepGraph) -> Result<(), Diagnostics> {
         let mut faults = GraphFaults::new(graph);
@@ -209,7 +209,8 @@ mod tests {
         let mut sources = SourceMap::new();
         let id = sources.add("here.algo", text);
         let programs = resolve(&mut sources, id, &NoLibrary).expect("the text resolves");
-        let instance = Instance::new(&programs[0], &Shape::flat(n), &Options::default());
+        let instance =
+            ProgramInstance::new(&programs[0], &Shape::flat(n), &CompileOptions::default());
         crate::graph::unroll(&Arc::new(instance.expect("the shape fits"))).expect("it unrolls")
     }
 

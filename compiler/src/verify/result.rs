@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 use roundelay_dsl::diag::{Diagnostic, codes};
 
 use super::faults::{GraphFaults, StrandId};
 use super::rounds::{RoundState, initial, place_name, with_values};
 use super::value::{PlaceValue, SpoiltSum, ordered_tree};
 use crate::collective::{ExpectedContent, SpecRanks};
-use crate::graph::{StepGraph, Transfer};
-use crate::instance::Instance;
-use crate::plan::Buf;
-use crate::program::{Buffer, Kind, Style};
+use crate::graph::{ChunkTransfer, StepGraph};
+use crate::instance::ProgramInstance;
+use crate::plan::PlanBuffer;
+use crate::program::{BufferStyle, CollectiveKind, ProgramBuffer};
 use crate::ranks::RankSet;
 
 /// The properties of the sums that ranks end with.
@@ -52,15 +52,15 @@ pub(super) fn check(
 ) -> (ResultTrees, Option<SumProperties>) {
     let graph = faults.graph;
     let instance = &graph.instance;
-    if instance.spec.kind == Kind::Barrier {
+    if instance.spec.kind == CollectiveKind::Barrier {
         if let (true, Some(d)) = (faults.none(), barrier(graph, state)) {
             faults.add(None, d);
         }
         return (ResultTrees::default(), None);
     }
     let (buffer, buf) = match instance.program.style {
-        Style::Data => (Buffer::Data, Buf::Data),
-        Style::InputOutput => (Buffer::Output, Buf::Output),
+        BufferStyle::Data => (ProgramBuffer::Data, PlanBuffer::Data),
+        BufferStyle::InputOutput => (ProgramBuffer::Output, PlanBuffer::Output),
     };
     let n = instance.ranks();
     let mut trees = ResultTrees::default();
@@ -116,15 +116,15 @@ pub(super) fn check(
 
 /// Counts the contributions that are missing or too many in all places together; of a barrier, the ranks on
 /// whose start others do not depend.
-pub(crate) fn count_wrong(instance: &Instance, state: &RoundState) -> usize {
+pub(crate) fn count_wrong(instance: &ProgramInstance, state: &RoundState) -> usize {
     let n = instance.ranks();
-    if instance.spec.kind == Kind::Barrier {
+    if instance.spec.kind == CollectiveKind::Barrier {
         let missing = |started: &RankSet| (0..n).filter(|&r| !started.contains(r)).count();
         return state.started.iter().map(missing).sum();
     }
     let (buffer, buf) = match instance.program.style {
-        Style::Data => (Buffer::Data, Buf::Data),
-        Style::InputOutput => (Buffer::Output, Buf::Output),
+        BufferStyle::Data => (ProgramBuffer::Data, PlanBuffer::Data),
+        BufferStyle::InputOutput => (ProgramBuffer::Output, PlanBuffer::Output),
     };
     let mut wrong = 0;
     for rank in 0..n {
@@ -286,11 +286,15 @@ fn explain(
 
 /// Returns the last transfer that stores into places like this one, where nothing ever is: other chunks of
 /// the rank, or else the chunk of other ranks, or else anything in such a buffer.
-fn sibling<'g>(graph: &'g StepGraph, state: &RoundState, place: usize) -> Option<&'g Transfer> {
+fn sibling<'g>(
+    graph: &'g StepGraph,
+    state: &RoundState,
+    place: usize,
+) -> Option<&'g ChunkTransfer> {
     let places = &state.places;
     let name = |p: usize| places.name(p);
     let (rank, (buf, chunk)) = (places.rank(place), name(place));
-    let likeness = |t: &Transfer| {
+    let likeness = |t: &ChunkTransfer| {
         let into = places.region(t.dst, &t.to).filter(|&p| name(p).0 == buf);
         into.map(|p| match (places.rank(p) == rank, name(p).1 == chunk) {
             (true, _) => 3,
@@ -338,7 +342,8 @@ fn journey(graph: &StepGraph, place: usize) -> Vec<String> {
         };
         let (round, t) = (last.step.round, &last.step);
         let after = last.after.as_ref().map_or("nothing".into(), PlaceValue::to_string);
-        if t.op == Op::Copy && events.iter().filter(|e| e.step.round == round).count() == 1 {
+        if t.op == TransferOp::Copy && events.iter().filter(|e| e.step.round == round).count() == 1
+        {
             let position = start.places.region(t.dst, &t.to).position(|p| p == at).unwrap_or(0);
             let Some(from) = start.places.region(t.src, &t.from).nth(position) else { break };
             lines.push(format!(
@@ -366,7 +371,7 @@ fn journey(graph: &StepGraph, place: usize) -> Vec<String> {
 
 /// A write to the place at fault.
 struct PlaceWrite {
-    step: Transfer,
+    step: ChunkTransfer,
     after: Option<PlaceValue>,
 }
 
@@ -375,7 +380,7 @@ fn history(graph: &StepGraph, place: usize) -> Vec<PlaceWrite> {
     let instance = &graph.instance;
     let mut state = initial(instance);
     let mut events = Vec::new();
-    let steps: Vec<&Transfer> = graph.graph.node_weights().collect();
+    let steps: Vec<&ChunkTransfer> = graph.graph.node_weights().collect();
     for round in steps.chunk_by(|a, b| a.round == b.round) {
         super::rounds::replay_round(instance, &mut state, round);
         for t in round {
@@ -388,7 +393,7 @@ fn history(graph: &StepGraph, place: usize) -> Vec<PlaceWrite> {
 }
 
 fn place_label(
-    instance: &Instance,
+    instance: &ProgramInstance,
     d: Diagnostic,
     history: &[PlaceWrite],
     missing: &[(u32, u32)],
@@ -404,7 +409,7 @@ fn place_label(
     // The write that lost a contribution which was there before.
     let lost = history.windows(2).find_map(|w| {
         let gone = missing.iter().find(|r| has(&w[0].after, **r) && !has(&w[1].after, **r))?;
-        (w[1].step.op == Op::Copy).then_some((&w[1].step, gone.0))
+        (w[1].step.op == TransferOp::Copy).then_some((&w[1].step, gone.0))
     });
     let (d, at) = match lost {
         Some((step, r)) => (

@@ -7,19 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
 use super::faults::{GraphFaults, MOST};
 use super::value::{PlaceValue, SpoiltSum, SumClash};
 use crate::cells::PlaceCells;
-use crate::graph::{Transfer, asked, buf_name};
-use crate::instance::Instance;
+use crate::graph::{ChunkTransfer, asked, buf_name};
+use crate::instance::ProgramInstance;
 use crate::num::index;
 use crate::places::PlaceNumbers;
-use crate::plan::Buf;
-use crate::program::{Buffer, Kind, Style};
+use crate::plan::PlanBuffer;
+use crate::program::{BufferStyle, CollectiveKind, ProgramBuffer};
 use crate::ranks::RankSet;
 use crate::walk::walk;
 
@@ -61,7 +61,7 @@ struct TooScattered;
 
 impl TooScattered {
     /// Returns the refusal to replay more, at a transfer.
-    fn refusal(self, instance: &Instance, t: &Transfer) -> StatementFinding {
+    fn refusal(self, instance: &ProgramInstance, t: &ChunkTransfer) -> StatementFinding {
         let d = Diagnostic::error(
             codes::TOO_BIG,
             format!(
@@ -81,9 +81,9 @@ pub(super) fn replay(faults: &mut GraphFaults<'_>) -> RoundState {
     let graph = faults.graph;
     let instance = &graph.instance;
     let mut state = initial(instance);
-    let barrier = instance.spec.kind == Kind::Barrier;
+    let barrier = instance.spec.kind == CollectiveKind::Barrier;
     let mut lanes: BTreeMap<u16, Vec<RankSet>> = BTreeMap::new();
-    let steps: Vec<&Transfer> = graph.graph.node_weights().collect();
+    let steps: Vec<&ChunkTransfer> = graph.graph.node_weights().collect();
     for round in steps.chunk_by(|a, b| a.round == b.round) {
         if barrier {
             spread(&mut lanes, &state.started, round);
@@ -130,12 +130,12 @@ pub(crate) enum ReplayEnd {
 }
 
 /// Replays an instance round by round, up to the first fault.
-pub(crate) fn replay_instance(instance: &Instance) -> ReplayEnd {
+pub(crate) fn replay_instance(instance: &ProgramInstance) -> ReplayEnd {
     if asked(instance) > instance.options.limit {
         return ReplayEnd::Stopped(None, 0);
     }
     let mut state = initial(instance);
-    let barrier = instance.spec.kind == Kind::Barrier;
+    let barrier = instance.spec.kind == CollectiveKind::Barrier;
     let mut lanes: BTreeMap<u16, Vec<RankSet>> = BTreeMap::new();
     let (mut transfers, mut found, mut moves) = (Vec::new(), Vec::new(), 0);
     let (mut fault, mut large) = (None, false);
@@ -152,8 +152,8 @@ pub(crate) fn replay_instance(instance: &Instance) -> ReplayEnd {
             transfers.push(t);
             Ok(())
         })?;
-        transfers.sort_unstable_by(|a: &Transfer, b| a.key.cmp(&b.key));
-        let steps: Vec<&Transfer> = transfers.iter().collect();
+        transfers.sort_unstable_by(|a: &ChunkTransfer, b| a.key.cmp(&b.key));
+        let steps: Vec<&ChunkTransfer> = transfers.iter().collect();
         if barrier {
             spread(&mut lanes, &state.started, &steps);
         }
@@ -175,14 +175,14 @@ pub(crate) fn replay_instance(instance: &Instance) -> ReplayEnd {
 }
 
 /// Returns the state before the first round.
-pub(crate) fn initial(instance: &Instance) -> RoundState {
+pub(crate) fn initial(instance: &ProgramInstance) -> RoundState {
     let places = PlaceNumbers::new(instance);
     let n = instance.ranks();
     // Unrolling refuses more places than can be numbered.
     let mut values = PlaceCells::new(places.all(n).unwrap_or(usize::MAX));
     let (buffer, buf) = match instance.program.style {
-        Style::Data => (Buffer::Data, Buf::Data),
-        Style::InputOutput => (Buffer::Input, Buf::Input),
+        BufferStyle::Data => (ProgramBuffer::Data, PlanBuffer::Data),
+        BufferStyle::InputOutput => (ProgramBuffer::Input, PlanBuffer::Input),
     };
     for rank in 0..n {
         for chunk in instance.spec.initial_chunks(buffer, rank).iter().flat_map(|set| set.iter()) {
@@ -197,13 +197,13 @@ pub(crate) fn initial(instance: &Instance) -> RoundState {
 }
 
 /// Returns the class of a chunk. Chunks of one class have the same number of elements, whatever the count.
-pub(crate) fn class_of(instance: &Instance, chunk: u32) -> u32 {
+pub(crate) fn class_of(instance: &ProgramInstance, chunk: u32) -> u32 {
     if instance.spec.blocks() > 1 { chunk % instance.spec.per_block().max(1) } else { chunk }
 }
 
 /// Spreads the ranks on whose start progress depends along the messages of a round of a barrier. Lanes do not wait
 /// for each other, so what arrived on one is sent on by it alone.
-fn spread(lanes: &mut BTreeMap<u16, Vec<RankSet>>, start: &[RankSet], round: &[&Transfer]) {
+fn spread(lanes: &mut BTreeMap<u16, Vec<RankSet>>, start: &[RankSet], round: &[&ChunkTransfer]) {
     for steps in round.chunk_by(|a, b| a.lane == b.lane) {
         let after = lanes.entry(steps[0].lane).or_insert_with(|| start.to_vec());
         let before = after.clone();
@@ -219,27 +219,27 @@ struct RoundWrite {
     to: usize,
     step: usize,
     src: u32,
-    op: Op,
+    op: TransferOp,
     value: PlaceValue,
 }
 
 /// The value that a transfer reads at a chunk of a buffer of its source.
-type ReadValue<'r> = &'r dyn Fn(&RoundState, &Transfer, Buf, u32) -> Option<PlaceValue>;
+type ReadValue<'r> = &'r dyn Fn(&RoundState, &ChunkTransfer, PlanBuffer, u32) -> Option<PlaceValue>;
 
 /// Returns the value of a place of a rank; `None` if it holds none.
 pub(crate) fn place_value(
     state: &RoundState,
     rank: u32,
-    buf: Buf,
+    buf: PlanBuffer,
     chunk: u32,
 ) -> Option<&PlaceValue> {
     state.value(state.places.of(rank, buf, chunk))
 }
 
 fn step(
-    instance: &Instance,
+    instance: &ProgramInstance,
     state: &mut RoundState,
-    round: &[&Transfer],
+    round: &[&ChunkTransfer],
     found: &mut Vec<StatementFinding>,
 ) -> bool {
     round_of(instance, state, round, found, &|state, t, buf, chunk| {
@@ -253,9 +253,9 @@ pub(crate) type StatementFinding = (Span, Diagnostic);
 /// Plays one round on the places of the state, reading through `read`; `false` if it was left before it changed any,
 /// since it reads what was never stored.
 pub(crate) fn round_of(
-    instance: &Instance,
+    instance: &ProgramInstance,
     state: &mut RoundState,
-    round: &[&Transfer],
+    round: &[&ChunkTransfer],
     found: &mut Vec<StatementFinding>,
     read: ReadValue<'_>,
 ) -> bool {
@@ -287,7 +287,7 @@ pub(crate) fn round_of(
         let span = |write: &RoundWrite| round[write.step].span;
         // Once a statement is known to change something, its other places need not be compared.
         if list.iter().any(|write| !changing.contains(&span(write)))
-            && !matches!(list.as_slice(), [write] if write.op == Op::Copy && state.value(to) == Some(&write.value))
+            && !matches!(list.as_slice(), [write] if write.op == TransferOp::Copy && state.value(to) == Some(&write.value))
         {
             changing.extend(list.iter().map(span));
             changing.sort_unstable();
@@ -319,8 +319,8 @@ pub(crate) fn round_of(
 /// Adds a finding with the values of the variables, unless its line has one already.
 fn report(
     found: &mut Vec<StatementFinding>,
-    instance: &Instance,
-    t: &Transfer,
+    instance: &ProgramInstance,
+    t: &ChunkTransfer,
     d: impl FnOnce() -> Diagnostic,
 ) {
     if found.iter().all(|(span, _)| *span != t.span) {
@@ -330,7 +330,11 @@ fn report(
 
 /// Returns a finding about a transfer, with the values of the variables that made it, and behind the `use`
 /// lines that lead to it.
-pub(crate) fn with_values(instance: &Instance, t: &Transfer, d: Diagnostic) -> Diagnostic {
+pub(crate) fn with_values(
+    instance: &ProgramInstance,
+    t: &ChunkTransfer,
+    d: Diagnostic,
+) -> Diagnostic {
     // What ends a walk comes back through every `use` that it was in.
     let done = walk(instance, &mut |round| {
         if round.index != t.round {
@@ -347,7 +351,7 @@ pub(crate) fn with_values(instance: &Instance, t: &Transfer, d: Diagnostic) -> D
 
 /// Returns, for each transfer of the round, a number that is equal for transfers into the same region of the
 /// same rank.
-fn targets(round: &[&Transfer]) -> Vec<usize> {
+fn targets(round: &[&ChunkTransfer]) -> Vec<usize> {
     let mut seen: BTreeMap<(u32, &crate::plan::Region), usize> = BTreeMap::new();
     round
         .iter()
@@ -359,7 +363,11 @@ fn targets(round: &[&Transfer]) -> Vec<usize> {
 }
 
 /// Returns the name of a place, as `rank 1's data[2]`.
-pub(crate) fn place_name(instance: &Instance, places: &PlaceNumbers, place: usize) -> String {
+pub(crate) fn place_name(
+    instance: &ProgramInstance,
+    places: &PlaceNumbers,
+    place: usize,
+) -> String {
     let rank = places.rank(place);
     let (buf, chunk) = places.name(place);
     format!("rank {rank}'s {}[{chunk}]", buf_name(instance, buf))
@@ -370,9 +378,9 @@ fn second(d: Diagnostic, first: Span, other: Span, text: &str) -> Diagnostic {
 }
 
 fn conflict(
-    instance: &Instance,
+    instance: &ProgramInstance,
     state: &RoundState,
-    round: &[&Transfer],
+    round: &[&ChunkTransfer],
     to: usize,
     list: &[RoundWrite],
     shapes: &[usize],
@@ -381,7 +389,7 @@ fn conflict(
         return None;
     }
     let name = place_name(instance, &state.places, to);
-    let copies: Vec<&RoundWrite> = list.iter().filter(|w| w.op == Op::Copy).collect();
+    let copies: Vec<&RoundWrite> = list.iter().filter(|w| w.op == TransferOp::Copy).collect();
     if let [a, b, ..] = copies.as_slice() {
         let (x, y) = (round[a.step], round[b.step]);
         let d =
@@ -413,9 +421,9 @@ type SpoiltReasons = BTreeMap<Span, Arc<SpoiltSum>>;
 /// Folds what arrives at one place in one round, in order of source rank; the place's old value (or
 /// the one copied there) at its own rank's position.
 fn fold(
-    instance: &Instance,
+    instance: &ProgramInstance,
     state: &RoundState,
-    round: &[&Transfer],
+    round: &[&ChunkTransfer],
     (to, rank): (usize, u32),
     list: &mut Vec<RoundWrite>,
     reasons: &mut SpoiltReasons,
@@ -423,7 +431,7 @@ fn fold(
     list.sort_by_key(|w| w.src);
     let name = || place_name(instance, &state.places, to);
     let first = list[0].step;
-    let copied = list.iter().any(|w| w.op == Op::Copy);
+    let copied = list.iter().any(|w| w.op == TransferOp::Copy);
     // (rank, step, value); the old value goes before what the rank itself adds.
     let mut operands: Vec<(u32, usize, PlaceValue)> =
         list.drain(..).map(|w| (w.src, w.step, w.value)).collect();
@@ -464,7 +472,7 @@ fn fold(
         (first, Box::new(Diagnostic::error(codes::UNINITIALISED, "nothing arrives")))
     })?;
     let (buf, chunk) = state.places.name(to);
-    if !matches!(buf, Buf::Scratch(_)) && class_of(instance, chunk) != value.class {
+    if !matches!(buf, PlanBuffer::Scratch(_)) && class_of(instance, chunk) != value.class {
         let t = round[first];
         let d = Diagnostic::error(codes::SIZES, format!("{} may differ in bytes from what is stored there", name()))
             .label(t.span, format!("stores {value}"))
@@ -476,8 +484,8 @@ fn fold(
 }
 
 fn clashed(
-    instance: &Instance,
-    t: &Transfer,
+    instance: &ProgramInstance,
+    t: &ChunkTransfer,
     name: &str,
     sum: &PlaceValue,
     value: &PlaceValue,
@@ -511,7 +519,12 @@ fn clashed(
     }
 }
 
-fn uninitialised(instance: &Instance, t: &Transfer, buf: Buf, chunk: u32) -> Diagnostic {
+fn uninitialised(
+    instance: &ProgramInstance,
+    t: &ChunkTransfer,
+    buf: PlanBuffer,
+    chunk: u32,
+) -> Diagnostic {
     let name = format!("rank {}'s {}[{chunk}]", t.src, buf_name(instance, buf));
     Diagnostic::error(codes::UNINITIALISED, format!("{name} is read before anything was stored there"))
         .label(t.span, format!("rank {} sends it to rank {}", t.src, t.dst))
@@ -521,6 +534,10 @@ fn uninitialised(instance: &Instance, t: &Transfer, buf: Buf, chunk: u32) -> Dia
 
 /// Replays one round of a graph that is known to fold without fault up to there; faults leave the
 /// place as it was.
-pub(crate) fn replay_round(instance: &Instance, state: &mut RoundState, round: &[&Transfer]) {
+pub(crate) fn replay_round(
+    instance: &ProgramInstance,
+    state: &mut RoundState,
+    round: &[&ChunkTransfer],
+) {
     step(instance, state, round, &mut Vec::new());
 }

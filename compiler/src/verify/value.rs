@@ -5,10 +5,10 @@ use std::sync::Arc;
 use roundelay_dsl::diag::Diagnostic;
 use smallvec::SmallVec;
 
-use crate::collective::{ExpectedContent, Spec, SpecRanks};
+use crate::collective::{CollectiveSpec, ExpectedContent, SpecRanks};
 use crate::plan::WireType;
 use crate::ranks::RankSet;
-use crate::walk::Transfer;
+use crate::walk::ChunkTransfer;
 
 /// The value of a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct PlaceValue {
     pub parts: SmallVec<[(u32, RankSet); 1]>,
     /// Hash of the tree of additions, up to swapping the two sides of one (addition commutes).
     pub tree: u64,
-    /// True if different chunks may be summed; see [`crate::collective::Spec::mixes`].
+    /// True if different chunks may be summed; see [`crate::collective::CollectiveSpec::mixes`].
     pub mixes: bool,
     /// The class of the chunks that have the same number of elements as this one.
     pub class: u32,
@@ -32,7 +32,7 @@ pub struct SpoiltSum {
     /// The fault.
     pub reason: Diagnostic,
     /// The transfer that spoilt it, where it is known.
-    pub step: Option<Transfer>,
+    pub step: Option<ChunkTransfer>,
 }
 
 /// The reason for which two values cannot be summed into something that a collective asks for.
@@ -71,7 +71,7 @@ impl PlaceValue {
     }
 
     /// Returns the value with the rule of the collective for sums of different chunks.
-    pub fn of(self, spec: &Spec) -> Self {
+    pub fn of(self, spec: &CollectiveSpec) -> Self {
         PlaceValue { mixes: spec.mixes(), ..self }
     }
 

@@ -7,18 +7,18 @@
 
 use std::collections::BTreeMap;
 
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::Span;
 
 use super::Verified;
 use super::rounds::with_values;
 use crate::cells::PlaceCells;
-use crate::graph::{StepGraph, Transfer};
-use crate::instance::Instance;
+use crate::graph::{ChunkTransfer, StepGraph};
+use crate::instance::ProgramInstance;
 use crate::places::PlaceNumbers;
-use crate::plan::Buf;
-use crate::program::{Buffer, Kind, Style};
+use crate::plan::PlanBuffer;
+use crate::program::{BufferStyle, CollectiveKind, ProgramBuffer};
 
 /// The most statements that are named.
 const MOST: usize = 10;
@@ -26,24 +26,25 @@ const MOST: usize = 10;
 /// The wasted transfers of one statement.
 struct WastedTransfers<'g> {
     /// The first one.
-    first: &'g Transfer,
+    first: &'g ChunkTransfer,
     count: usize,
 }
 
 /// Returns warnings of transfers that are wasted, one a statement.
 pub fn find(graph: &Verified<StepGraph>) -> Diagnostics {
     let instance = &graph.get().instance;
-    if instance.spec.kind == Kind::Barrier {
+    if instance.spec.kind == CollectiveKind::Barrier {
         return Vec::new();
     }
-    let steps: Vec<&Transfer> = graph.get().graph.node_weights().collect();
+    let steps: Vec<&ChunkTransfer> = graph.get().graph.node_weights().collect();
     let places = PlaceNumbers::new(instance);
     let mut live = asked(instance, &places);
     let mut wasted: BTreeMap<Span, WastedTransfers<'_>> = BTreeMap::new();
     let mut reads = Vec::new();
-    let rounds: Vec<&[&Transfer]> = steps.chunk_by(|a, b| a.round == b.round).collect();
+    let rounds: Vec<&[&ChunkTransfer]> = steps.chunk_by(|a, b| a.round == b.round).collect();
     for round in rounds.into_iter().rev() {
-        let idle = |t: &Transfer| !graph.idle.is_empty() && graph.idle.contains(&(t.round, t.span));
+        let idle =
+            |t: &ChunkTransfer| !graph.idle.is_empty() && graph.idle.contains(&(t.round, t.span));
         let is_live = |live: &PlaceCells<bool>, place| live.get(place).is_some_and(|l| *l);
         for t in round.iter().rev() {
             let before = reads.len();
@@ -56,7 +57,7 @@ pub fn find(graph: &Verified<StepGraph>) -> Diagnostics {
                 (of.first, of.count) = (t, of.count + 1);
             }
         }
-        for t in round.iter().filter(|t| t.op == Op::Copy && !idle(t)) {
+        for t in round.iter().filter(|t| t.op == TransferOp::Copy && !idle(t)) {
             for to in places.region(t.dst, &t.to) {
                 if is_live(&live, to) {
                     *live.at(to) = false;
@@ -68,16 +69,16 @@ pub fn find(graph: &Verified<StepGraph>) -> Diagnostics {
     let mut found: Vec<WastedTransfers<'_>> = wasted.into_values().collect();
     found.sort_by(|a, b| (a.first.round, &a.first.key).cmp(&(b.first.round, &b.first.key)));
     let of = |span| steps.iter().filter(|t| t.span == span).count();
-    let idle = |t: &Transfer| graph.idle.contains(&(t.round, t.span));
+    let idle = |t: &ChunkTransfer| graph.idle.contains(&(t.round, t.span));
     let warn = |w: &WastedTransfers<'_>| warning(instance, w, of(w.first.span), idle(w.first));
     found.iter().take(MOST).map(warn).collect()
 }
 
 /// Returns the places with a required content.
-fn asked(instance: &Instance, places: &PlaceNumbers) -> PlaceCells<bool> {
+fn asked(instance: &ProgramInstance, places: &PlaceNumbers) -> PlaceCells<bool> {
     let (buffer, buf) = match instance.program.style {
-        Style::Data => (Buffer::Data, Buf::Data),
-        Style::InputOutput => (Buffer::Output, Buf::Output),
+        BufferStyle::Data => (ProgramBuffer::Data, PlanBuffer::Data),
+        BufferStyle::InputOutput => (ProgramBuffer::Output, PlanBuffer::Output),
     };
     // Unrolling refuses more places than can be numbered.
     let mut live = PlaceCells::new(places.all(instance.ranks()).unwrap_or(usize::MAX));
@@ -93,7 +94,7 @@ fn asked(instance: &Instance, places: &PlaceNumbers) -> PlaceCells<bool> {
 }
 
 fn warning(
-    instance: &Instance,
+    instance: &ProgramInstance,
     wasted: &WastedTransfers<'_>,
     all: usize,
     idle: bool,

@@ -4,7 +4,7 @@ use super::round::Round;
 use crate::bounds::SlotBounds;
 use crate::budget::BoxedDiagnostic;
 use crate::num::count;
-use crate::program::{Binder, Expr, Index};
+use crate::program::{ChunkIndex, RuleBinder, SlotExpr};
 
 impl Round<'_> {
     /// Returns the largest number of chunks that a message of the round can have.
@@ -22,22 +22,22 @@ impl Round<'_> {
                     SlotBounds { env: &self.frame.env, vary: &vary, defs: &self.each.defs };
                 let own = |slot| self.each.defs.iter().any(|(s, _)| *s == slot);
                 let found = match b {
-                    Binder::For(slot, from, to) => {
+                    RuleBinder::For(slot, from, to) => {
                         let (lo, hi) = (bounds.range(from).0, bounds.range(to).1.saturating_sub(1));
                         (*slot, (lo, hi.max(lo)))
                     }
                     // What does not depend on the rank has no value yet either.
-                    Binder::Let(slot, e) if !own(*slot) => (*slot, bounds.range(e)),
-                    Binder::Let(..) | Binder::Where(_) => continue,
+                    RuleBinder::Let(slot, e) if !own(*slot) => (*slot, bounds.range(e)),
+                    RuleBinder::Let(..) | RuleBinder::Where(_) => continue,
                 };
                 vary.push(found);
             }
             let bounds = SlotBounds { env: &self.frame.env, vary: &vary, defs: &self.each.defs };
             let chunks = match &rule.from.index {
-                Index::All => i64::from(view.units),
-                Index::At(_) => 1,
-                Index::Cyclic { count, .. } => bounds.range(count).1,
-                Index::Range { from, to, .. } => span_bound(&bounds, from, to),
+                ChunkIndex::All => i64::from(view.units),
+                ChunkIndex::At(_) => 1,
+                ChunkIndex::Cyclic { count, .. } => bounds.range(count).1,
+                ChunkIndex::Range { from, to, .. } => span_bound(&bounds, from, to),
             };
             most = most.max(count(chunks.clamp(0, i64::from(view.units))) * w);
         }
@@ -46,7 +46,7 @@ impl Round<'_> {
 }
 
 /// Returns a bound of `to - from`: exact where both are the same but for constants.
-fn span_bound(bounds: &SlotBounds<'_>, from: &Expr, to: &Expr) -> i64 {
+fn span_bound(bounds: &SlotBounds<'_>, from: &SlotExpr, to: &SlotExpr) -> i64 {
     let widest = || bounds.range(to).1.saturating_sub(bounds.range(from).0);
     if !bounds.varies(from) && !bounds.varies(to) {
         return widest();

@@ -6,11 +6,11 @@ use super::view::BufferView;
 use crate::advice::IndexedBuffer;
 use crate::budget::BoxedDiagnostic;
 use crate::chunks::ChunkSet;
-use crate::collective::Spec;
+use crate::collective::CollectiveSpec;
 use crate::eval::eval;
 use crate::num::{count, index};
-use crate::plan::{Buf, MAX_CHUNKS, RegionPiece};
-use crate::program::{Buffer, Expr, Program, Slot, Style};
+use crate::plan::{MAX_CHUNKS, PlanBuffer, RegionPiece};
+use crate::program::{BufferStyle, Program, ProgramBuffer, Slot, SlotExpr};
 use crate::scope::{index_set, parent_buffer, sub_regions};
 
 /// Values that a message shows at most.
@@ -30,7 +30,7 @@ pub(super) struct ProgramFrame<'a> {
     /// All ranks.
     pub(super) ranks: u32,
     pub(super) ride: FrameRoute,
-    pub(super) spec: Spec,
+    pub(super) spec: CollectiveSpec,
     pub(super) views: FrameViews<'a>,
     /// True if the regions of different groups may be of different lengths.
     pub(super) varied: bool,
@@ -50,7 +50,7 @@ pub struct FrameRoute {
 /// The places of a frame's buffers in those of the instance.
 pub(super) enum FrameViews<'a> {
     /// They are those of the instance.
-    Whole { spec: &'a Spec, scratch: u16 },
+    Whole { spec: &'a CollectiveSpec, scratch: u16 },
     /// A part of a split of the frame.
     Part { outer: &'a ProgramFrame<'a>, part: u32, parts: u32, scratch: u16 },
     /// Regions handed down by a `use`.
@@ -58,7 +58,7 @@ pub(super) enum FrameViews<'a> {
 }
 
 impl ProgramFrame<'_> {
-    pub(super) fn value(&mut self, e: &Expr) -> Result<i64, BoxedDiagnostic> {
+    pub(super) fn value(&mut self, e: &SlotExpr) -> Result<i64, BoxedDiagnostic> {
         eval(e, &mut self.env).map_err(|e| self.note(e.diagnostic(), &self.env, &[]))
     }
 
@@ -83,8 +83,8 @@ impl ProgramFrame<'_> {
     /// where the group's region is empty.
     pub(super) fn fine(&self, base: u32) -> Result<u32, BoxedDiagnostic> {
         let buffer = match self.program.style {
-            Style::Data => Buffer::Data,
-            Style::InputOutput => Buffer::Output,
+            BufferStyle::Data => ProgramBuffer::Data,
+            BufferStyle::InputOutput => ProgramBuffer::Output,
         };
         let view = self.view(buffer, base)?;
         Ok(match view.total() {
@@ -102,9 +102,9 @@ impl ProgramFrame<'_> {
     }
 
     /// Returns true if a buffer of the frame lies in scratch.
-    pub(super) fn in_scratch(&self, buffer: Buffer) -> bool {
+    pub(super) fn in_scratch(&self, buffer: ProgramBuffer) -> bool {
         match (&self.views, buffer) {
-            (_, Buffer::Scratch(_)) => true,
+            (_, ProgramBuffer::Scratch(_)) => true,
             (FrameViews::Whole { .. }, _) => false,
             (FrameViews::Part { outer, .. }, _) => outer.in_scratch(buffer),
             (FrameViews::Used { outer, stmt, .. }, _) => {
@@ -131,9 +131,13 @@ impl ProgramFrame<'_> {
     }
 
     /// Returns the place of a buffer of the frame, for the group of this base.
-    pub(super) fn view(&self, buffer: Buffer, base: u32) -> Result<BufferView, BoxedDiagnostic> {
+    pub(super) fn view(
+        &self,
+        buffer: ProgramBuffer,
+        base: u32,
+    ) -> Result<BufferView, BoxedDiagnostic> {
         let size = self.spec.size(buffer);
-        if let Buffer::Scratch(i) = buffer {
+        if let ProgramBuffer::Scratch(i) = buffer {
             let first = match &self.views {
                 FrameViews::Whole { scratch, .. }
                 | FrameViews::Part { scratch, .. }
@@ -151,16 +155,16 @@ impl ProgramFrame<'_> {
             };
             let set = ChunkSet::interval(0, fine, fine.max(1));
             return Ok(BufferView {
-                pieces: vec![RegionPiece { buf: Buf::Scratch(first + i), set }],
+                pieces: vec![RegionPiece { buf: PlanBuffer::Scratch(first + i), set }],
                 units,
             });
         }
         match &self.views {
             FrameViews::Whole { spec, .. } => {
                 let buf = match buffer {
-                    Buffer::Input => Buf::Input,
-                    Buffer::Output => Buf::Output,
-                    _ => Buf::Data,
+                    ProgramBuffer::Input => PlanBuffer::Input,
+                    ProgramBuffer::Output => PlanBuffer::Output,
+                    _ => PlanBuffer::Data,
                 };
                 let set = ChunkSet::all(spec.size(buffer));
                 Ok(BufferView { pieces: vec![RegionPiece { buf, set }], units: size })

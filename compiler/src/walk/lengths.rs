@@ -10,32 +10,32 @@ use std::collections::BTreeMap;
 use roundelay_dsl::diag::Diagnostic;
 
 use super::round::Round;
-use super::transfer::Transfer;
-use crate::plan::{Buf, Region, Sizes};
+use super::transfer::ChunkTransfer;
+use crate::plan::{ChunkSizes, PlanBuffer, Region};
 
 /// Lengths of sums in scratch that have operands of both kinds, by round, rank and region.
 #[derive(Debug, Default)]
-pub(crate) struct SumLengths(BTreeMap<(u32, u32, Region), Sizes>);
+pub(crate) struct SumLengths(BTreeMap<(u32, u32, Region), ChunkSizes>);
 
 impl SumLengths {
     /// Returns the element counts of a transfer.
-    pub(crate) fn of(&self, t: &Transfer) -> Sizes {
+    pub(crate) fn of(&self, t: &ChunkTransfer) -> ChunkSizes {
         known(t).unwrap_or_else(|| {
             let listed =
                 if self.0.is_empty() { None } else { self.0.get(&(t.round, t.dst, t.to.clone())) };
-            listed.cloned().unwrap_or_else(|| Sizes::Full(t.from.chunks()))
+            listed.cloned().unwrap_or_else(|| ChunkSizes::Full(t.from.chunks()))
         })
     }
 
     /// Notes the sums of one round, of which these are all transfers to the ranks at hand.
-    pub(crate) fn note(&mut self, round: &[&Transfer]) {
-        let unknown = |t: &&&Transfer| known(t).is_none();
+    pub(crate) fn note(&mut self, round: &[&ChunkTransfer]) {
+        let unknown = |t: &&&ChunkTransfer| known(t).is_none();
         let targets: Vec<(u32, &Region)> =
             round.iter().filter(unknown).map(|t| (t.dst, &t.to)).collect();
         if targets.is_empty() {
             return;
         }
-        let mut least: BTreeMap<(u32, &Region), &Transfer> = BTreeMap::new();
+        let mut least: BTreeMap<(u32, &Region), &ChunkTransfer> = BTreeMap::new();
         for &t in round.iter().filter(|t| in_scratch(&t.to) && !unknown(t)) {
             let first = least.entry((t.dst, &t.to)).or_insert(t);
             if t.key < first.key {
@@ -57,7 +57,7 @@ impl SumLengths {
         &mut self,
         round: &Round<'_>,
         rank: u32,
-        own: &[Transfer],
+        own: &[ChunkTransfer],
     ) -> Result<(), Box<Diagnostic>> {
         if !round.mixes() {
             return Ok(());
@@ -66,13 +66,13 @@ impl SumLengths {
             own.iter().filter(|t| t.dst != rank && known(t).is_none()).map(|t| t.dst).collect();
         ranks.sort_unstable();
         ranks.dedup();
-        let mine: Vec<&Transfer> = own.iter().filter(|t| t.dst == rank).collect();
+        let mine: Vec<&ChunkTransfer> = own.iter().filter(|t| t.dst == rank).collect();
         self.note(&mine);
         let mut all = Vec::new();
         for to in ranks {
             all.clear();
             round.of(to, &mut all)?;
-            let theirs: Vec<&Transfer> = all.iter().filter(|t| t.dst == to).collect();
+            let theirs: Vec<&ChunkTransfer> = all.iter().filter(|t| t.dst == to).collect();
             self.note(&theirs);
         }
         Ok(())
@@ -80,12 +80,12 @@ impl SumLengths {
 }
 
 /// Returns the element counts, if a transfer tells them by itself.
-fn known(t: &Transfer) -> Option<Sizes> {
+fn known(t: &ChunkTransfer) -> Option<ChunkSizes> {
     let region = [&t.from, &t.to].into_iter().find(|r| !in_scratch(r))?;
-    Some(Sizes::Of(region.pieces.iter().map(|p| p.set).collect()))
+    Some(ChunkSizes::Of(region.pieces.iter().map(|p| p.set).collect()))
 }
 
 /// Returns true if a part of a region lies in scratch.
 fn in_scratch(region: &Region) -> bool {
-    region.pieces.iter().any(|p| matches!(p.buf, Buf::Scratch(_)))
+    region.pieces.iter().any(|p| matches!(p.buf, PlanBuffer::Scratch(_)))
 }

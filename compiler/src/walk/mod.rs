@@ -26,7 +26,7 @@ mod walker;
 pub(crate) use lengths::SumLengths;
 pub(crate) use projection::RankProjection;
 pub use round::Round;
-pub use transfer::{MAX_LANES, Transfer, TransferKey};
+pub use transfer::{ChunkTransfer, MAX_LANES, TransferKey};
 pub(crate) use view::merge;
 pub(crate) use walker::scratch;
 pub use walker::{OnRound, walk};

@@ -12,8 +12,11 @@ use roundelay_dsl::ast::{BinOp, UnOp};
 use super::round::Round;
 use crate::bounds::SlotBounds;
 use crate::eval::operate;
-use crate::plan::Buf;
-use crate::program::{Binder, Builtin, Expr, Index, Node, Rank, Region, Rule, Slot};
+use crate::plan::PlanBuffer;
+use crate::program::{
+    BuiltinFunction, ChunkIndex, ExprNode, RankExpr, RegionExpr, RuleBinder, Slot, SlotExpr,
+    TransferRule,
+};
 
 /// The change of a number under a shift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,14 +100,14 @@ struct RoundForm<'a> {
     n: i64,
     step: i64,
     /// The range inside of which the chunks of a buffer of the instance turn, and by how much; 0 if they stay.
-    moves: &'a dyn Fn(Buf) -> (u32, u32),
+    moves: &'a dyn Fn(PlanBuffer) -> (u32, u32),
 }
 
 impl Round<'_> {
     /// Returns true if, by its form alone, the round maps onto itself when every rank r becomes r + `step`
     /// modulo n, and every chunk of a buffer turns inside its aligned range: `moves` returns the chunks of
     /// the range and the distance.
-    pub(crate) fn shifts(&self, step: u32, moves: &dyn Fn(Buf) -> (u32, u32)) -> bool {
+    pub(crate) fn shifts(&self, step: u32, moves: &dyn Fn(PlanBuffer) -> (u32, u32)) -> bool {
         let form = RoundForm { round: self, n: self.frame.size.into(), step: step.into(), moves };
         let whole = self.frame.size == self.frame.ranks && !self.each.once;
         whole && self.each.rules.iter().all(|rule| form.rule(rule))
@@ -115,26 +118,26 @@ impl Round<'_> {
 type KnownMotions = Vec<(Slot, MovingNumber)>;
 
 impl RoundForm<'_> {
-    fn rule(&self, rule: &Rule) -> bool {
+    fn rule(&self, rule: &TransferRule) -> bool {
         let rank = MovingNumber::of(self.n, self.step, true, 0, self.n - 1);
         let Some(rank) = rank else { return false };
         self.from(rule, &rule.binders, &mut vec![(self.round.each.var, rank)])
     }
 
     /// Follows the binders; a loop that runs over a whole range may turn as well as stay.
-    fn from(&self, rule: &Rule, binders: &[Binder], known: &mut KnownMotions) -> bool {
+    fn from(&self, rule: &TransferRule, binders: &[RuleBinder], known: &mut KnownMotions) -> bool {
         let Some((first, rest)) = binders.split_first() else { return self.leaf(rule, known) };
         let depth = known.len();
         let holds = match first {
-            Binder::Let(slot, e) => self.of(e, known).is_some_and(|v| {
+            RuleBinder::Let(slot, e) => self.of(e, known).is_some_and(|v| {
                 known.push((*slot, v));
                 self.from(rule, rest, known)
             }),
-            Binder::Where(e) => {
+            RuleBinder::Where(e) => {
                 self.of(e, known).is_some_and(MovingNumber::is_still)
                     && self.from(rule, rest, known)
             }
-            Binder::For(slot, a, b) => {
+            RuleBinder::For(slot, a, b) => {
                 let bound = |e, known: &mut KnownMotions| {
                     self.of(e, known).and_then(MovingNumber::constant)
                 };
@@ -156,7 +159,7 @@ impl RoundForm<'_> {
         holds
     }
 
-    fn leaf(&self, rule: &Rule, known: &mut KnownMotions) -> bool {
+    fn leaf(&self, rule: &TransferRule, known: &mut KnownMotions) -> bool {
         let from = self.region(&rule.from, known);
         from.is_some()
             && from == self.region(&rule.to, known)
@@ -164,8 +167,8 @@ impl RoundForm<'_> {
             && self.rank(&rule.dst, known)
     }
 
-    fn rank(&self, rank: &Rank, known: &mut KnownMotions) -> bool {
-        let inside = |(e, size): &(Expr, Slot), known: &mut KnownMotions| {
+    fn rank(&self, rank: &RankExpr, known: &mut KnownMotions) -> bool {
+        let inside = |(e, size): &(SlotExpr, Slot), known: &mut KnownMotions| {
             let size = self.round.frame.env[usize::from(*size)];
             self.of(e, known).is_some_and(|v| v.is_still() || v.parts().0 == size && v.turns())
         };
@@ -176,7 +179,7 @@ impl RoundForm<'_> {
 
     /// Returns the movement of the chunks of a region; `None` if its form does not tell, or they move
     /// otherwise than those of its buffer.
-    fn region(&self, region: &Region, known: &mut KnownMotions) -> Option<ChunkMotion> {
+    fn region(&self, region: &RegionExpr, known: &mut KnownMotions) -> Option<ChunkMotion> {
         let view = self.round.frame.view(region.buf, 0).ok()?;
         let first = view.pieces.first()?;
         let one = view.pieces.len() == 1;
@@ -198,9 +201,10 @@ impl RoundForm<'_> {
             0 => ChunkMotion::Kept,
             by => ChunkMotion::Turned { total: period, by },
         };
-        let value =
-            |e: &Expr, known: &mut KnownMotions| self.of(e, known).and_then(MovingNumber::constant);
-        let constant = |e: &Option<Expr>, known: &mut KnownMotions| match e {
+        let value = |e: &SlotExpr, known: &mut KnownMotions| {
+            self.of(e, known).and_then(MovingNumber::constant)
+        };
+        let constant = |e: &Option<SlotExpr>, known: &mut KnownMotions| match e {
             Some(e) => value(e, known),
             None => Some(1),
         };
@@ -211,9 +215,9 @@ impl RoundForm<'_> {
             (whole && chunks % total == by % total).then_some(ChunkMotion::Kept)
         };
         match &region.index {
-            Index::All => Some(turned(total, by)),
-            Index::At(e) => along(self.of(e, known)?),
-            Index::Cyclic { from, count, by: stride, take } => {
+            ChunkIndex::All => Some(turned(total, by)),
+            ChunkIndex::At(e) => along(self.of(e, known)?),
+            ChunkIndex::Cyclic { from, count, by: stride, take } => {
                 let still = [stride, take].into_iter().flatten().all(|e| self.still(e, known));
                 let (start, count) = (self.of(from, known)?, self.of(count, known)?);
                 if !still || !count.is_still() {
@@ -225,7 +229,7 @@ impl RoundForm<'_> {
                     _ => along(start),
                 }
             }
-            Index::Range { from, to, by: stride, take } => {
+            ChunkIndex::Range { from, to, by: stride, take } => {
                 let start = self.of(from, known)?;
                 let (gap, block) = (constant(stride, known)?, constant(take, known)?);
                 if start.is_still() {
@@ -249,57 +253,57 @@ impl RoundForm<'_> {
     }
 
     /// Returns the distance of two expressions that differ in constants only.
-    fn length(&self, from: &Expr, to: &Expr, known: &KnownMotions) -> Option<i64> {
+    fn length(&self, from: &SlotExpr, to: &SlotExpr, known: &KnownMotions) -> Option<i64> {
         let vary: Vec<_> = known.iter().map(|(s, v)| (*s, (v.lo, v.hi))).collect();
         let bounds = SlotBounds { env: &self.round.frame.env, vary: &vary, defs: &[] };
         bounds.slope(to, from)
     }
 
-    fn stays(&self, index: &Index, known: &mut KnownMotions) -> bool {
+    fn stays(&self, index: &ChunkIndex, known: &mut KnownMotions) -> bool {
         let (a, b, by, take) = match index {
-            Index::All => return true,
-            Index::At(e) => return self.still(e, known),
-            Index::Range { from, to, by, take } => (from, to, by, take),
-            Index::Cyclic { from, count, by, take } => (from, count, by, take),
+            ChunkIndex::All => return true,
+            ChunkIndex::At(e) => return self.still(e, known),
+            ChunkIndex::Range { from, to, by, take } => (from, to, by, take),
+            ChunkIndex::Cyclic { from, count, by, take } => (from, count, by, take),
         };
         let mut all = [Some(a), Some(b), by.as_ref(), take.as_ref()].into_iter().flatten();
         all.all(|e| self.still(e, known))
     }
 
-    fn still(&self, e: &Expr, known: &mut KnownMotions) -> bool {
+    fn still(&self, e: &SlotExpr, known: &mut KnownMotions) -> bool {
         self.of(e, known).is_some_and(MovingNumber::is_still)
     }
 
     /// Returns the known movement of an expression; `None` if its form does not tell.
-    fn of(&self, e: &Expr, known: &mut KnownMotions) -> Option<MovingNumber> {
+    fn of(&self, e: &SlotExpr, known: &mut KnownMotions) -> Option<MovingNumber> {
         match &e.node {
-            Node::Int(v) => Some(MovingNumber::still(*v, *v)),
-            Node::Var(s) => Some(known.iter().rev().find(|(k, _)| k == s).map_or_else(
+            ExprNode::Int(v) => Some(MovingNumber::still(*v, *v)),
+            ExprNode::Var(s) => Some(known.iter().rev().find(|(k, _)| k == s).map_or_else(
                 || {
                     let v = self.round.frame.env[usize::from(*s)];
                     MovingNumber::still(v, v)
                 },
                 |(_, v)| *v,
             )),
-            Node::Unary(UnOp::Neg, a) => {
+            ExprNode::Unary(UnOp::Neg, a) => {
                 let zero = MovingNumber::still(0, 0);
                 let a = self.of(a, known)?;
                 if a.is_still() { binary(BinOp::Sub, zero, a) } else { sum(zero, a, -1) }
             }
-            Node::Unary(UnOp::Not, a) => {
+            ExprNode::Unary(UnOp::Not, a) => {
                 let a = self.of(a, known).filter(|a| a.is_still())?;
                 Some(a.constant().map_or(MovingNumber::still(0, 1), |v| {
                     let v = i64::from(v == 0);
                     MovingNumber::still(v, v)
                 }))
             }
-            Node::Binary(op, a, b) => binary(*op, self.of(a, known)?, self.of(b, known)?),
-            Node::Call(f, args) => {
+            ExprNode::Binary(op, a, b) => binary(*op, self.of(a, known)?, self.of(b, known)?),
+            ExprNode::Call(f, args) => {
                 let args: Option<Vec<MovingNumber>> =
                     args.iter().map(|a| self.of(a, known)).collect();
                 call(*f, &args?)
             }
-            Node::If(c, a, b) => {
+            ExprNode::If(c, a, b) => {
                 let c = self.of(c, known).filter(|c| c.is_still())?;
                 match c.constant() {
                     Some(0) => self.of(b, known),
@@ -311,7 +315,7 @@ impl RoundForm<'_> {
                     }
                 }
             }
-            Node::Let(slot, value, body) => {
+            ExprNode::Let(slot, value, body) => {
                 let value = self.of(value, known)?;
                 known.push((*slot, value));
                 let body = self.of(body, known);
@@ -432,7 +436,7 @@ fn over(a: MovingNumber, c: i64) -> Option<MovingNumber> {
     }
 }
 
-fn call(f: Builtin, args: &[MovingNumber]) -> Option<MovingNumber> {
+fn call(f: BuiltinFunction, args: &[MovingNumber]) -> Option<MovingNumber> {
     if let Some(values) = args.iter().map(|a| a.constant()).collect::<Option<Vec<i64>>>() {
         let v = f.value(&values).ok()?;
         return Some(MovingNumber::still(v, v));
@@ -440,7 +444,7 @@ fn call(f: Builtin, args: &[MovingNumber]) -> Option<MovingNumber> {
     if args.iter().all(|a| a.is_still()) {
         return Some(MovingNumber::still(i64::MIN, i64::MAX));
     }
-    let parity = matches!(f, Builtin::Even | Builtin::Odd);
+    let parity = matches!(f, BuiltinFunction::Even | BuiltinFunction::Odd);
     let (modulus, by) = args.first()?.parts();
     (parity && modulus % 2 == 0 && by % 2 == 0).then_some(MovingNumber::still(0, 1))
 }

@@ -6,17 +6,17 @@ use roundelay_dsl::diag::Diagnostics;
 
 use super::lengths::SumLengths;
 use super::round::Round;
-use super::transfer::Transfer;
+use super::transfer::ChunkTransfer;
 use super::walker::walk;
 use crate::budget::BoxedDiagnostic;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 
 /// A rank's share of one walk over the program.
 pub(crate) struct RankProjection {
     /// The rank.
     pub(crate) rank: u32,
     /// Its transfers, in the order of the rounds.
-    pub(crate) transfers: Vec<Transfer>,
+    pub(crate) transfers: Vec<ChunkTransfer>,
     /// An upper bound of the chunks of a message, of all ranks.
     pub(crate) message: u32,
     /// True if a transfer, of any rank, is rounded on its way.
@@ -27,7 +27,7 @@ pub(crate) struct RankProjection {
 
 impl RankProjection {
     /// Walks the program for a rank.
-    pub(crate) fn of(instance: &Instance, rank: u32) -> Result<Self, Diagnostics> {
+    pub(crate) fn of(instance: &ProgramInstance, rank: u32) -> Result<Self, Diagnostics> {
         let mut own = RankProjection::new(rank);
         let mut list = Vec::new();
         let done = walk(instance, &mut |round| {
@@ -50,7 +50,7 @@ impl RankProjection {
     pub(crate) fn add(
         &mut self,
         round: &Round<'_>,
-        own: &[Transfer],
+        own: &[ChunkTransfer],
     ) -> Result<(), BoxedDiagnostic> {
         self.message = self.message.max(round.message_bound()?);
         self.lossy |= round.lossy();

@@ -1,11 +1,11 @@
 //! The transfers of one round: all of them, or those of one rank.
 
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
 use super::frame::{FrameRoute, ProgramFrame};
-use super::transfer::{LoopTurns, Transfer, TransferKey};
+use super::transfer::{ChunkTransfer, LoopTurns, TransferKey};
 use super::view::BufferView;
 use crate::advice::{ExprNames, IndexedBuffer, no_rank};
 use crate::bounds::SlotBounds;
@@ -13,13 +13,13 @@ use crate::budget::{BoxedDiagnostic, WalkBudget};
 use crate::chunks::ChunkSet;
 use crate::eval::eval;
 use crate::num::{count, index, signed};
-use crate::program::{Binder, Each, Expr, Region, Rule, Slot};
+use crate::program::{EachRules, RegionExpr, RuleBinder, Slot, SlotExpr, TransferRule};
 use crate::scope::index_set;
 
 /// One execution of an `each`.
 pub struct Round<'a> {
     pub(super) frame: &'a ProgramFrame<'a>,
-    pub(super) each: &'a Each,
+    pub(super) each: &'a EachRules,
     /// Counted from 0.
     pub index: u32,
     /// The route of its messages.
@@ -31,11 +31,11 @@ pub struct Round<'a> {
 type TurnCallback<'f> = &'f mut dyn FnMut(&mut Vec<i64>, &LoopTurns) -> Result<(), BoxedDiagnostic>;
 
 /// The callback for each transfer.
-type TransferSink<'f> = &'f mut dyn FnMut(Transfer) -> Result<(), BoxedDiagnostic>;
+type TransferSink<'f> = &'f mut dyn FnMut(ChunkTransfer) -> Result<(), BoxedDiagnostic>;
 
 /// The environment of one rule while its transfers are found.
 struct RuleScene<'r> {
-    rule: &'r Rule,
+    rule: &'r TransferRule,
     number: u32,
     base: u32,
     /// Views of the rule's buffers for this group.
@@ -50,7 +50,7 @@ impl Round<'_> {
     }
 
     /// Appends all transfers of the round in order.
-    pub fn all(&self, out: &mut Vec<Transfer>) -> Result<(), BoxedDiagnostic> {
+    pub fn all(&self, out: &mut Vec<ChunkTransfer>) -> Result<(), BoxedDiagnostic> {
         let start = out.len();
         self.visit(&mut |t| self.keep(out, start, t))?;
         out[start..].sort_unstable_by(|a, b| a.key.cmp(&b.key));
@@ -60,9 +60,9 @@ impl Round<'_> {
     /// Keeps a transfer in a list in which those of the round begin at `start`.
     fn keep(
         &self,
-        out: &mut Vec<Transfer>,
+        out: &mut Vec<ChunkTransfer>,
         start: usize,
-        t: Transfer,
+        t: ChunkTransfer,
     ) -> Result<(), BoxedDiagnostic> {
         self.budget.list(out.len() - start, t.span)?;
         out.push(t);
@@ -83,7 +83,7 @@ impl Round<'_> {
     }
 
     /// Appends the transfers of the round in which `rank` takes part, in order.
-    pub fn of(&self, rank: u32, out: &mut Vec<Transfer>) -> Result<(), BoxedDiagnostic> {
+    pub fn of(&self, rank: u32, out: &mut Vec<ChunkTransfer>) -> Result<(), BoxedDiagnostic> {
         let start = out.len();
         let (base, place) = self.frame.locate(rank);
         let mut env = self.frame.env.clone();
@@ -137,14 +137,15 @@ impl Round<'_> {
     pub fn mixes(&self) -> bool {
         let rules = &self.each.rules;
         let scratch = |buf| self.frame.in_scratch(buf);
-        let within = |r: &&Rule| scratch(r.to.buf) && scratch(r.from.buf);
-        let meets = |r: &Rule, o: &Rule| o.to.buf == r.to.buf && !scratch(o.from.buf);
+        let within = |r: &&TransferRule| scratch(r.to.buf) && scratch(r.from.buf);
+        let meets =
+            |r: &TransferRule, o: &TransferRule| o.to.buf == r.to.buf && !scratch(o.from.buf);
         rules.iter().filter(within).any(|r| rules.iter().any(|o| meets(r, o)))
     }
 
     /// Returns true if other transfers may add to what a rule writes.
-    fn sums(&self, rule: &Rule) -> bool {
-        self.each.rules.iter().any(|r| r.op == Op::Reduce && r.to.buf == rule.to.buf)
+    fn sums(&self, rule: &TransferRule) -> bool {
+        self.each.rules.iter().any(|r| r.op == TransferOp::Reduce && r.to.buf == rule.to.buf)
     }
 
     /// Returns the values of the variables of one transfer of the round, as messages show them.
@@ -165,18 +166,18 @@ impl Round<'_> {
     }
 
     /// Returns the slots of a rule that users know.
-    fn slots(&self, rule: &Rule) -> Vec<Slot> {
+    fn slots(&self, rule: &TransferRule) -> Vec<Slot> {
         let mut slots = if self.each.once { Vec::new() } else { vec![self.each.var] };
         slots.extend(rule.binders.iter().filter_map(|b| match b {
-            Binder::Let(slot, _) | Binder::For(slot, _, _) => Some(*slot),
-            Binder::Where(_) => None,
+            RuleBinder::Let(slot, _) | RuleBinder::For(slot, _, _) => Some(*slot),
+            RuleBinder::Where(_) => None,
         }));
         slots
     }
 
     fn scene<'r>(
         &self,
-        rule: &'r Rule,
+        rule: &'r TransferRule,
         number: u32,
         base: u32,
     ) -> Result<RuleScene<'r>, BoxedDiagnostic> {
@@ -193,7 +194,7 @@ impl Round<'_> {
     /// combination of the inner loops that passes, with the turns of each.
     fn leaves(
         &self,
-        rule: &Rule,
+        rule: &TransferRule,
         env: &mut Vec<i64>,
         turns: &mut LoopTurns,
         leaf: TurnCallback<'_>,
@@ -203,8 +204,8 @@ impl Round<'_> {
 
     fn descend(
         &self,
-        rule: &Rule,
-        binders: &[Binder],
+        rule: &TransferRule,
+        binders: &[RuleBinder],
         env: &mut Vec<i64>,
         turns: &mut LoopTurns,
         leaf: TurnCallback<'_>,
@@ -213,15 +214,15 @@ impl Round<'_> {
             return leaf(env, turns);
         };
         match first {
-            Binder::Let(slot, e) => {
+            RuleBinder::Let(slot, e) => {
                 env[index(*slot)] = self.value(rule, e, env)?;
                 self.descend(rule, rest, env, turns, leaf)
             }
-            Binder::Where(e) => match self.value(rule, e, env)? {
+            RuleBinder::Where(e) => match self.value(rule, e, env)? {
                 0 => Ok(()),
                 _ => self.descend(rule, rest, env, turns, leaf),
             },
-            Binder::For(slot, from, to) => {
+            RuleBinder::For(slot, from, to) => {
                 let (a, b) = (self.value(rule, from, env)?, self.value(rule, to, env)?);
                 for turn in 0..self.width(rule, a, b)? {
                     env[index(*slot)] = a + i64::from(turn);
@@ -263,7 +264,7 @@ impl Round<'_> {
         let whole = (0, i64::from(self.frame.size) - 1);
         let vary = [(self.each.var, whole)];
         match scene.rule.binders.get(at) {
-            Some(Binder::For(slot, from, to)) => {
+            Some(RuleBinder::For(slot, from, to)) => {
                 let (a, b) = (self.value(scene.rule, from, env)?, self.value(scene.rule, to, env)?);
                 for turn in 0..self.width(scene.rule, a, b)? {
                     env[index(*slot)] = a + i64::from(turn);
@@ -275,13 +276,13 @@ impl Round<'_> {
                 }
                 return Ok(());
             }
-            Some(Binder::Let(slot, e)) => {
+            Some(RuleBinder::Let(slot, e)) => {
                 if !self.each.defs.iter().any(|(s, _)| s == slot) {
                     env[index(*slot)] = self.value(scene.rule, e, env)?;
                 }
                 return self.solve_from(scene, at + 1, env, turns, place, rank, sink);
             }
-            Some(Binder::Where(e)) => {
+            Some(RuleBinder::Where(e)) => {
                 let varies = SlotBounds { env, vary: &vary, defs: &self.each.defs }.varies(e);
                 if varies || self.value(scene.rule, e, env)? != 0 {
                     self.solve_from(scene, at + 1, env, turns, place, rank, sink)?;
@@ -301,8 +302,8 @@ impl Round<'_> {
                 }
                 None => {
                     let conditions = scene.rule.binders.iter().filter_map(|b| match b {
-                        Binder::Where(e) => Some(e),
-                        Binder::Let(..) | Binder::For(..) => None,
+                        RuleBinder::Where(e) => Some(e),
+                        RuleBinder::Let(..) | RuleBinder::For(..) => None,
                     });
                     bounds.search(target, self.each.var, place.into(), conditions, &mut candidates);
                 }
@@ -314,13 +315,15 @@ impl Round<'_> {
             env[index(self.each.var)] = r;
             for b in &scene.rule.binders {
                 match b {
-                    Binder::Let(slot, e) => env[index(*slot)] = self.value(scene.rule, e, env)?,
-                    Binder::Where(e) => {
+                    RuleBinder::Let(slot, e) => {
+                        env[index(*slot)] = self.value(scene.rule, e, env)?
+                    }
+                    RuleBinder::Where(e) => {
                         if self.value(scene.rule, e, env)? == 0 {
                             continue 'next;
                         }
                     }
-                    Binder::For(..) => {}
+                    RuleBinder::For(..) => {}
                 }
             }
             self.transfer(scene, env, turns, count(r), Some(rank), sink)?;
@@ -329,7 +332,7 @@ impl Round<'_> {
     }
 
     /// Returns the number of turns of a loop, at most `u32::MAX`; more are an error.
-    fn width(&self, rule: &Rule, from: i64, to: i64) -> Result<u32, BoxedDiagnostic> {
+    fn width(&self, rule: &TransferRule, from: i64, to: i64) -> Result<u32, BoxedDiagnostic> {
         match to.saturating_sub(from) {
             w if w <= 0 => Ok(0),
             w if w < signed(u32::MAX) => Ok(count(w)),
@@ -337,18 +340,23 @@ impl Round<'_> {
         }
     }
 
-    fn value(&self, rule: &Rule, e: &Expr, env: &mut [i64]) -> Result<i64, BoxedDiagnostic> {
+    fn value(
+        &self,
+        rule: &TransferRule,
+        e: &SlotExpr,
+        env: &mut [i64],
+    ) -> Result<i64, BoxedDiagnostic> {
         eval(e, env).map_err(|e| self.frame.note(e.diagnostic(), env, &self.slots(rule)))
     }
 
     fn rank(
         &self,
         scene: &RuleScene<'_>,
-        rank: &crate::program::Rank,
+        rank: &crate::program::RankExpr,
         env: &mut [i64],
     ) -> Result<u32, BoxedDiagnostic> {
         let words = ExprNames { slots: &self.frame.program.slots, binders: &scene.rule.binders };
-        let out_of = |of: (i64, i64), axis: Option<&str>, e: &Expr, span: Span, env: &[i64]| {
+        let out_of = |of: (i64, i64), axis: Option<&str>, e: &SlotExpr, span: Span, env: &[i64]| {
             let d = no_rank(of, axis, (e, span), words, env);
             self.frame.note(d, env, &self.slots(scene.rule))
         };
@@ -383,7 +391,7 @@ impl Round<'_> {
             return Ok(());
         }
         let located = |d: BoxedDiagnostic, env: &[i64]| self.frame.note(*d, env, &self.slots(rule));
-        let set = |region: &Region, size: u32, env: &mut [i64]| {
+        let set = |region: &RegionExpr, size: u32, env: &mut [i64]| {
             let of = IndexedBuffer::new(self.frame.program, region.buf, size, &rule.binders);
             index_set(&region.index, env, &of, region.span).map_err(|d| located(d, env))
         };
@@ -408,7 +416,7 @@ impl Round<'_> {
         }
         let (from, to) = if self.sums(rule) { from_start(from, to) } else { (from, to) };
         self.budget.useful(turns.len() + 1);
-        sink(Transfer {
+        sink(ChunkTransfer {
             round: self.index,
             key: TransferKey {
                 rule: scene.number,

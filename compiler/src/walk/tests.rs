@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 
 use roundelay_dsl::span::SourceMap;
 
-use super::{Transfer, walk};
+use super::{ChunkTransfer, walk};
 use crate::bounds::expressions::ExprGenerator;
-use crate::{Instance, NoLibrary, Options, Shape, resolve};
+use crate::{CompileOptions, NoLibrary, ProgramInstance, Shape, resolve};
 
 /// Returns a program of one round, in which peers, conditions and regions are random expressions.
 fn program(make: &mut ExprGenerator) -> String {
@@ -58,21 +58,22 @@ fn a_rank_misses_nothing() {
         let id = sources.add("here.algo", text.clone());
         let Ok(programs) = resolve(&mut sources, id, &NoLibrary) else { continue };
         for n in [2, 5, 8] {
-            let Ok(instance) = Instance::new(&programs[0], &Shape::flat(n), &Options::default())
+            let Ok(instance) =
+                ProgramInstance::new(&programs[0], &Shape::flat(n), &CompileOptions::default())
             else {
                 continue;
             };
             let done = walk(&instance, &mut |round| {
                 let (mut all, mut own) = (Vec::new(), Vec::new());
                 round.all(&mut all)?;
-                let most = all.iter().map(|t: &Transfer| t.from.chunks()).max().unwrap_or(0);
+                let most = all.iter().map(|t: &ChunkTransfer| t.from.chunks()).max().unwrap_or(0);
                 let bound = round.message_bound()?;
                 assert!(most <= bound, "{most} chunks, not {bound}, on {n}: {text}");
                 for rank in 0..n {
                     own.clear();
                     round.of(rank, &mut own)?;
-                    let of = |t: &&Transfer| t.src == rank || t.dst == rank;
-                    let wanted: Vec<Transfer> = all.iter().filter(of).cloned().collect();
+                    let of = |t: &&ChunkTransfer| t.src == rank || t.dst == rank;
+                    let wanted: Vec<ChunkTransfer> = all.iter().filter(of).cloned().collect();
                     assert_eq!(own, wanted, "rank {rank} of {n}: {text}");
                 }
                 some += all.len();

@@ -1,6 +1,6 @@
 //! The transfers of a round.
 
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 use roundelay_dsl::span::Span;
 use smallvec::SmallVec;
 
@@ -11,7 +11,7 @@ pub const MAX_LANES: u16 = 16;
 
 /// One thing that moves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transfer {
+pub struct ChunkTransfer {
     /// The round, counted from 0.
     pub round: u32,
     /// The order inside the round, the same for all ranks.
@@ -27,7 +27,7 @@ pub struct Transfer {
     /// Writes there.
     pub dst: u32,
     /// Copy or reduce.
-    pub op: Op,
+    pub op: TransferOp,
     /// The region that is read.
     pub from: Region,
     /// The region that is written.

@@ -9,12 +9,12 @@ use super::frame::{FrameRoute, FrameViews, ProgramFrame};
 use super::round::Round;
 use super::transfer::MAX_LANES;
 use crate::budget::{BoxedDiagnostic, ENTERED, WalkBudget};
-use crate::collective::Spec;
+use crate::collective::CollectiveSpec;
 use crate::eval::eval;
-use crate::instance::{Instance, InstanceSetting, ScratchBuffer, ScratchBuffers};
+use crate::instance::{InstanceSetting, ProgramInstance, ScratchBuffer, ScratchBuffers};
 use crate::num::{count, index, short, wide};
 use crate::plan::{MAX_CHUNKS, MAX_PLACES};
-use crate::program::{Program, Slot, Stmt};
+use crate::program::{Program, ProgramStmt, Slot};
 use crate::scope::{composed, enter, environment, length_varies, split_range, used};
 
 /// The callback of the walk for every round; `Break` ends the walk.
@@ -47,7 +47,7 @@ enum ScratchLayout<'w> {
 }
 
 /// Calls `on_round` for every round of the instance, in order.
-pub fn walk(instance: &Instance, on_round: OnRound<'_>) -> Result<(), BoxedDiagnostic> {
+pub fn walk(instance: &ProgramInstance, on_round: OnRound<'_>) -> Result<(), BoxedDiagnostic> {
     run(instance.setting(), on_round, ScratchLayout::Done(&instance.scratch))
 }
 
@@ -73,7 +73,7 @@ fn run(
         live.push(program.root);
     }
     let ranks = setting.spec.ranks;
-    let spec = Spec { chunks: units, ..setting.spec.clone() };
+    let spec = CollectiveSpec { chunks: units, ..setting.spec.clone() };
     let mut walk = WalkState {
         setting,
         round: 0,
@@ -184,7 +184,7 @@ impl WalkState<'_, '_> {
     fn block<'f>(
         &mut self,
         frame: &mut ProgramFrame<'f>,
-        stmts: &'f [Stmt],
+        stmts: &'f [ProgramStmt],
     ) -> Result<(), BoxedDiagnostic> {
         let depth = frame.live.len();
         for s in stmts {
@@ -192,11 +192,11 @@ impl WalkState<'_, '_> {
                 break;
             }
             match s {
-                Stmt::Let(slot, e) => {
+                ProgramStmt::Let(slot, e) => {
                     frame.env[index(*slot)] = frame.value(e)?;
                     frame.live.push(*slot);
                 }
-                Stmt::For { slot, from, to, body } => {
+                ProgramStmt::For { slot, from, to, body } => {
                     let from_span = from.span;
                     let (from, to) = (frame.value(from)?, frame.value(to)?);
                     if matches!(self.scratch, ScratchLayout::Out(_)) && !composed(body) {
@@ -214,11 +214,11 @@ impl WalkState<'_, '_> {
                     }
                     frame.live.pop();
                 }
-                Stmt::If { cond, then, otherwise } => {
+                ProgramStmt::If { cond, then, otherwise } => {
                     let body = if frame.value(cond)? != 0 { then } else { otherwise };
                     self.block(frame, body)?;
                 }
-                Stmt::Each(each) => {
+                ProgramStmt::Each(each) => {
                     if let ScratchLayout::Done(_) = self.scratch {
                         let ride = self.lane(frame.ride, each.span)?;
                         let round =
@@ -229,8 +229,8 @@ impl WalkState<'_, '_> {
                         self.round += 1;
                     }
                 }
-                Stmt::Use(u) => self.use_(frame, u)?,
-                Stmt::Split(s) => {
+                ProgramStmt::Use(u) => self.use_(frame, u)?,
+                ProgramStmt::Split(s) => {
                     let (from, to) =
                         split_range(s, &mut frame.env.clone(), self.setting.options.paths)?;
                     for t in from..to {
@@ -256,7 +256,7 @@ impl WalkState<'_, '_> {
     fn part(
         &mut self,
         outer: &ProgramFrame<'_>,
-        body: &[Stmt],
+        body: &[ProgramStmt],
         var: Option<(Slot, i64)>,
         (part, parts): (u32, u32),
         site: Option<u32>,
@@ -349,7 +349,7 @@ impl WalkState<'_, '_> {
         let size: u32 = axes.iter().product();
         let inner: u32 = u.over.map_or(1, |axis| outer.axes[axis + 1..].iter().product());
         let program = &*u.program;
-        let spec = Spec {
+        let spec = CollectiveSpec {
             kind: program.kind.clone(),
             ranks: size,
             chunks: units,
@@ -357,7 +357,7 @@ impl WalkState<'_, '_> {
             custom: None,
         };
         let spec = match &program.kind {
-            crate::program::Kind::Custom(_) => {
+            crate::program::CollectiveKind::Custom(_) => {
                 return Err(Box::new(
                     Diagnostic::error(
                         codes::MISPLACED,

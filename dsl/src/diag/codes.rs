@@ -2,9 +2,9 @@
 
 /// A stable code such as `RL0501`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Code(pub &'static str);
+pub struct ErrorCode(pub &'static str);
 
-impl std::fmt::Display for Code {
+impl std::fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.0)
     }
@@ -12,9 +12,9 @@ impl std::fmt::Display for Code {
 
 macro_rules! codes {
     ($($name:ident $code:literal $title:literal;)*) => {
-        $(#[doc = $title] pub const $name: Code = Code($code);)*
+        $(#[doc = $title] pub const $name: ErrorCode = ErrorCode($code);)*
         /// All codes with their titles, in order.
-        pub const ALL: &[(Code, &str)] = &[$((Code($code), $title)),*];
+        pub const ALL: &[(ErrorCode, &str)] = &[$((ErrorCode($code), $title)),*];
     };
 }
 
@@ -90,6 +90,6 @@ codes! {
 }
 
 /// Returns the code and title of that text (`RL0501`, case-insensitive).
-pub fn find(text: &str) -> Option<(Code, &'static str)> {
+pub fn find(text: &str) -> Option<(ErrorCode, &'static str)> {
     ALL.iter().copied().find(|(c, _)| c.0.eq_ignore_ascii_case(text))
 }

@@ -8,14 +8,14 @@ pub mod codes;
 pub mod render;
 mod similar;
 
-pub use codes::Code;
+pub use codes::ErrorCode;
 pub use similar::{keyword, similar};
 
 use crate::span::Span;
 
 /// The severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
+pub enum DiagnosticSeverity {
     /// Something worth knowing; does not stop anything.
     Warning,
     /// The input cannot be used.
@@ -24,7 +24,7 @@ pub enum Severity {
 
 /// A span with a remark. The first label of a diagnostic is its primary place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Label {
+pub struct DiagnosticLabel {
     /// The place.
     pub span: Span,
     /// The remark about it; may be empty.
@@ -35,13 +35,13 @@ pub struct Label {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     /// Stable code; `docs/errors/<code>.md` explains it.
-    pub code: Code,
+    pub code: ErrorCode,
     /// Its severity.
-    pub severity: Severity,
+    pub severity: DiagnosticSeverity,
     /// One line, without code or place.
     pub message: String,
     /// Places, the primary one first. Empty for findings about no text.
-    pub labels: Vec<Label>,
+    pub labels: Vec<DiagnosticLabel>,
     /// Facts: the values of the variables, the trace.
     pub notes: Vec<String>,
     /// Suggestions of what to do.
@@ -52,10 +52,10 @@ pub struct Diagnostic {
 
 impl Diagnostic {
     /// Makes an error without a place yet.
-    pub fn error(code: Code, message: impl Into<String>) -> Self {
+    pub fn error(code: ErrorCode, message: impl Into<String>) -> Self {
         Diagnostic {
             code,
-            severity: Severity::Error,
+            severity: DiagnosticSeverity::Error,
             message: message.into(),
             labels: Vec::new(),
             notes: Vec::new(),
@@ -65,13 +65,13 @@ impl Diagnostic {
     }
 
     /// Makes a warning without a place yet.
-    pub fn warning(code: Code, message: impl Into<String>) -> Self {
-        Diagnostic { severity: Severity::Warning, ..Self::error(code, message) }
+    pub fn warning(code: ErrorCode, message: impl Into<String>) -> Self {
+        Diagnostic { severity: DiagnosticSeverity::Warning, ..Self::error(code, message) }
     }
 
     /// Adds a place; the first one added is the primary one.
     pub fn label(mut self, span: Span, text: impl Into<String>) -> Self {
-        self.labels.push(Label { span, text: text.into() });
+        self.labels.push(DiagnosticLabel { span, text: text.into() });
         self
     }
 

@@ -5,15 +5,15 @@ use std::borrow::Cow;
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde::{Deserialize, Serialize};
 
-use super::{Diagnostic, Label, Severity};
+use super::{Diagnostic, DiagnosticLabel, DiagnosticSeverity};
 use crate::escape::{escaped, without_c1};
 use crate::span::SourceMap;
 
 /// Returns rustc-like text of one diagnostic, several lines, with colours if asked for.
 pub fn human(sources: &SourceMap, diagnostic: &Diagnostic, colour: bool) -> String {
     let level = match diagnostic.severity {
-        Severity::Error => Level::ERROR,
-        Severity::Warning => Level::WARNING,
+        DiagnosticSeverity::Error => Level::ERROR,
+        DiagnosticSeverity::Warning => Level::WARNING,
     };
     let diagnostic = &plain(diagnostic);
     let sources_shown: Vec<(Cow<'_, str>, Cow<'_, str>)> = diagnostic
@@ -60,7 +60,7 @@ fn plain(diagnostic: &Diagnostic) -> Diagnostic {
 }
 
 /// Returns the label's bytes, kept inside the text and on whole characters.
-fn within(text: &str, label: &Label) -> std::ops::Range<usize> {
+fn within(text: &str, label: &DiagnosticLabel) -> std::ops::Range<usize> {
     let inside = |at: u32| {
         let at = (at as usize).min(text.len());
         (0..=at).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0)
@@ -85,7 +85,7 @@ pub fn short(sources: &SourceMap, diagnostic: &Diagnostic) -> String {
 
 /// A diagnostic as programs read it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Json {
+pub struct DiagnosticJson {
     /// `RL0501`
     pub code: String,
     /// `error` or `warning`
@@ -105,13 +105,13 @@ pub struct Json {
 }
 
 /// Returns the diagnostic as data.
-pub fn json(sources: &SourceMap, diagnostic: &Diagnostic) -> Json {
+pub fn json(sources: &SourceMap, diagnostic: &Diagnostic) -> DiagnosticJson {
     let place = diagnostic.span().map(|span| (sources.line_column(span), sources.get(span.source)));
     let ((line, column), file) = match place {
         Some((at, source)) => (at, source.name.clone()),
         None => ((0, 0), String::new()),
     };
-    Json {
+    DiagnosticJson {
         code: diagnostic.code.to_string(),
         severity: word(diagnostic.severity).to_owned(),
         file,
@@ -123,10 +123,10 @@ pub fn json(sources: &SourceMap, diagnostic: &Diagnostic) -> Json {
     }
 }
 
-fn word(severity: Severity) -> &'static str {
+fn word(severity: DiagnosticSeverity) -> &'static str {
     match severity {
-        Severity::Error => "error",
-        Severity::Warning => "warning",
+        DiagnosticSeverity::Error => "error",
+        DiagnosticSeverity::Warning => "warning",
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) fn file(
     input: &ParserInput,
     base: usize,
     nodes: Pairs<'_, Rule>,
-    file: &mut File,
+    file: &mut SourceFile,
 ) -> Diagnostics {
     let mut builder = TreeBuilder { input, base, depth: 0, faults: Diagnostics::new() };
     for node in nodes.flat_map(|n| n.into_inner()) {
@@ -61,8 +61,8 @@ impl TreeBuilder<'_, '_> {
         before.map_or(span, |i| self.input.span(words[i].start, span.end as usize))
     }
 
-    pub(super) fn name(&self, node: PestNode<'_>) -> Name {
-        Name { text: node.as_str().to_owned(), span: self.span(&node) }
+    pub(super) fn name(&self, node: PestNode<'_>) -> SpannedName {
+        SpannedName { text: node.as_str().to_owned(), span: self.span(&node) }
     }
 
     /// Reports too deep a nesting, once a declaration.
@@ -72,7 +72,7 @@ impl TreeBuilder<'_, '_> {
         }
     }
 
-    fn item(&mut self, node: PestNode<'_>) -> Option<Item> {
+    fn item(&mut self, node: PestNode<'_>) -> Option<FileDeclaration> {
         let mut parts = NodeParts::of(node);
         let docs = parts.all(Rule::doc).iter().map(doc_text).collect();
         let node = parts.next()?;
@@ -83,15 +83,15 @@ impl TreeBuilder<'_, '_> {
             Rule::import => {
                 let path = parts.take(Rule::path)?;
                 let path_span = self.span(&path);
-                Item::Import(Import {
+                FileDeclaration::Import(ImportDecl {
                     path: path.as_str().trim_matches('"').to_owned(),
                     path_span,
                     span,
                 })
             }
-            Rule::function => Item::Fn(self.function(parts, docs, span)?),
-            Rule::collective => Item::Collective(self.collective(parts, docs, span)?),
-            Rule::algorithm => Item::Algorithm(self.algorithm(parts, docs, span)?),
+            Rule::function => FileDeclaration::Fn(self.function(parts, docs, span)?),
+            Rule::collective => FileDeclaration::Collective(self.collective(parts, docs, span)?),
+            Rule::algorithm => FileDeclaration::Algorithm(self.algorithm(parts, docs, span)?),
             _ => return None,
         })
     }
@@ -120,7 +120,7 @@ impl TreeBuilder<'_, '_> {
         mut parts: NodeParts<'_>,
         docs: Vec<String>,
         span: Span,
-    ) -> Option<Collective> {
+    ) -> Option<CollectiveDecl> {
         let name = self.name(parts.take(Rule::name)?);
         let axes = self.axes(parts.take(Rule::axes)?)?;
         let (mut input, mut output) = (None, None);
@@ -132,7 +132,7 @@ impl TreeBuilder<'_, '_> {
             self.once(slot, word, node)?;
         }
         let body = self.statements(parts, DeclarationKind::Collective)?;
-        Some(Collective { docs, name, axes, input, output, body, span })
+        Some(CollectiveDecl { docs, name, axes, input, output, body, span })
     }
 
     fn algorithm(
@@ -140,7 +140,7 @@ impl TreeBuilder<'_, '_> {
         mut parts: NodeParts<'_>,
         docs: Vec<String>,
         span: Span,
-    ) -> Option<Algorithm> {
+    ) -> Option<AlgorithmDecl> {
         let head = parts.take(Rule::algorithm_head)?;
         let header = self.span(&head);
         let mut words = NodeParts::of(head);
@@ -158,7 +158,7 @@ impl TreeBuilder<'_, '_> {
                 _ => {
                     let mut parts = NodeParts::of(clause);
                     let name = self.name(parts.take(Rule::name)?);
-                    scratch.push(Scratch { name, chunks: self.expr(parts.next()?)? });
+                    scratch.push(ScratchDecl { name, chunks: self.expr(parts.next()?)? });
                 }
             }
         }
@@ -167,7 +167,7 @@ impl TreeBuilder<'_, '_> {
             Some(node) => Some(self.schedule(node)?),
             None => None,
         };
-        Some(Algorithm {
+        Some(AlgorithmDecl {
             docs,
             name,
             collective,
@@ -198,20 +198,20 @@ impl TreeBuilder<'_, '_> {
         Some(())
     }
 
-    fn axes(&mut self, node: PestNode<'_>) -> Option<Axes> {
+    fn axes(&mut self, node: PestNode<'_>) -> Option<AxesClause> {
         let node = NodeParts::of(node).next()?;
         if node.as_rule() == Rule::name {
-            return Some(Axes::Flat(self.name(node)));
+            return Some(AxesClause::Flat(self.name(node)));
         }
         let span = self.span(&node);
-        Some(Axes::Grid(self.names(node), span))
+        Some(AxesClause::Grid(self.names(node), span))
     }
 
-    fn names(&self, grid: PestNode<'_>) -> Vec<Name> {
+    fn names(&self, grid: PestNode<'_>) -> Vec<SpannedName> {
         NodeParts::of(grid).all(Rule::name).into_iter().map(|n| self.name(n)).collect()
     }
 
-    fn schedule(&mut self, node: PestNode<'_>) -> Option<Schedule> {
+    fn schedule(&mut self, node: PestNode<'_>) -> Option<ScheduleClause> {
         let span = self.span(&node);
         let mut entries = Vec::new();
         for entry in NodeParts::of(node).all(Rule::entry) {
@@ -219,10 +219,10 @@ impl TreeBuilder<'_, '_> {
             let key = self.name(parts.take(Rule::name)?);
             entries.push((key, self.expr(parts.next()?)?));
         }
-        Some(Schedule { entries, span })
+        Some(ScheduleClause { entries, span })
     }
 
-    fn binding(&mut self, node: PestNode<'_>) -> Option<(Name, Expr)> {
+    fn binding(&mut self, node: PestNode<'_>) -> Option<(SpannedName, Expr)> {
         let mut parts = NodeParts::of(node);
         Some((self.name(parts.take(Rule::name)?), self.expr(parts.next()?)?))
     }
@@ -304,7 +304,7 @@ impl TreeBuilder<'_, '_> {
                 let filter = self.optional(&mut parts, Rule::filter)?;
                 let head = head(span, filter.as_ref().map_or(to.span, |f| f.span));
                 let body = self.block(parts.next()?, context)?;
-                Stmt::For(For { var, from, to, filter, body, span: head })
+                Stmt::For(ForStmt { var, from, to, filter, body, span: head })
             }
             Rule::if_stmt => self.choice_of(parts, context)?,
             Rule::each_stmt => {
@@ -318,7 +318,7 @@ impl TreeBuilder<'_, '_> {
                 let filter = self.optional(&mut parts, Rule::filter)?;
                 let head = head(span, filter.as_ref().map_or(vars_span, |f| f.span));
                 let body = self.block(parts.next()?, context)?;
-                Stmt::Each(Each { vars, filter, body, span: head })
+                Stmt::Each(EachStmt { vars, filter, body, span: head })
             }
             Rule::split_stmt => self.split(parts, span, context)?,
             Rule::use_stmt => self.use_of(parts, span)?,
@@ -346,7 +346,7 @@ impl TreeBuilder<'_, '_> {
         self.depth = outside;
         while let Some((cond, then)) = arms.pop() {
             let span = self.with_word_before(cond.span);
-            otherwise = vec![Stmt::If(If { cond, then, otherwise, span })];
+            otherwise = vec![Stmt::If(IfStmt { cond, then, otherwise, span })];
         }
         otherwise.pop()
     }
@@ -369,7 +369,7 @@ impl TreeBuilder<'_, '_> {
         let by = self.optional(&mut parts, Rule::weight)?;
         let head = head(span, by.as_ref().map_or(end, |b| b.span));
         let body = self.block(parts.next()?, context)?;
-        Some(Stmt::Split(Split { buffer, var, range, by, body, span: head }))
+        Some(Stmt::Split(SplitStmt { buffer, var, range, by, body, span: head }))
     }
 
     fn use_of(&mut self, mut parts: NodeParts<'_>, span: Span) -> Option<Stmt> {
@@ -386,7 +386,7 @@ impl TreeBuilder<'_, '_> {
         }
         let root = self.optional(&mut parts, Rule::use_root)?;
         let via = self.optional(&mut parts, Rule::use_via)?;
-        Some(Stmt::Use(Use { collective, name, over, on, to, root, via, span }))
+        Some(Stmt::Use(UseStmt { collective, name, over, on, to, root, via, span }))
     }
 
     fn ensure(&mut self, mut parts: NodeParts<'_>, span: Span) -> Option<Stmt> {
@@ -401,38 +401,42 @@ impl TreeBuilder<'_, '_> {
         }
         let source = self.region(parts.take(Rule::region)?)?;
         let at = self.rank(parts.next()?)?;
-        Some(Stmt::Ensure(Ensure { target, reduce, source, at, span }))
+        Some(Stmt::Ensure(EnsureClause { target, reduce, source, at, span }))
     }
 
     fn transfer(&mut self, mut parts: NodeParts<'_>, span: Span) -> Option<Stmt> {
         let src = self.rank(parts.take(Rule::rank)?)?;
         let dst = self.rank(parts.take(Rule::rank)?)?;
-        let op = if parts.take(Rule::op)?.as_str() == "copy" { Op::Copy } else { Op::Reduce };
+        let op = if parts.take(Rule::op)?.as_str() == "copy" {
+            TransferOp::Copy
+        } else {
+            TransferOp::Reduce
+        };
         let from = self.region(parts.take(Rule::region)?)?;
         let to = self.optional_region(&mut parts)?;
         let wire = parts.take(Rule::name).map(|n| self.name(n));
-        Some(Stmt::Transfer(Transfer { src, dst, op, from, to, wire, span }))
+        Some(Stmt::Transfer(TransferStmt { src, dst, op, from, to, wire, span }))
     }
 
-    fn rank(&mut self, node: PestNode<'_>) -> Option<Rank> {
+    fn rank(&mut self, node: PestNode<'_>) -> Option<RankRef> {
         let node = NodeParts::of(node).next()?;
         if node.as_rule() == Rule::expr {
-            return self.expr(node).map(Rank::One);
+            return self.expr(node).map(RankRef::One);
         }
         let span = self.span(&node);
         let coordinates = NodeParts::of(node).all(Rule::expr);
         let coordinates = coordinates.into_iter().map(|n| self.expr(n)).collect::<Option<_>>()?;
-        Some(Rank::Tuple(coordinates, span))
+        Some(RankRef::Tuple(coordinates, span))
     }
 
-    fn optional_region(&mut self, parts: &mut NodeParts<'_>) -> Option<Option<Region>> {
+    fn optional_region(&mut self, parts: &mut NodeParts<'_>) -> Option<Option<RegionRef>> {
         match parts.take(Rule::region) {
             Some(node) => Some(Some(self.region(node)?)),
             None => Some(None),
         }
     }
 
-    fn region(&mut self, node: PestNode<'_>) -> Option<Region> {
+    fn region(&mut self, node: PestNode<'_>) -> Option<RegionRef> {
         let span = self.span(&node);
         let mut parts = NodeParts::of(node);
         let buffer = self.name(parts.take(Rule::buffer)?);
@@ -440,13 +444,13 @@ impl TreeBuilder<'_, '_> {
             Some(node) => Some(self.index(node)?),
             None => None,
         };
-        Some(Region { buffer, index, span })
+        Some(RegionRef { buffer, index, span })
     }
 
-    fn index(&mut self, node: PestNode<'_>) -> Option<Index> {
+    fn index(&mut self, node: PestNode<'_>) -> Option<RegionIndex> {
         let mut parts = NodeParts::of(node);
         let from = self.expr(parts.take(Rule::expr)?)?;
-        let Some(tail) = parts.next() else { return Some(Index::At(from)) };
+        let Some(tail) = parts.next() else { return Some(RegionIndex::At(from)) };
         let cyclic = tail.as_rule() == Rule::cyclic;
         let mut parts = NodeParts::of(tail);
         let end = self.expr(parts.take(Rule::expr)?)?;
@@ -460,8 +464,8 @@ impl TreeBuilder<'_, '_> {
             };
         }
         Some(match cyclic {
-            true => Index::Cyclic { from, count: end, by, take },
-            false => Index::Range { from, to: end, by, take },
+            true => RegionIndex::Cyclic { from, count: end, by, take },
+            false => RegionIndex::Range { from, to: end, by, take },
         })
     }
 

@@ -13,7 +13,7 @@ fn source(text: &str) -> (SourceMap, SourceId) {
     (sources, id)
 }
 
-fn accepted(text: &str) -> File {
+fn accepted(text: &str) -> SourceFile {
     let (sources, id) = source(text);
     match parse(&sources, id) {
         Ok(file) => file,
@@ -43,7 +43,7 @@ fn pictured(text: &str, expected: Expect) {
 fn body(text: &str) -> Vec<Stmt> {
     let text = format!("algorithm a implements b on n ranks {{ {text} }}");
     match accepted(&text).items.pop() {
-        Some(Item::Algorithm(a)) => a.body,
+        Some(FileDeclaration::Algorithm(a)) => a.body,
         other => panic!("{other:?}"),
     }
 }
@@ -83,7 +83,9 @@ fn a_small_tree() {
     let file = accepted(
         "/// One chunk.\nalgorithm a implements b on n ranks { 0 -> n : copy data[1..2] }",
     );
-    let Some(Item::Algorithm(algorithm)) = file.items.first() else { panic!("an algorithm") };
+    let Some(FileDeclaration::Algorithm(algorithm)) = file.items.first() else {
+        panic!("an algorithm")
+    };
     assert_eq!(algorithm.docs, ["One chunk."]);
     expect![[r#"
         [
@@ -202,7 +204,7 @@ fn operators_group_as_the_grammar_says() {
 fn a_tuple_after_an_expression_begins_a_statement() {
     let body = body("let p = r ^ d\n(i, p) -> (i, r) : copy data let q = f(1)");
     assert!(
-        matches!(body.as_slice(), [Stmt::Let(..), Stmt::Transfer(t), Stmt::Let(..)] if matches!(t.src, Rank::Tuple(..))),
+        matches!(body.as_slice(), [Stmt::Let(..), Stmt::Transfer(t), Stmt::Let(..)] if matches!(t.src, RankRef::Tuple(..))),
         "{body:?}"
     );
 }
@@ -223,7 +225,7 @@ fn spans_are_tight() {
     let text = "algorithm a implements b on n ranks { each r where r > 0   // c\n{ r -> 0 : copy data[r] /* d */ as bf16 // e\n } } // f\n";
     let (sources, id) = source(text);
     let file = parse(&sources, id).expect("it parses");
-    let Some(Item::Algorithm(a)) = file.items.first() else { panic!("an algorithm") };
+    let Some(FileDeclaration::Algorithm(a)) = file.items.first() else { panic!("an algorithm") };
     assert_eq!(sources.snippet(a.header), "algorithm a implements b on n ranks");
     assert!(sources.snippet(a.span).ends_with("} }"));
     let [Stmt::Each(each)] = a.body.as_slice() else { panic!("an each") };

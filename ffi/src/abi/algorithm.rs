@@ -10,7 +10,7 @@ use super::perform::perform;
 use super::pointers::{give, object, text, there};
 use super::values::{rl_dtype, rl_op, rl_options};
 use super::work::rl_work;
-use crate::request::Request;
+use crate::request::CallRequest;
 
 /// An algorithm of a text or a file.
 pub struct rl_algorithm {
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn rl_run(
         let (output, input) =
             unsafe { (common.maybe(output, output_count)?, common.maybe(input, input_count)?) };
         let reduction = common.reduction(op)?;
-        let request = Request::Algorithm { algorithm, output, input, reduction };
+        let request = CallRequest::Algorithm { algorithm, output, input, reduction };
         // SAFETY: as above.
         unsafe { perform(comm, request, common.options, work) }
     })

@@ -3,12 +3,12 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
-use roundelay::operation::{MemoryKind, Operand};
+use roundelay::operation::{CallOperand, MemoryKind};
 use roundelay::{DType, Error, Hints, RedOp, Reduction};
 
 use super::pointers::{null, text_or_none};
 use super::values::{RL_CUDA, RL_HOST, rl_buffer, rl_dtype, rl_op, rl_options};
-use crate::buffer::Buffer;
+use crate::buffer::ElementBuffer;
 use crate::handle::RequestOptions;
 
 /// The arguments that calls have in common, as the library has them.
@@ -68,72 +68,74 @@ impl CommonArguments {
     ///
     /// # Safety
     ///
-    /// The promise of [`Buffer::new`].
-    pub(super) unsafe fn buffer(&self, ptr: *const c_void, count: u64) -> Buffer {
+    /// The promise of [`ElementBuffer::new`].
+    pub(super) unsafe fn buffer(&self, ptr: *const c_void, count: u64) -> ElementBuffer {
         let elements = usize::try_from(count).unwrap_or(usize::MAX);
         // SAFETY: what the caller promises.
-        unsafe { Buffer::new(ptr.expose_provenance() as u64, elements, self.dtype, self.memory) }
+        unsafe {
+            ElementBuffer::new(ptr.expose_provenance() as u64, elements, self.dtype, self.memory)
+        }
     }
 
     /// One buffer.
     ///
     /// # Safety
     ///
-    /// The promise of [`Buffer::new`].
+    /// The promise of [`ElementBuffer::new`].
     pub(super) unsafe fn one<A>(
         &self,
         ptr: *const c_void,
         count: u64,
-    ) -> Result<Operand<'static, A>, Error> {
+    ) -> Result<CallOperand<'static, A>, Error> {
         // SAFETY: what the caller promises.
-        Ok(Operand::One(unsafe { self.buffer(ptr, count) }.operand()?))
+        Ok(CallOperand::One(unsafe { self.buffer(ptr, count) }.operand()?))
     }
 
     /// One buffer, or nothing if its address is NULL.
     ///
     /// # Safety
     ///
-    /// The promise of [`Buffer::new`].
+    /// The promise of [`ElementBuffer::new`].
     pub(super) unsafe fn maybe<A>(
         &self,
         ptr: *const c_void,
         count: u64,
-    ) -> Result<Operand<'static, A>, Error> {
+    ) -> Result<CallOperand<'static, A>, Error> {
         // SAFETY: what the caller promises.
-        if ptr.is_null() { Ok(Operand::None) } else { unsafe { self.one(ptr, count) } }
+        if ptr.is_null() { Ok(CallOperand::None) } else { unsafe { self.one(ptr, count) } }
     }
 
     /// A list of one buffer a rank; nothing if it is NULL.
     ///
     /// # Safety
     ///
-    /// The list has `ranks` entries, each of which keeps the promise of [`Buffer::new`].
+    /// The list has `ranks` entries, each of which keeps the promise of [`ElementBuffer::new`].
     pub(super) unsafe fn list<A>(
         &self,
         list: *const rl_buffer,
         ranks: u32,
-    ) -> Result<Operand<'static, A>, Error> {
+    ) -> Result<CallOperand<'static, A>, Error> {
         if list.is_null() {
-            return Ok(Operand::None);
+            return Ok(CallOperand::None);
         }
         // SAFETY: what the caller promises.
         let list = unsafe { std::slice::from_raw_parts(list, ranks as usize) };
         // SAFETY: as above.
         let buffers = list.iter().map(|b| unsafe { self.buffer(b.ptr, b.count) }.operand());
-        buffers.collect::<Result<_, _>>().map(Operand::List)
+        buffers.collect::<Result<_, _>>().map(CallOperand::List)
     }
 
     /// One buffer of blocks of that many elements, one a rank.
     ///
     /// # Safety
     ///
-    /// There are `ranks` counts, and the buffer of their sum keeps the promise of [`Buffer::new`].
+    /// There are `ranks` counts, and the buffer of their sum keeps the promise of [`ElementBuffer::new`].
     pub(super) unsafe fn cut<A>(
         &self,
         ptr: *const c_void,
         counts: *const u64,
         ranks: u32,
-    ) -> Result<Operand<'static, A>, Error> {
+    ) -> Result<CallOperand<'static, A>, Error> {
         if counts.is_null() {
             return Err(null("counts"));
         }
@@ -144,7 +146,7 @@ impl CommonArguments {
             counts.iter().map(|&count| usize::try_from(count).unwrap_or(usize::MAX)).collect();
         // SAFETY: as above.
         let buffer = unsafe { self.buffer(ptr, total) }.operand()?;
-        Ok(Operand::Cut(buffer, counts.into()))
+        Ok(CallOperand::Cut(buffer, counts.into()))
     }
 }
 

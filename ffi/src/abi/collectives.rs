@@ -8,8 +8,8 @@ use std::ptr;
 
 use roundelay::Error;
 use roundelay::operation::{
-    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, Collective, GATHER, Operand, Operation,
-    REDUCE, REDUCE_SCATTER, SCATTER,
+    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, CallOperand, Collective, GATHER,
+    Operation, REDUCE, REDUCE_SCATTER, SCATTER,
 };
 
 use super::arguments::CommonArguments;
@@ -19,10 +19,10 @@ use super::perform::perform;
 use super::pointers::{object, there};
 use super::values::{RL_SUM, RL_U8, rl_buffer, rl_dtype, rl_op, rl_options};
 use super::work::rl_work;
-use crate::request::Request;
+use crate::request::CallRequest;
 
 /// The operands of a collective: what is written, and what is read.
-type Operands = (Operand<'static, &'static mut [u8]>, Operand<'static, &'static [u8]>);
+type Operands = (CallOperand<'static, &'static mut [u8]>, CallOperand<'static, &'static [u8]>);
 
 /// Performs a collective, with operator and root, on operands that are made of the common arguments, the number of ranks
 /// and this rank.
@@ -45,7 +45,7 @@ unsafe fn perform_collective(
         let reduction = common.reduction(op)?;
         let operation = Operation { collective, output, input, reduction, root };
         // SAFETY: as above.
-        unsafe { perform(comm, Request::Collective(operation), common.options, work) }
+        unsafe { perform(comm, CallRequest::Collective(operation), common.options, work) }
     })
 }
 
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn rl_all_reduce(
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(comm, (&ALL_REDUCE, op, 0), (dtype, options, work), |common, _, _| {
-            Ok((common.one(data, count)?, Operand::None))
+            Ok((common.one(data, count)?, CallOperand::None))
         })
     }
 }
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn rl_broadcast(
             comm,
             (&BROADCAST, RL_SUM, root),
             (dtype, options, work),
-            |common, _, _| Ok((common.one(data, count)?, Operand::None)),
+            |common, _, _| Ok((common.one(data, count)?, CallOperand::None)),
         )
     }
 }
@@ -391,7 +391,8 @@ pub unsafe extern "C" fn rl_all_to_all_single(
                 let elements = count.saturating_mul(ranks.into());
                 // Addresses of nothing have no meaning, and differ between ranks.
                 let is_inside = std::ptr::eq(output, input) && !output.is_null() && count > 0;
-                let input = if is_inside { Operand::None } else { common.one(input, elements)? };
+                let input =
+                    if is_inside { CallOperand::None } else { common.one(input, elements)? };
                 Ok((common.one(output, elements)?, input))
             },
         )
@@ -592,7 +593,7 @@ pub unsafe extern "C" fn rl_barrier(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    let none = |_: &CommonArguments, _, _| Ok((Operand::None, Operand::None));
+    let none = |_: &CommonArguments, _, _| Ok((CallOperand::None, CallOperand::None));
     // SAFETY: what the caller promises.
     unsafe { perform_collective(comm, (&BARRIER, RL_SUM, 0), (RL_U8, options, work), none) }
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 use std::time::{Duration, Instant};
 
 use roundelay::internal::OwnerProcess;
-use roundelay::{Communicator, Error, Handles, HintError, Hints, Setup};
+use roundelay::{Communicator, Error, HintError, Hints, JobSetup, RankHandles};
 
 use super::arguments::{dtype, op};
 use super::error::guard;
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn rl_join(
         let hints: Hints = hints.unwrap_or_default().parse()?;
         let given = if timeout_ms == 0 { 30_000 } else { timeout_ms };
         let timeout = hints.timeout().unwrap_or(Duration::from_millis(given));
-        let setup = Setup::from_env()?.timeout(timeout).hints(&hints);
+        let setup = JobSetup::from_env()?.timeout(timeout).hints(&hints);
         let handle = CommHandle::join(rank, size, &setup, |note| store.share(note, timeout))?;
         // SAFETY: as above.
         unsafe { give(out, comm(handle), "out") }
@@ -377,7 +377,7 @@ pub unsafe extern "C" fn rl_alone(hints: *const c_char, out: *mut *mut rl_comm) 
         // SAFETY: what the caller promises.
         let hints = unsafe { text_or_none(hints, "the hints")? };
         let hints: Hints = hints.unwrap_or_default().parse()?;
-        let handle = CommHandle::alone(&Setup::from_env()?.hints(&hints))?;
+        let handle = CommHandle::alone(&JobSetup::from_env()?.hints(&hints))?;
         // SAFETY: as above.
         unsafe { give(out, comm(handle), "out") }
     })
@@ -432,7 +432,8 @@ pub unsafe extern "C" fn rl_reconfigure(
         // SAFETY: as above.
         let read = |&handle: &*const c_char| Ok(unsafe { text(handle, "a handle")? }.to_owned());
         let handles = handles.iter().map(read).collect::<Result<Vec<String>, Error>>()?;
-        let handles = if ordered != 0 { Handles::List(&handles) } else { Handles::Set(&handles) };
+        let handles =
+            if ordered != 0 { RankHandles::List(&handles) } else { RankHandles::Set(&handles) };
         comm.handle.reconfigure(id, handles, Duration::from_millis(timeout_ms))
     })
 }

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::time::Duration;
 
-use roundelay::{Endpoint, Error, Hints, Link, RemoteRegion, Setup};
+use roundelay::{Endpoint, EndpointLink, Error, Hints, JobSetup, RemoteRegion};
 
 use super::arguments::CommonArguments;
 use super::error::guard;
@@ -20,7 +20,7 @@ pub struct rl_endpoint {
 
 /// The connection of two endpoints. Any thread may use it.
 pub struct rl_link {
-    link: Link,
+    link: EndpointLink,
 }
 
 /// Memory of this process that peers may use.
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn rl_endpoint_bind(
 ) -> i32 {
     guard(|| {
         there(endpoint, "endpoint")?;
-        let mut setup = Setup::from_env()?;
+        let mut setup = JobSetup::from_env()?;
         // SAFETY: what the caller promises.
         if let Some(given) = unsafe { text_or_none(hints, "the hints") }? {
             setup = setup.hints(&given.parse::<Hints>()?);

@@ -78,7 +78,7 @@ const _: () = {
     assert!(RL_KIND_WINDOW == ErrorKind::Window as i32);
 };
 
-struct Last {
+struct LastError {
     code: i32,
     rank: i32,
     peer: i32,
@@ -88,15 +88,15 @@ struct Last {
     source: Option<CString>,
 }
 
-impl Default for Last {
+impl Default for LastError {
     fn default() -> Self {
         let (text, source) = (CString::default(), None);
-        Last { code: 0, rank: -1, peer: -1, kind: RL_KIND_OTHER, step: -1, text, source }
+        LastError { code: 0, rank: -1, peer: -1, kind: RL_KIND_OTHER, step: -1, text, source }
     }
 }
 
 thread_local! {
-    static LAST: RefCell<Last> = RefCell::default();
+    static LAST: RefCell<LastError> = RefCell::default();
 }
 
 /// Runs the body of a function of the interface, and returns its status.
@@ -120,7 +120,7 @@ fn set(error: &Error) -> i32 {
     let [rank, peer, step] = numbers.map(|number| number.map_or(-1, u32::cast_signed));
     let kind = fault.kind as i32;
     LAST.with(|last| {
-        *last.borrow_mut() = Last { code, rank, peer, kind, step, text, source };
+        *last.borrow_mut() = LastError { code, rank, peer, kind, step, text, source };
     });
     code
 }
@@ -139,7 +139,7 @@ pub(super) fn number(error: &Error) -> i32 {
 pub unsafe extern "C" fn rl_last_error(error: *mut rl_error) {
     LAST.with(|last| {
         let last = last.borrow();
-        let Last { code, rank, peer, kind, step, ref text, ref source } = *last;
+        let LastError { code, rank, peer, kind, step, ref text, ref source } = *last;
         let source = source.as_ref().map_or(std::ptr::null(), |source| source.as_ptr());
         let found = rl_error { code, rank, peer, kind, step, text: text.as_ptr(), source };
         if !error.is_null() {

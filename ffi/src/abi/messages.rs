@@ -10,11 +10,11 @@ use super::perform::perform;
 use super::pointers::object;
 use super::values::{RL_U8, rl_dtype, rl_options};
 use super::work::rl_work;
-use roundelay::operation::{MemoryKind, Message};
-use roundelay::{Error, Peer};
+use roundelay::operation::{CallMessage, MemoryKind};
+use roundelay::{Error, ReceiveSource};
 
-use crate::buffer::Buffer;
-use crate::request::{Request, TaggedMessage};
+use crate::buffer::ElementBuffer;
+use crate::request::{CallRequest, TaggedMessage};
 
 /// A message of a batch.
 #[repr(C)]
@@ -81,10 +81,14 @@ pub unsafe extern "C" fn rl_recv(
     guard(|| unsafe { tagged(comm, &message, tag, options, work) })
 }
 
-fn message(buffer: &Buffer, peer: u32, is_send: bool) -> Result<Message<'static>, Error> {
+fn message(
+    buffer: &ElementBuffer,
+    peer: u32,
+    is_send: bool,
+) -> Result<CallMessage<'static>, Error> {
     Ok(match is_send {
-        true => Message::sent(buffer.operand()?, peer),
-        false => Message::received(buffer.operand()?, peer),
+        true => CallMessage::sent(buffer.operand()?, peer),
+        false => CallMessage::received(buffer.operand()?, peer),
     })
 }
 
@@ -108,11 +112,15 @@ unsafe fn tagged(
     let buffer = unsafe { common.buffer(given.ptr, given.count) };
     let is_send = given.is_send != 0;
     if common.memory == MemoryKind::Device && tag == 0 {
-        let request = Request::Messages(vec![message(&buffer, given.peer, is_send)?]);
+        let request = CallRequest::Messages(vec![message(&buffer, given.peer, is_send)?]);
         // SAFETY: as above.
         return unsafe { perform(comm, request, common.options, work) };
     }
-    let peer = if given.peer == RL_ANY_RANK { Peer::Any } else { Peer::Rank(given.peer) };
+    let peer = if given.peer == RL_ANY_RANK {
+        ReceiveSource::Any
+    } else {
+        ReceiveSource::Rank(given.peer)
+    };
     let message = TaggedMessage { buffer, peer, tag, is_send };
     let timeout = common.options.timeout;
     if work.is_null() {
@@ -153,6 +161,6 @@ pub unsafe extern "C" fn rl_batch(
         // SAFETY: as above.
         let options = unsafe { CommonArguments::read(RL_U8, options)? }.options;
         // SAFETY: as above.
-        unsafe { perform(comm, Request::Messages(all), options, work) }
+        unsafe { perform(comm, CallRequest::Messages(all), options, work) }
     })
 }

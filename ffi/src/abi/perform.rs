@@ -5,7 +5,7 @@ use roundelay::Error;
 use super::comm::rl_comm;
 use super::work::rl_work;
 use crate::handle::RequestOptions;
-use crate::request::Request;
+use crate::request::CallRequest;
 
 /// Performs a request, or starts it if `work` is not NULL.
 ///
@@ -14,7 +14,7 @@ use crate::request::Request;
 /// `work` is NULL, or a place for a pointer.
 pub(super) unsafe fn perform(
     comm: &rl_comm,
-    request: Request,
+    request: CallRequest,
     options: RequestOptions,
     work: *mut *mut rl_work,
 ) -> Result<(), Error> {

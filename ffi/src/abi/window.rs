@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use roundelay::{Error, Rights};
+use roundelay::{Error, WindowRights};
 
 use super::arguments::{CommonArguments, op};
 use super::comm::rl_comm;
@@ -11,7 +11,7 @@ use super::pointers::{free, give, object, there};
 use super::values::{RL_U64, rl_dtype, rl_op, rl_options};
 use super::work::rl_work;
 use crate::handle::RequestOptions;
-use crate::window::{Change, Copied, WindowHandle, WindowPlace};
+use crate::window::{CopyOperation, WindowHandle, WindowPlace, WordChange};
 use roundelay::operation::MemoryKind;
 
 /// A window. Any thread may use it.
@@ -30,15 +30,19 @@ pub const RL_WRITE: u32 = 2;
 /// The right to accumulate, and to use words atomically.
 pub const RL_ATOMICS: u32 = 4;
 
-pub(super) fn rights(bits: u32) -> Result<Rights, Error> {
-    let known = [(RL_READ, Rights::READ), (RL_WRITE, Rights::WRITE), (RL_ATOMICS, Rights::ATOMICS)];
+pub(super) fn rights(bits: u32) -> Result<WindowRights, Error> {
+    let known = [
+        (RL_READ, WindowRights::READ),
+        (RL_WRITE, WindowRights::WRITE),
+        (RL_ATOMICS, WindowRights::ATOMICS),
+    ];
     if bits > (RL_READ | RL_WRITE | RL_ATOMICS) {
         return Err(Error::Usage(format!(
             "{bits} are no rights: they are 1, 2, 4, and their sums"
         )));
     }
     let given = known.into_iter().filter(|(bit, _)| bits & bit != 0);
-    Ok(given.fold(Rights::NONE, |all, (_, right)| all | right))
+    Ok(given.fold(WindowRights::NONE, |all, (_, right)| all | right))
 }
 
 /// Does an operation without a buffer under options.
@@ -133,7 +137,7 @@ pub unsafe extern "C" fn rl_window_drop(window: *mut rl_window) -> i32 {
 ///
 /// The promises of [`rl_put`] and [`rl_get`].
 unsafe fn access(
-    (window, what): (*const rl_window, Copied),
+    (window, what): (*const rl_window, CopyOperation),
     (data, count): (*mut c_void, u64),
     (peer, at): (u32, u64),
     options: *const rl_options,
@@ -172,7 +176,7 @@ pub unsafe extern "C" fn rl_put(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    let of = (window, Copied::Put);
+    let of = (window, CopyOperation::Put);
     // SAFETY: what the caller promises.
     guard(|| unsafe { access(of, (data.cast_mut(), count), (peer, at), options, work) })
 }
@@ -193,7 +197,9 @@ pub unsafe extern "C" fn rl_get(
     work: *mut *mut rl_work,
 ) -> i32 {
     // SAFETY: what the caller promises.
-    guard(|| unsafe { access((window, Copied::Get), (data, count), (peer, at), options, work) })
+    guard(|| unsafe {
+        access((window, CopyOperation::Get), (data, count), (peer, at), options, work)
+    })
 }
 
 /// Combines `count` elements with those of a peer's part, from element `at` on: each as one.
@@ -213,7 +219,7 @@ pub unsafe extern "C" fn rl_accumulate(
     work: *mut *mut rl_work,
 ) -> i32 {
     guard(|| {
-        let of = (window, Copied::Accumulate(op(by)?));
+        let of = (window, CopyOperation::Accumulate(op(by)?));
         // SAFETY: what the caller promises.
         unsafe { access(of, (data.cast_mut(), count), (peer, at), options, work) }
     })
@@ -226,7 +232,7 @@ pub unsafe extern "C" fn rl_accumulate(
 /// The promises of [`rl_fetch_add`].
 unsafe fn change(
     window: *const rl_window,
-    what: Change,
+    what: WordChange,
     place: WindowPlace,
     before: *mut u64,
     options: *const rl_options,
@@ -262,7 +268,7 @@ pub unsafe extern "C" fn rl_fetch_add(
     options: *const rl_options,
 ) -> i32 {
     // SAFETY: what the caller promises.
-    guard(|| unsafe { change(window, Change::Add(value), place(peer, at), before, options) })
+    guard(|| unsafe { change(window, WordChange::Add(value), place(peer, at), before, options) })
 }
 
 /// Stores `to` in the word of 8 bytes that begins at element `at` of a peer's part if it is `from`, and writes what it
@@ -282,7 +288,9 @@ pub unsafe extern "C" fn rl_compare_swap(
     options: *const rl_options,
 ) -> i32 {
     // SAFETY: what the caller promises.
-    guard(|| unsafe { change(window, Change::Swap(from, to), place(peer, at), before, options) })
+    guard(|| unsafe {
+        change(window, WordChange::Swap(from, to), place(peer, at), before, options)
+    })
 }
 
 /// Signals a peer: it sees that after everything that this thread has done to its part before. On GPUs that is what was

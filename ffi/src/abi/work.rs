@@ -3,15 +3,15 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
-use roundelay::{Error, Status};
+use roundelay::{Error, WorkStatus};
 
 use super::error::guard;
 use super::pointers::{give, null, object};
-use crate::handle::Pending;
+use crate::handle::PendingOperation;
 
 /// An operation in the background. It goes on when this is freed.
 pub struct rl_work {
-    pub(super) pending: Pending,
+    pub(super) pending: PendingOperation,
 }
 
 /// A function that is called when an operation has ended, with 0 if it succeeded, 703 if it timed out, and -1 if it
@@ -19,10 +19,10 @@ pub struct rl_work {
 pub type rl_done = Option<unsafe extern "C" fn(context: *mut c_void, status: i32)>;
 
 /// The caller's pointer, on its way to the thread of the callback.
-struct Context(*mut c_void);
+struct CallbackContext(*mut c_void);
 
 // SAFETY: `rl_work_on_done` asks for a pointer that may be used on another thread.
-unsafe impl Send for Context {}
+unsafe impl Send for CallbackContext {}
 
 /// Waits for the end of an operation, at most that many milliseconds (`UINT64_MAX`: as long as it takes; the operation
 /// has a deadline of its own), and writes 1 to `done` if it has ended, else 0. Returns the status of the operation.
@@ -98,12 +98,12 @@ pub unsafe extern "C" fn rl_work_on_done(
         // SAFETY: what the caller promises.
         let work = unsafe { object(work, "work")? };
         let Some(callback) = callback else { return Err(null("callback")) };
-        let context = Context(context);
+        let context = CallbackContext(context);
         work.pending.on_completion(move |status| {
-            let Context(context) = { context };
+            let CallbackContext(context) = { context };
             let code = match status {
-                Status::Completed => 0,
-                Status::TimedOut => 703,
+                WorkStatus::Completed => 0,
+                WorkStatus::TimedOut => 703,
                 _ => -1,
             };
             // SAFETY: what the caller promised.

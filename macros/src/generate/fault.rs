@@ -3,7 +3,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::quote_spanned;
 use roundelay_dsl::diag::render::human;
-use roundelay_dsl::diag::{Diagnostic, Diagnostics, Label, codes};
+use roundelay_dsl::diag::{Diagnostic, DiagnosticLabel, Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
 use crate::parse::ParseFault;
@@ -52,7 +52,7 @@ fn message(sources: &SourceMap, d: &Diagnostic, at: Option<usize>) -> String {
     let mut line = |head: &str, what: &str| {
         text += &format!("\n{head}: {}", what.replace('\n', "\n  "));
     };
-    for (i, Label { span, text }) in d.labels.iter().enumerate() {
+    for (i, DiagnosticLabel { span, text }) in d.labels.iter().enumerate() {
         if Some(i) == at {
             if !text.is_empty() {
                 line("here", text);

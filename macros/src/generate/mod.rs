@@ -11,7 +11,7 @@ mod shadow;
 use proc_macro2::{Literal, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 use roundelay_algorithms::import::read_regular;
-use roundelay_compiler::Embedded;
+use roundelay_compiler::EmbeddedAlgorithm;
 use roundelay_dsl::span::SourceMap;
 use syn::parse::{ParseStream, Parser};
 use syn::{Ident, ItemFn, LitStr, Path, Visibility, braced};
@@ -96,7 +96,8 @@ fn whole(main: &MarkedFunction, found: &[MarkedFunction]) -> TokenStream {
         Ok(prototype) => prototype,
         Err(fault) => return failed(main, &fault::tokens(&fault)),
     };
-    let mut embedded = Embedded::new(prototype.pieces.sources.clone(), prototype.tree.clone());
+    let mut embedded =
+        EmbeddedAlgorithm::new(prototype.pieces.sources.clone(), prototype.tree.clone());
     if main.role == MacroRole::Function {
         return match embedded.resolve_new(&LibraryFiles) {
             Ok(_) => shadow::helper(&prototype.function),
@@ -111,7 +112,7 @@ fn whole(main: &MarkedFunction, found: &[MarkedFunction]) -> TokenStream {
     }
 }
 
-fn emitted(prototype: &PrototypeAlgorithm, embedded: &Embedded) -> TokenStream {
+fn emitted(prototype: &PrototypeAlgorithm, embedded: &EmbeddedAlgorithm) -> TokenStream {
     let carrier = carrier(&prototype.function, &embedded.encode());
     let shadow = shadow::algorithm(&prototype.function);
     let imports = tracked(embedded);
@@ -134,7 +135,7 @@ fn value(name: &str, bytes: &[u8]) -> TokenStream {
     let bytes = Literal::byte_string(bytes);
     quote! {
         ::roundelay::Prototype::new(#name, #bytes, {
-            static ONCE: ::roundelay::__private::Once = ::roundelay::__private::Once::new();
+            static ONCE: ::roundelay::__private::ResolvedOnce = ::roundelay::__private::ResolvedOnce::new();
             &ONCE
         })
     }
@@ -187,7 +188,7 @@ pub(crate) fn algo_file(input: TokenStream) -> TokenStream {
         Ok(tree) => tree,
         Err(found) => return at(&fault::rendered(&sources, &found)),
     };
-    let mut embedded = Embedded::new(sources, tree);
+    let mut embedded = EmbeddedAlgorithm::new(sources, tree);
     match prove(&mut embedded, check.as_deref(), true) {
         Ok(programs) => {
             let Some(first) = programs.first() else {
@@ -202,11 +203,11 @@ pub(crate) fn algo_file(input: TokenStream) -> TokenStream {
 }
 
 fn expression_of(faults: &TokenStream) -> TokenStream {
-    quote!({ #faults ::roundelay::Prototype::new("", &[], &::roundelay::__private::Once::new()) })
+    quote!({ #faults ::roundelay::Prototype::new("", &[], &::roundelay::__private::ResolvedOnce::new()) })
 }
 
 /// Has cargo build again when an imported file changes.
-fn tracked(embedded: &Embedded) -> TokenStream {
+fn tracked(embedded: &EmbeddedAlgorithm) -> TokenStream {
     embedded.imported().map(|name| included(std::path::Path::new(name))).collect()
 }
 

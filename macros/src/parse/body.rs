@@ -1,7 +1,7 @@
 //! Reads statements.
 
 use quote::ToTokens;
-use roundelay_dsl::ast::{self, ExprKind, Name};
+use roundelay_dsl::ast::{self, ExprKind, SpannedName};
 use roundelay_dsl::diag::codes;
 use roundelay_dsl::span::Span;
 use syn::{Block, Expr, ExprClosure, Local, Pat, RangeLimits, Stmt};
@@ -53,7 +53,7 @@ impl PieceParser<'_> {
     }
 
     /// Reads `let x = e;`.
-    pub(super) fn binding(&mut self, local: &Local) -> Option<(Name, ast::Expr)> {
+    pub(super) fn binding(&mut self, local: &Local) -> Option<(SpannedName, ast::Expr)> {
         let ident = self.variable(&local.pat)?;
         let Some(init) = &local.init else {
             let help = "write `let x = …;`";
@@ -82,7 +82,7 @@ impl PieceParser<'_> {
                 let span = self.span(&f.for_token).to(self.span(f.expr.as_ref()));
                 let body = self.plain_block(&f.body);
                 let ((from, to), var) = (range?, var?);
-                Some(ast::Stmt::For(ast::For { var, from, to, filter: None, body, span }))
+                Some(ast::Stmt::For(ast::ForStmt { var, from, to, filter: None, body, span }))
             }
             Expr::If(i) => {
                 let cond = self.expr(&i.cond);
@@ -97,7 +97,7 @@ impl PieceParser<'_> {
                         self.inside(e)
                     }
                 };
-                Some(ast::Stmt::If(ast::If { cond: cond?, then, otherwise, span }))
+                Some(ast::Stmt::If(ast::IfStmt { cond: cond?, then, otherwise, span }))
             }
             Expr::Paren(p) => self.doing(&p.expr),
             Expr::Group(g) => self.doing(&g.expr),
@@ -151,7 +151,7 @@ impl PieceParser<'_> {
         // From `each` to the names: the head.
         let span = Span { end: self.span(pat).end, ..self.span(e) };
         let body = self.inside(&closure.body);
-        Some(ast::Stmt::Each(ast::Each { vars, filter: None, body, span }))
+        Some(ast::Stmt::Each(ast::EachStmt { vars, filter: None, body, span }))
     }
 
     /// Reads `split(data, 0..2, |part| …)`, `split(data, paths, |p| …)` or `split(data, paths.by(bandwidth), |p| …)`.
@@ -185,11 +185,11 @@ impl PieceParser<'_> {
             None => None,
         };
         let body = self.inside(&closure.body);
-        Some(ast::Stmt::Split(ast::Split { buffer, var, range, by, body, span }))
+        Some(ast::Stmt::Split(ast::SplitStmt { buffer, var, range, by, body, span }))
     }
 
     /// Reads `bandwidth`, of the part's own path.
-    fn weight(&mut self, weight: &Expr, var: &ast::Name) -> Option<ast::Expr> {
+    fn weight(&mut self, weight: &Expr, var: &ast::SpannedName) -> Option<ast::Expr> {
         let Expr::Path(path) = weight else {
             return self.foreign(weight, "this", "write `paths.by(bandwidth)`");
         };
@@ -211,7 +211,7 @@ impl PieceParser<'_> {
     }
 
     /// Reads a name, or several in parentheses.
-    fn variables(&mut self, pat: &Pat) -> Option<Vec<Name>> {
+    fn variables(&mut self, pat: &Pat) -> Option<Vec<SpannedName>> {
         let pats: Vec<&Pat> = match pat {
             Pat::Tuple(t) => t.elems.iter().collect(),
             pat => vec![pat],

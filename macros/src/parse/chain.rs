@@ -2,7 +2,7 @@
 //! `schedule().pipeline(8)`.
 
 use roundelay_compiler::program::COLLECTIVES;
-use roundelay_dsl::ast::{self, Op};
+use roundelay_dsl::ast::{self, TransferOp};
 use roundelay_dsl::diag::{Diagnostic, codes};
 use syn::{Expr, ExprMethodCall, GenericArgument, Type};
 
@@ -30,7 +30,7 @@ fn links(e: &Expr) -> Vec<&ExprMethodCall> {
 
 impl PieceParser<'_> {
     /// Reads `src.to(dst).copy(from).into(to).wire::<w>()`.
-    pub(super) fn transfer(&mut self, e: &Expr) -> Option<ast::Transfer> {
+    pub(super) fn transfer(&mut self, e: &Expr) -> Option<ast::TransferStmt> {
         let links = links(e);
         let (first, rest) = links.split_first()?;
         let form = "write `r.to(p).copy(data[i])`, or `.reduce(data[i])`";
@@ -43,8 +43,8 @@ impl PieceParser<'_> {
             return self.fault(codes::SYNTAX, e, "a transfer without data", "what is moved?", form);
         };
         let op = match action.method.to_string().as_str() {
-            "copy" => Op::Copy,
-            "reduce" => Op::Reduce,
+            "copy" => TransferOp::Copy,
+            "reduce" => TransferOp::Reduce,
             _ => return self.unknown_part(&action.method, "a transfer", &["copy", "reduce"]),
         };
         let from = self.argument(action).and_then(|e| self.region(e));
@@ -60,11 +60,11 @@ impl PieceParser<'_> {
             }
         }
         let span = self.span(e);
-        Some(ast::Transfer { src: src?, dst: dst?, op, from: from?, to, wire, span })
+        Some(ast::TransferStmt { src: src?, dst: dst?, op, from: from?, to, wire, span })
     }
 
     /// Reads `wire::<bf16>()`.
-    fn wire(&mut self, link: &ExprMethodCall) -> Option<ast::Name> {
+    fn wire(&mut self, link: &ExprMethodCall) -> Option<ast::SpannedName> {
         let arguments = link.turbofish.as_ref().map(|t| t.args.iter().collect::<Vec<_>>());
         if let Some([GenericArgument::Type(Type::Path(p))]) = arguments.as_deref()
             && let Some(last) = p.path.segments.last()
@@ -77,7 +77,7 @@ impl PieceParser<'_> {
     }
 
     /// Reads `play(reduce_scatter::ring).over(gpu).on(data[a..b]).into(output).root(r).via(p)`.
-    pub(super) fn play(&mut self, e: &Expr) -> Option<ast::Use> {
+    pub(super) fn play(&mut self, e: &Expr) -> Option<ast::UseStmt> {
         let form = "play(reduce_scatter::ring)";
         let Expr::Call(call) = head(e) else { return None };
         let Expr::Path(path) = self.only(call, form)? else {
@@ -92,9 +92,9 @@ impl PieceParser<'_> {
         if !of_library
             && let Some((_, own)) = self.parts.iter().find(|(part, _)| *part == name.text)
         {
-            collective = Some(ast::Name { text: own.clone(), span: name.span });
+            collective = Some(ast::SpannedName { text: own.clone(), span: name.span });
         }
-        let mut out = ast::Use {
+        let mut out = ast::UseStmt {
             collective,
             name,
             over: None,
@@ -136,13 +136,13 @@ impl PieceParser<'_> {
     }
 
     /// Reads `schedule().pipeline(8).channels(2)`.
-    pub(super) fn schedule(&mut self, e: &Expr) -> Option<ast::Schedule> {
+    pub(super) fn schedule(&mut self, e: &Expr) -> Option<ast::ScheduleClause> {
         let mut entries = Vec::new();
         for link in links(e) {
             let value = self.argument(link)?;
             entries.push((self.name(&link.method), self.expr(value)?));
         }
-        Some(ast::Schedule { entries, span: self.span(e) })
+        Some(ast::ScheduleClause { entries, span: self.span(e) })
     }
 
     /// Returns the one argument of a link.

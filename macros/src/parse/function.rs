@@ -1,6 +1,6 @@
 //! Reads signatures, clauses, and the bodies of helper functions.
 
-use roundelay_dsl::ast::{self, Axes, FnDef, Item};
+use roundelay_dsl::ast::{self, AxesClause, FileDeclaration, FnDef};
 use roundelay_dsl::diag::{Diagnostic, codes};
 use syn::{Expr, FnArg, Ident, ItemFn, Local, Pat, PatType, ReturnType, Signature, Stmt, Type};
 
@@ -13,8 +13,8 @@ struct AlgorithmClauses {
     requires: Vec<ast::Expr>,
     tolerates: Option<ast::Expr>,
     chunks: Option<ast::Expr>,
-    scratch: Vec<ast::Scratch>,
-    schedule: Option<ast::Schedule>,
+    scratch: Vec<ast::ScratchDecl>,
+    schedule: Option<ast::ScheduleClause>,
 }
 
 impl PieceParser<'_> {
@@ -24,12 +24,14 @@ impl PieceParser<'_> {
         role: MacroRole,
         attribute: &AttributeWords,
         function: &ItemFn,
-        items: &mut Vec<Item>,
+        items: &mut Vec<FileDeclaration>,
     ) {
         let at = items.len();
         let own = match role {
-            MacroRole::Function => self.helper(function).map(Item::Fn),
-            MacroRole::Algorithm => self.algorithm(attribute, function, items).map(Item::Algorithm),
+            MacroRole::Function => self.helper(function).map(FileDeclaration::Fn),
+            MacroRole::Algorithm => {
+                self.algorithm(attribute, function, items).map(FileDeclaration::Algorithm)
+            }
         };
         if let Some(own) = own {
             items.insert(at, own);
@@ -40,8 +42,8 @@ impl PieceParser<'_> {
         &mut self,
         attribute: &AttributeWords,
         function: &ItemFn,
-        items: &mut Vec<Item>,
-    ) -> Option<ast::Algorithm> {
+        items: &mut Vec<FileDeclaration>,
+    ) -> Option<ast::AlgorithmDecl> {
         let sig = &function.sig;
         self.plain(sig);
         if let ReturnType::Type(_, ty) = &sig.output {
@@ -51,7 +53,7 @@ impl PieceParser<'_> {
         let axes = self.axes(sig);
         self.ended(&function.block.stmts);
         let (clauses, body) = self.clauses(&function.block.stmts, items);
-        Some(ast::Algorithm {
+        Some(ast::AlgorithmDecl {
             docs: docs(&function.attrs),
             name: self.name(&sig.ident),
             collective: self.name(attribute.collective.as_ref()?),
@@ -87,7 +89,7 @@ impl PieceParser<'_> {
     }
 
     /// Reads `n: Ranks`, or one `Axis` an axis.
-    fn axes(&mut self, sig: &Signature) -> Option<Axes> {
+    fn axes(&mut self, sig: &Signature) -> Option<AxesClause> {
         let mut names = Vec::new();
         let mut flat = false;
         for input in &sig.inputs {
@@ -115,8 +117,8 @@ impl PieceParser<'_> {
         }
         let span = self.span(sig);
         match flat {
-            true => names.pop().map(Axes::Flat),
-            false => Some(Axes::Grid(names, span)),
+            true => names.pop().map(AxesClause::Flat),
+            false => Some(AxesClause::Grid(names, span)),
         }
     }
 
@@ -147,12 +149,12 @@ impl PieceParser<'_> {
     fn clauses(
         &mut self,
         stmts: &[Stmt],
-        items: &mut Vec<Item>,
+        items: &mut Vec<FileDeclaration>,
     ) -> (AlgorithmClauses, Vec<ast::Stmt>) {
         let (mut clauses, mut body) = (AlgorithmClauses::default(), Vec::new());
         for stmt in stmts {
             if let Stmt::Item(syn::Item::Fn(inner)) = stmt {
-                items.extend(self.helper(inner).map(Item::Fn));
+                items.extend(self.helper(inner).map(FileDeclaration::Fn));
             } else if self.clause(stmt, &mut clauses, body.is_empty()).is_none() {
                 if let Some(schedule) = &clauses.schedule {
                     let d = Diagnostic::error(codes::MISPLACED, "a schedule comes last")
@@ -176,7 +178,7 @@ impl PieceParser<'_> {
                 let name = self.variable(name).map(|n| self.name(n));
                 let chunks = self.only(size, "scratch(n)").and_then(|e| self.expr(e));
                 if let (Some(name), Some(chunks)) = (name, chunks) {
-                    clauses.scratch.push(ast::Scratch { name, chunks });
+                    clauses.scratch.push(ast::ScratchDecl { name, chunks });
                 }
                 (&*size.func, None)
             }

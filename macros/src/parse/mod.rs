@@ -17,8 +17,8 @@ pub(crate) use attribute::checks;
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
-use roundelay_dsl::ast::{self, Name};
-use roundelay_dsl::diag::{Code, Diagnostic, Diagnostics, codes};
+use roundelay_dsl::ast::{self, SpannedName};
+use roundelay_dsl::diag::{Diagnostic, Diagnostics, ErrorCode, codes};
 use roundelay_dsl::span::{SourceId, Span};
 use roundelay_dsl::{MAX_DEPTH, too_deep};
 use syn::{Ident, ItemFn};
@@ -85,8 +85,8 @@ pub(crate) fn prototype(
             PieceParser { pieces: &pieces, parts: &parts, id, faults: faults_here, depth: 0 };
         for path in &attribute.imports {
             let span = parser.span(path);
-            let import = ast::Import { path: path.value(), path_span: span, span };
-            imports.push(ast::Item::Import(import));
+            let import = ast::ImportDecl { path: path.value(), path_span: span, span };
+            imports.push(ast::FileDeclaration::Import(import));
         }
         parser.function(marked.role, &attribute, &function, &mut items);
         faults.append(&mut parser.faults);
@@ -97,7 +97,7 @@ pub(crate) fn prototype(
     items.append(&mut imports);
     let span = Span { source: SourceId(0), start: 0, end: 0 };
     let docs = function::docs(&function.attrs);
-    let tree = ast::File { docs, items, span };
+    let tree = ast::SourceFile { docs, items, span };
     Ok(PrototypeAlgorithm { function, check: attribute.check, tree, pieces })
 }
 
@@ -144,15 +144,15 @@ impl PieceParser<'_> {
         self.pieces.span(self.id, node)
     }
 
-    fn name(&self, ident: &Ident) -> Name {
+    fn name(&self, ident: &Ident) -> SpannedName {
         let text = ident.to_string();
-        Name { text: text.trim_start_matches("r#").into(), span: self.span(ident) }
+        SpannedName { text: text.trim_start_matches("r#").into(), span: self.span(ident) }
     }
 
     /// Reports what cannot be understood: what it is, a remark at the place, what to write.
     fn fault<T>(
         &mut self,
-        code: Code,
+        code: ErrorCode,
         node: &impl ToTokens,
         message: impl Into<String>,
         remark: &str,

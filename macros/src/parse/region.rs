@@ -1,6 +1,6 @@
 //! Reads ranks, and which chunks of which buffer are meant.
 
-use roundelay_dsl::ast::{self, ExprKind, Index, Rank, Region};
+use roundelay_dsl::ast::{self, ExprKind, RankRef, RegionIndex, RegionRef};
 use roundelay_dsl::diag::codes;
 use syn::{Expr, ExprRange, RangeLimits};
 
@@ -10,20 +10,20 @@ use super::function::called;
 
 impl PieceParser<'_> {
     /// Reads a number, or coordinates.
-    pub(super) fn rank(&mut self, e: &Expr) -> Option<Rank> {
+    pub(super) fn rank(&mut self, e: &Expr) -> Option<RankRef> {
         match e {
             Expr::Group(g) => self.rank(&g.expr),
             Expr::Tuple(t) => {
                 let coordinates: Vec<_> = t.elems.iter().map(|e| self.expr(e)).collect();
                 let coordinates: Option<Vec<_>> = coordinates.into_iter().collect();
-                Some(Rank::Tuple(coordinates?, self.span(e)))
+                Some(RankRef::Tuple(coordinates?, self.span(e)))
             }
-            e => self.expr(e).map(Rank::One),
+            e => self.expr(e).map(RankRef::One),
         }
     }
 
     /// Reads `data`, `data[i]`, `data[a..b]`, …
-    pub(super) fn region(&mut self, e: &Expr) -> Option<Region> {
+    pub(super) fn region(&mut self, e: &Expr) -> Option<RegionRef> {
         let span = self.span(e);
         let (buffer, index) = match e {
             Expr::Group(g) => return self.region(&g.expr),
@@ -45,11 +45,11 @@ impl PieceParser<'_> {
             None => None,
             Some(index) => self.index(index)?,
         };
-        Some(Region { buffer, index, span })
+        Some(RegionRef { buffer, index, span })
     }
 
     /// Reads the index between the brackets; `..` is all.
-    fn index(&mut self, e: &Expr) -> Option<Option<Index>> {
+    fn index(&mut self, e: &Expr) -> Option<Option<RegionIndex>> {
         match e {
             Expr::Group(g) => self.index(&g.expr),
             Expr::Paren(p) if matches!(&*p.expr, Expr::Range(_)) => self.index(&p.expr),
@@ -68,7 +68,7 @@ impl PieceParser<'_> {
                     RangeLimits::HalfOpen(_) => self.expr(end)?,
                     RangeLimits::Closed(_) => after(self.expr(end)?),
                 };
-                Some(Some(Index::Range { from: from?, to, by: None, take: None }))
+                Some(Some(RegionIndex::Range { from: from?, to, by: None, take: None }))
             }
             Expr::Call(call) if called(e, "cyclic") => {
                 let [from, count] = call.args.iter().collect::<Vec<_>>()[..] else {
@@ -77,15 +77,15 @@ impl PieceParser<'_> {
                     return self.fault(codes::ARITY, e, message, "called here", help);
                 };
                 let (from, count) = (self.expr(from), self.expr(count));
-                Some(Some(Index::Cyclic { from: from?, count: count?, by: None, take: None }))
+                Some(Some(RegionIndex::Cyclic { from: from?, count: count?, by: None, take: None }))
             }
             Expr::MethodCall(call) => self.blocks(call),
-            e => self.expr(e).map(|e| Some(Index::At(e))),
+            e => self.expr(e).map(|e| Some(RegionIndex::At(e))),
         }
     }
 
     /// Reads `(a..b).by(s).take(k)` or `cyclic(a, m).by(s).take(k)`.
-    fn blocks(&mut self, call: &syn::ExprMethodCall) -> Option<Option<Index>> {
+    fn blocks(&mut self, call: &syn::ExprMethodCall) -> Option<Option<RegionIndex>> {
         let inner = self.index(&call.receiver)?;
         let word = call.method.to_string();
         if call.args.len() != 1 || !["by", "take"].contains(&word.as_str()) {
@@ -93,7 +93,9 @@ impl PieceParser<'_> {
         }
         let value = self.expr(call.args.first()?)?;
         let mut inner = inner;
-        if let Some(Index::Range { by, take, .. } | Index::Cyclic { by, take, .. }) = &mut inner {
+        if let Some(RegionIndex::Range { by, take, .. } | RegionIndex::Cyclic { by, take, .. }) =
+            &mut inner
+        {
             match word.as_str() {
                 "by" if by.is_none() => {
                     *by = Some(value);

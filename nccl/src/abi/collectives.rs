@@ -8,10 +8,10 @@ use crate::comm::{self, Handle};
 use crate::elements;
 use crate::failure::{Outcome, ResultCode};
 use crate::group;
-use crate::operator::Operator;
+use crate::operator::CallOperator;
 
 /// The arguments that most functions have.
-struct Arguments {
+struct CallArguments {
     kind: CallKind,
     send: *const c_void,
     recv: *mut c_void,
@@ -23,14 +23,14 @@ struct Arguments {
 }
 
 /// Checks a call, and makes it, or leaves it to the end of the group.
-fn submit(arguments: Arguments, comm: Handle, stream: Stream) -> Outcome<ResultCode> {
-    let Arguments { kind, send, recv, count, dtype, op, other } = arguments;
+fn submit(arguments: CallArguments, comm: Handle, stream: Stream) -> Outcome<ResultCode> {
+    let CallArguments { kind, send, recv, count, dtype, op, other } = arguments;
     let comm = comm::find(comm)?;
     let place = comm.place()?;
     let dtype = if kind.reduces() { elements::reduced(dtype)? } else { elements::copied(dtype)? };
     let operator = match kind.reduces() {
         true => comm.operators.find(op, dtype)?,
-        false => Operator::NONE,
+        false => CallOperator::NONE,
     };
     let other = other.map_or(Ok(0), |(name, value)| call::rank(name, value, place.ranks))?;
     let (send, recv, stream) = (address(send), address(recv), address(stream));
@@ -45,7 +45,7 @@ exported! {
         send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, op: c_int, comm: Handle, stream: Stream,
     ) {
         let kind = CallKind::AllReduce;
-        submit(Arguments { kind, send, recv, count, dtype, op, other: None }, comm, stream)
+        submit(CallArguments { kind, send, recv, count, dtype, op, other: None }, comm, stream)
     }
 
     /// Reduces to the root.
@@ -54,7 +54,7 @@ exported! {
         stream: Stream,
     ) {
         let (kind, other) = (CallKind::Reduce, Some(("root", root)));
-        submit(Arguments { kind, send, recv, count, dtype, op, other }, comm, stream)
+        submit(CallArguments { kind, send, recv, count, dtype, op, other }, comm, stream)
     }
 
     /// Copies from the root to every rank.
@@ -62,7 +62,7 @@ exported! {
         send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream,
     ) {
         let (kind, other) = (CallKind::Broadcast, Some(("root", root)));
-        submit(Arguments { kind, send, recv, count, dtype, op: 0, other }, comm, stream)
+        submit(CallArguments { kind, send, recv, count, dtype, op: 0, other }, comm, stream)
     }
 
     /// Copies from the root to every rank, in place.
@@ -70,7 +70,7 @@ exported! {
         buff: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream,
     ) {
         let (kind, other) = (CallKind::Broadcast, Some(("root", root)));
-        submit(Arguments { kind, send: buff, recv: buff, count, dtype, op: 0, other }, comm, stream)
+        submit(CallArguments { kind, send: buff, recv: buff, count, dtype, op: 0, other }, comm, stream)
     }
 
     /// Gathers on every rank.
@@ -78,7 +78,7 @@ exported! {
         send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, comm: Handle, stream: Stream,
     ) {
         let kind = CallKind::AllGather;
-        submit(Arguments { kind, send, recv, count, dtype, op: 0, other: None }, comm, stream)
+        submit(CallArguments { kind, send, recv, count, dtype, op: 0, other: None }, comm, stream)
     }
 
     /// Reduces, and leaves a block of the result on each rank.
@@ -86,7 +86,7 @@ exported! {
         send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, op: c_int, comm: Handle, stream: Stream,
     ) {
         let kind = CallKind::ReduceScatter;
-        submit(Arguments { kind, send, recv, count, dtype, op, other: None }, comm, stream)
+        submit(CallArguments { kind, send, recv, count, dtype, op, other: None }, comm, stream)
     }
 
     /// Sends a block from each rank to each.
@@ -94,7 +94,7 @@ exported! {
         send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, comm: Handle, stream: Stream,
     ) {
         let kind = CallKind::AlltoAll;
-        submit(Arguments { kind, send, recv, count, dtype, op: 0, other: None }, comm, stream)
+        submit(CallArguments { kind, send, recv, count, dtype, op: 0, other: None }, comm, stream)
     }
 
     /// Gathers on the root.
@@ -102,7 +102,7 @@ exported! {
         send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream,
     ) {
         let (kind, other) = (CallKind::Gather, Some(("root", root)));
-        submit(Arguments { kind, send, recv, count, dtype, op: 0, other }, comm, stream)
+        submit(CallArguments { kind, send, recv, count, dtype, op: 0, other }, comm, stream)
     }
 
     /// Sends a block of the root's to each rank.
@@ -110,7 +110,7 @@ exported! {
         send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream,
     ) {
         let (kind, other) = (CallKind::Scatter, Some(("root", root)));
-        submit(Arguments { kind, send, recv, count, dtype, op: 0, other }, comm, stream)
+        submit(CallArguments { kind, send, recv, count, dtype, op: 0, other }, comm, stream)
     }
 
     /// Sends to one rank.
@@ -118,7 +118,7 @@ exported! {
         send: *const c_void, count: usize, dtype: c_int, peer: c_int, comm: Handle, stream: Stream,
     ) {
         let (recv, other) = (std::ptr::null_mut(), Some(("peer", peer)));
-        submit(Arguments { kind: CallKind::Send, send, recv, count, dtype, op: 0, other }, comm, stream)
+        submit(CallArguments { kind: CallKind::Send, send, recv, count, dtype, op: 0, other }, comm, stream)
     }
 
     /// Receives from one rank.
@@ -126,7 +126,7 @@ exported! {
         recv: *mut c_void, count: usize, dtype: c_int, peer: c_int, comm: Handle, stream: Stream,
     ) {
         let (send, other) = (std::ptr::null(), Some(("peer", peer)));
-        submit(Arguments { kind: CallKind::Recv, send, recv, count, dtype, op: 0, other }, comm, stream)
+        submit(CallArguments { kind: CallKind::Recv, send, recv, count, dtype, op: 0, other }, comm, stream)
     }
 
     /// Makes an operator that multiplies by a factor before it sums.

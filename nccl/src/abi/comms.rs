@@ -7,14 +7,14 @@ use roundelay::variables;
 use super::{UniqueId, exported, give, int, there};
 use crate::board;
 use crate::call;
-use crate::comm::{self, Comm, Handle};
-use crate::config::{Config, RawConfig};
+use crate::comm::{self, Handle, NcclComm};
+use crate::config::{CommConfig, RawConfig};
 use crate::cuda;
 use crate::debug;
-use crate::failure::{Failure, Outcome, ResultCode};
-use crate::group::{self, Job};
-use crate::id::Id;
-use crate::open::{self, Seat, is_host};
+use crate::failure::{CallFailure, Outcome, ResultCode};
+use crate::group::{self, OpeningJob};
+use crate::id::ParsedId;
+use crate::open::{self, OpeningRank, is_host};
 
 /// `NCCL_SPLIT_NOCOLOR`, `NCCL_SHRINK_ABORT`.
 const NO_COLOR: c_int = -1;
@@ -25,36 +25,47 @@ const SHRINK_ABORT: c_int = 1;
 /// # Safety
 ///
 /// `out` is a place for a handle until the group has ended.
-unsafe fn join(out: *mut Handle, id: Id, seat: Seat, config: Config) -> Outcome<ResultCode> {
+unsafe fn join(
+    out: *mut Handle,
+    id: ParsedId,
+    seat: OpeningRank,
+    config: CommConfig,
+) -> Outcome<ResultCode> {
     let known = Some((seat.rank, seat.ranks));
     let comm = comm::make(known, seat.gpu, config.clone());
     // SAFETY: what the caller promises.
     unsafe { give(out, "comm", comm.handle()) }?;
     let is_nonblocking = config.is_nonblocking;
     let work = Box::new(move || open::join(&id, seat, &config).map(Some));
-    group::submit_job(Job { comm: Some(comm), out: out.expose_provenance(), is_nonblocking, work })
+    group::submit_job(OpeningJob {
+        comm: Some(comm),
+        out: out.expose_provenance(),
+        is_nonblocking,
+        work,
+    })
 }
 
 /// Returns the seat of a rank on the current device.
-fn seat(rank: c_int, ranks: c_int) -> Outcome<Seat> {
+fn seat(rank: c_int, ranks: c_int) -> Outcome<OpeningRank> {
     let count = u32::try_from(ranks).ok().filter(|&ranks| ranks > 0);
-    let ranks = count
-        .ok_or_else(|| Failure::argument(format!("nranks is {ranks}: there is one at least")))?;
+    let ranks = count.ok_or_else(|| {
+        CallFailure::argument(format!("nranks is {ranks}: there is one at least"))
+    })?;
     let rank = call::rank("rank", rank, ranks)?;
     let gpu = if is_host() { rank } else { cuda::device()? };
-    Ok(Seat { rank, ranks, gpu })
+    Ok(OpeningRank { rank, ranks, gpu })
 }
 
 /// Returns the configuration of a communicator that is made of another one, which it inherits where there is none.
 ///
 /// # Safety
 ///
-/// `config` is as [`Config::read`] wants it.
-unsafe fn inherited(config: *const RawConfig, parent: &Comm) -> Outcome<Config> {
+/// `config` is as [`CommConfig::read`] wants it.
+unsafe fn inherited(config: *const RawConfig, parent: &NcclComm) -> Outcome<CommConfig> {
     match config.is_null() {
         true => Ok(parent.config.clone()),
         // SAFETY: what the caller promises.
-        false => unsafe { Config::read(config) },
+        false => unsafe { CommConfig::read(config) },
     }
 }
 
@@ -73,7 +84,7 @@ exported! {
         there(id, "uniqueId")?;
         debug::version();
         if variables::is_set("NCCL_COMM_ID") {
-            return Err(Failure::usage(
+            return Err(CallFailure::usage(
                 "NCCL_COMM_ID is not served: unset it, and pass on the id that ncclGetUniqueId gives",
             ));
         }
@@ -90,7 +101,7 @@ exported! {
         there(comm, "comm")?;
         debug::version();
         // SAFETY: it is a place for a handle, as the caller promises.
-        unsafe { join(comm, Id::decode(&id.0)?, seat(rank, ranks)?, Config::default()) }
+        unsafe { join(comm, ParsedId::decode(&id.0)?, seat(rank, ranks)?, CommConfig::default()) }
     }
 
     /// Joins the other ranks of an id, with settings.
@@ -100,9 +111,9 @@ exported! {
         there(comm, "comm")?;
         debug::version();
         // SAFETY: the configuration begins with its size, as the caller promises.
-        let config = unsafe { Config::read(config) }?;
+        let config = unsafe { CommConfig::read(config) }?;
         // SAFETY: it is a place for a handle, as the caller promises.
-        unsafe { join(comm, Id::decode(&id.0)?, seat(rank, ranks)?, config) }
+        unsafe { join(comm, ParsedId::decode(&id.0)?, seat(rank, ranks)?, config) }
     }
 
     /// Joins the other ranks of several ids, of which the first one is used.
@@ -113,12 +124,12 @@ exported! {
         there(ids, "commIds")?;
         debug::version();
         if count < 1 || count > ranks {
-            return Err(Failure::argument(format!("nId is {count}, and goes from 1 to the {ranks} ranks")));
+            return Err(CallFailure::argument(format!("nId is {count}, and goes from 1 to the {ranks} ranks")));
         }
         // SAFETY: the configuration begins with its size, and there is an id at least, as the caller promises.
-        let (config, id) = unsafe { (Config::read(config)?, *ids) };
+        let (config, id) = unsafe { (CommConfig::read(config)?, *ids) };
         // SAFETY: it is a place for a handle, as the caller promises.
-        unsafe { join(comm, Id::decode(&id.0)?, seat(rank, ranks)?, config) }
+        unsafe { join(comm, ParsedId::decode(&id.0)?, seat(rank, ranks)?, config) }
     }
 
     /// Makes all ranks of a communicator in this process, one on each device.
@@ -128,7 +139,7 @@ exported! {
         there(comms, "comm")?;
         debug::version();
         let ranks = u32::try_from(count).ok().filter(|&count| count > 0);
-        let ranks = ranks.ok_or_else(|| Failure::argument(format!("ndev is {count}: there is one at least")))?;
+        let ranks = ranks.ok_or_else(|| CallFailure::argument(format!("ndev is {count}: there is one at least")))?;
         let id = board::announce()?;
         group::start();
         for rank in 0..ranks {
@@ -136,11 +147,11 @@ exported! {
             // SAFETY: there are as many devices, or none is listed, as the caller promises.
             let gpu = if devices.is_null() { int(rank) } else { unsafe { devices.add(at).read() } };
             let begun = u32::try_from(gpu)
-                .map_err(|_| Failure::argument(format!("devlist[{rank}] is {gpu}, which is no device")))
+                .map_err(|_| CallFailure::argument(format!("devlist[{rank}] is {gpu}, which is no device")))
                 .and_then(|gpu| {
-                    let seat = Seat { rank, ranks, gpu };
+                    let seat = OpeningRank { rank, ranks, gpu };
                     // SAFETY: there is a place for a handle of each rank, as the caller promises.
-                    unsafe { join(comms.add(at), id.clone(), seat, Config::default()) }
+                    unsafe { join(comms.add(at), id.clone(), seat, CommConfig::default()) }
                 });
             if let Err(failure) = begun {
                 group::note(&failure);
@@ -161,7 +172,7 @@ exported! {
             (NO_COLOR, _) => None,
             (_, Ok(color)) => Some(color),
             _ => {
-                return Err(Failure::argument(format!(
+                return Err(CallFailure::argument(format!(
                     "color is {color}: it is 0 or more, or NCCL_SPLIT_NOCOLOR (-1)"
                 )));
             }
@@ -173,7 +184,7 @@ exported! {
         unsafe { give(out, "newcomm", handle) }?;
         let is_nonblocking = config.is_nonblocking;
         let work = Box::new(move || whole.split(color, key, &config));
-        group::submit_job(Job { comm: made, out: out.expose_provenance(), is_nonblocking, work })
+        group::submit_job(OpeningJob { comm: made, out: out.expose_provenance(), is_nonblocking, work })
     }
 
     /// Makes a communicator of the ranks that are left.
@@ -185,11 +196,11 @@ exported! {
         let parent = comm::find(comm)?;
         let ranks = parent.place()?.ranks;
         if !(0..=SHRINK_ABORT).contains(&flags) {
-            return Err(Failure::argument(format!("shrinkFlags is {flags}, and is 0 or NCCL_SHRINK_ABORT (1)")));
+            return Err(CallFailure::argument(format!("shrinkFlags is {flags}, and is 0 or NCCL_SHRINK_ABORT (1)")));
         }
         let count = usize::try_from(count).ok().filter(|&count| count > 0 && count < ranks as usize);
         let count = count.ok_or_else(|| {
-            Failure::argument(format!("excludeRanksCount leaves none of {ranks} ranks out, or no rank in"))
+            CallFailure::argument(format!("excludeRanksCount leaves none of {ranks} ranks out, or no rank in"))
         })?;
         // SAFETY: the list has that many ranks, as the caller promises.
         let list = unsafe { std::slice::from_raw_parts(list, count) };
@@ -225,7 +236,7 @@ exported! {
     /// Ends the calls of a communicator, which is freed later.
     "ncclCommRevoke", "pncclCommRevoke": fn revoke(comm: Handle, flags: c_int) {
         if flags != 0 {
-            return Err(Failure::argument(format!("revokeFlags is {flags}, and must be 0")));
+            return Err(CallFailure::argument(format!("revokeFlags is {flags}, and must be 0")));
         }
         comm::find(comm)?.revoke("ncclCommRevoke")?;
         Ok(ResultCode::Success)
@@ -269,7 +280,7 @@ exported! {
         comm: Handle, _requirements: *const c_void, _out: *mut c_void,
     ) {
         comm::find(comm)?;
-        Err(Failure::usage(
+        Err(CallFailure::usage(
             "NCCL's device interface (nccl_device.h) is not served: kernels of callers cannot use communicators of \
              this library",
         ))
@@ -278,6 +289,6 @@ exported! {
     /// Frees a communicator for kernels, of which there is none.
     "ncclDevCommDestroy", "pncclDevCommDestroy": fn dev_comm_destroy(comm: Handle, _dev_comm: *const c_void) {
         comm::find(comm)?;
-        Err(Failure::usage("NCCL's device interface (nccl_device.h) is not served"))
+        Err(CallFailure::usage("NCCL's device interface (nccl_device.h) is not served"))
     }
 }

@@ -6,7 +6,7 @@ use super::{address, exported, give, there};
 use crate::comm::{self, Handle};
 use crate::config::{self, RawSimulation};
 use crate::debug;
-use crate::failure::{self, Failure, Outcome, ResultCode};
+use crate::failure::{self, CallFailure, Outcome, ResultCode};
 use crate::group;
 use crate::id::VERSION;
 use crate::last_error;
@@ -80,7 +80,7 @@ exported! {
         comm: Handle, buff: *mut c_void, size: usize, window: *mut *mut c_void, flags: c_int,
     ) {
         if flags & !SYMMETRIC != 0 {
-            return Err(Failure::argument(format!("winFlags is {flags:#x}, of which only bit 0 is known")));
+            return Err(CallFailure::argument(format!("winFlags is {flags:#x}, of which only bit 0 is known")));
         }
         // SAFETY: it is a place for a handle, as the caller promises.
         unsafe { register(comm, buff, size, (window, "win")) }

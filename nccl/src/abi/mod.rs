@@ -7,7 +7,7 @@ mod general;
 
 use std::ffi::{c_int, c_void};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CallFailure, Outcome};
 use crate::id;
 
 /// `ncclUniqueId`, which is passed by value.
@@ -54,7 +54,7 @@ unsafe fn give<T>(to: *mut T, name: &str, value: T) -> Outcome {
 /// Fails if an argument is NULL.
 fn there<T>(argument: *const T, name: &str) -> Outcome {
     match argument.is_null() {
-        true => Err(Failure::argument(format!("{name} is NULL"))),
+        true => Err(CallFailure::argument(format!("{name} is NULL"))),
         false => Ok(()),
     }
 }

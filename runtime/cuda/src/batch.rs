@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
 use roundelay_compiler::emit::cuda::batch::{self, ENDS, MESSAGES, PARAMS};
-use roundelay_compiler::plan::Dir;
+use roundelay_compiler::plan::MessageDirection;
 
 use super::calls::UnplayableCall;
 use super::device::RankDevice;
@@ -14,15 +14,15 @@ use super::layout::ArenaLayout;
 use super::params::{WORDS, word, words};
 use super::proxy::{BatchEnd, PeerSlots, ProxyBatch};
 use super::rank::GpuRank;
-use crate::backend::{CudaStream, Kernel, RelaxedCapture};
-use roundelay_engine::bind::{Transfer, own_pairs};
-use roundelay_engine::{Core, Message, Recent, check_peers};
+use crate::backend::{CudaStream, LoadedKernel, RelaxedCapture};
+use roundelay_engine::bind::{BatchTransfer, own_pairs};
+use roundelay_engine::{CallMessage, EngineCore, RecentList, check_peers};
 use roundelay_net::error::Error;
 
 /// A batch that was made ready: all that a launch needs but the addresses. Batches of the same messages share it.
 #[derive(Debug)]
 struct ReadyBatch {
-    transfers: Vec<Transfer>,
+    transfers: Vec<BatchTransfer>,
     /// The sends and receives of this rank to itself, by their places among the messages: these are copies.
     pairs: Vec<(usize, usize)>,
     /// The places of the others, in the order in which the ends have them.
@@ -36,8 +36,8 @@ struct ReadyBatch {
 /// The messages between single ranks: their kernel, and the batches that were made ready, the latest ones.
 #[derive(Debug, Default)]
 pub(super) struct BatchTable {
-    kernel: Option<Arc<Kernel>>,
-    batches: Recent<ReadyBatch, 16>,
+    kernel: Option<Arc<LoadedKernel>>,
+    batches: RecentList<ReadyBatch, 16>,
 }
 
 impl BatchTable {
@@ -46,9 +46,9 @@ impl BatchTable {
     pub(super) fn exchange(
         &mut self,
         rank: &mut GpuRank,
-        core: &mut Core,
+        core: &mut EngineCore,
         name: &'static str,
-        messages: &[Message<'_>],
+        messages: &[CallMessage<'_>],
         is_collective: bool,
         stream: &CudaStream,
     ) -> Result<(), Error> {
@@ -63,7 +63,7 @@ impl BatchTable {
                     rank.device.ranks,
                 )?;
                 let arranged =
-                    arrange(rank, name, messages.iter().map(Message::transfer).collect())?;
+                    arrange(rank, name, messages.iter().map(CallMessage::transfer).collect())?;
                 self.batches.keep(arranged)
             }
         };
@@ -109,7 +109,7 @@ impl BatchTable {
         })
     }
 
-    fn kernel(&mut self, device: &mut RankDevice) -> Result<Arc<Kernel>, Error> {
+    fn kernel(&mut self, device: &mut RankDevice) -> Result<Arc<LoadedKernel>, Error> {
         if let Some(kernel) = &self.kernel {
             return Ok(kernel.clone());
         }
@@ -127,7 +127,11 @@ impl BatchTable {
 }
 
 /// Makes a batch ready, but for the addresses.
-fn arrange(rank: &mut GpuRank, name: &str, transfers: Vec<Transfer>) -> Result<ReadyBatch, Error> {
+fn arrange(
+    rank: &mut GpuRank,
+    name: &str,
+    transfers: Vec<BatchTransfer>,
+) -> Result<ReadyBatch, Error> {
     let slots = peer_slots(rank, &transfers)?;
     let own = rank.device.rank;
     let pairs = own_pairs(own, &transfers)?;
@@ -137,7 +141,7 @@ fn arrange(rank: &mut GpuRank, name: &str, transfers: Vec<Transfer>) -> Result<R
         ends(&place, &transfers, &slots, |peer| rank.memory.arena.base(peer)).map_err(refused)?;
     let (lanes, sms) = (batch::lanes(rank.device.ranks), rank.device.sms);
     let count = ends.len() as u32;
-    let of_each = |t: &Transfer| batch::parts(t.bytes, lanes, slots.contains_key(&t.peer));
+    let of_each = |t: &BatchTransfer| batch::parts(t.bytes, lanes, slots.contains_key(&t.peer));
     let others = transfers.iter().filter(|t| t.peer != own);
     let lanes = others.map(of_each).max().unwrap_or(1);
     let each = batch::blocks(count, lanes, sms);
@@ -153,7 +157,7 @@ fn arrange(rank: &mut GpuRank, name: &str, transfers: Vec<Transfer>) -> Result<R
 /// Returns the memory for messages with each rank on another host that the transfers name.
 fn peer_slots(
     rank: &mut GpuRank,
-    transfers: &[Transfer],
+    transfers: &[BatchTransfer],
 ) -> Result<BTreeMap<u32, Arc<PeerSlots>>, Error> {
     let GpuRank { proxies, memory, device, .. } = rank;
     let Some(lanes) = proxies else { return Ok(BTreeMap::new()) };
@@ -174,10 +178,10 @@ fn peer_slots(
 }
 
 /// Returns the words of the kernel's parameter, without messages.
-fn batch_params(rank: &GpuRank, blocks: u32, lanes: u32, ends: &[batch::End]) -> Vec<u64> {
+fn batch_params(rank: &GpuRank, blocks: u32, lanes: u32, ends: &[batch::BatchEnd]) -> Vec<u64> {
     let (abort, report) = rank.device.mailbox.addresses();
     let state = rank.memory.arena.base(rank.device.rank) + rank.memory.layout.states;
-    let fixed = abi::Params { state, abort, report, ..abi::Params::default() };
+    let fixed = abi::KernelParams { state, abort, report, ..abi::KernelParams::default() };
     let mut params = vec![0; PARAMS / 8];
     params[..WORDS].copy_from_slice(&words(&fixed));
     params[FIRST_END - 1] = pair(blocks, lanes);
@@ -189,13 +193,14 @@ fn batch_params(rank: &GpuRank, blocks: u32, lanes: u32, ends: &[batch::End]) ->
 
 impl ReadyBatch {
     /// Returns true if these are its messages, wherever they lie.
-    fn is_of(&self, messages: &[Message<'_>]) -> bool {
-        let alike = |(known, message): (&Transfer, &Message<'_>)| *known == message.transfer();
+    fn is_of(&self, messages: &[CallMessage<'_>]) -> bool {
+        let alike =
+            |(known, message): (&BatchTransfer, &CallMessage<'_>)| *known == message.transfer();
         self.transfers.len() == messages.len() && self.transfers.iter().zip(messages).all(alike)
     }
 
     /// Writes where messages lie into the words of the kernel's parameter.
-    fn fill(&mut self, messages: &[Message<'_>], timeout: u64) {
+    fn fill(&mut self, messages: &[CallMessage<'_>], timeout: u64) {
         self.params[word!(timeout)] = timeout;
         let listed = self.params[FIRST_END + END * ENDS..].chunks_exact_mut(3);
         for (words, &at) in listed.zip(&self.order) {
@@ -209,7 +214,7 @@ impl ReadyBatch {
 /// the lanes of an end.
 const FIRST_END: usize = WORDS + 5;
 /// Words of an end.
-pub(super) const END: usize = size_of::<batch::End>() / 8;
+pub(super) const END: usize = size_of::<batch::BatchEnd>() / 8;
 
 /// A rank in a layout.
 pub(super) struct RankLayout<'a> {
@@ -219,31 +224,36 @@ pub(super) struct RankLayout<'a> {
 
 impl RankLayout<'_> {
     /// Returns the offset of this rank's own counts of a direction of a peer.
-    fn counts(&self, (peer, dir): (u32, Dir)) -> u64 {
+    fn counts(&self, (peer, dir): (u32, MessageDirection)) -> u64 {
         match dir {
-            Dir::Send => self.layout.sent(peer),
-            Dir::Recv => self.layout.received(peer),
+            MessageDirection::Send => self.layout.sent(peer),
+            MessageDirection::Recv => self.layout.received(peer),
         }
     }
 
     /// Returns the end of a direction of a peer, without messages; `own` and `theirs` are where the arenas are mapped.
-    pub(super) fn end(&self, (peer, dir): (u32, Dir), own: u64, theirs: u64) -> batch::End {
+    pub(super) fn end(
+        &self,
+        (peer, dir): (u32, MessageDirection),
+        own: u64,
+        theirs: u64,
+    ) -> batch::BatchEnd {
         let (rank, layout) = (self.rank, self.layout);
         match dir {
-            Dir::Send => batch::End {
+            MessageDirection::Send => batch::BatchEnd {
                 slots: theirs + layout.inbox(rank),
                 freed: own + layout.freed(peer),
                 count: own + self.counts((peer, dir)),
                 peer,
-                ..batch::End::default()
+                ..batch::BatchEnd::default()
             },
-            Dir::Recv => batch::End {
+            MessageDirection::Recv => batch::BatchEnd {
                 slots: own + layout.inbox(peer),
                 freed: theirs + layout.freed(rank),
                 count: own + self.counts((peer, dir)),
                 peer,
                 how: batch::RECEIVES,
-                ..batch::End::default()
+                ..batch::BatchEnd::default()
             },
         }
     }
@@ -251,14 +261,18 @@ impl RankLayout<'_> {
 
 /// Returns the ends that proxies carry.
 fn far_ends(
-    ends: &[batch::End],
+    ends: &[batch::BatchEnd],
     order: &[usize],
-    transfers: &[Transfer],
+    transfers: &[BatchTransfer],
     slots: &BTreeMap<u32, Arc<PeerSlots>>,
 ) -> Vec<BatchEnd> {
-    let of = |end: &batch::End| {
+    let of = |end: &batch::BatchEnd| {
         let slots = slots.get(&end.peer)?.clone();
-        let dir = if end.how & batch::RECEIVES != 0 { Dir::Recv } else { Dir::Send };
+        let dir = if end.how & batch::RECEIVES != 0 {
+            MessageDirection::Recv
+        } else {
+            MessageDirection::Send
+        };
         let listed = order.iter().skip(end.first as usize).take(end.messages as usize);
         let messages = listed.map(|&i| transfers[i].bytes).collect();
         Some(BatchEnd { peer: end.peer, dir, slots, messages })
@@ -267,7 +281,7 @@ fn far_ends(
 }
 
 /// Returns an end as words of the kernel's structure.
-pub(super) fn end_words(end: &batch::End) -> [u64; END] {
+pub(super) fn end_words(end: &batch::BatchEnd) -> [u64; END] {
     [end.slots, end.freed, end.count, pair(end.peer, end.how), pair(end.first, end.messages)]
 }
 
@@ -280,12 +294,12 @@ fn pair(low: u32, high: u32) -> u64 {
 /// the arena of a rank of this host is mapped, and `slots` has the ranks on other hosts.
 fn ends(
     place: &RankLayout<'_>,
-    transfers: &[Transfer],
+    transfers: &[BatchTransfer],
     slots: &BTreeMap<u32, Arc<PeerSlots>>,
     base: impl Fn(u32) -> u64,
-) -> Result<(Vec<batch::End>, Vec<usize>), UnplayableCall> {
+) -> Result<(Vec<batch::BatchEnd>, Vec<usize>), UnplayableCall> {
     let rank = place.rank;
-    let mut found: Vec<(u32, Dir)> = Vec::new();
+    let mut found: Vec<(u32, MessageDirection)> = Vec::new();
     for transfer in transfers.iter().filter(|t| t.peer != rank) {
         if !found.contains(&(transfer.peer, transfer.dir)) {
             found.push((transfer.peer, transfer.dir));
@@ -303,7 +317,7 @@ fn ends(
             Some(slots) => slots.end((peer, dir), own + place.counts((peer, dir))),
             None => place.end((peer, dir), own, base(peer)),
         };
-        ends.push(batch::End { first, messages, ..end });
+        ends.push(batch::BatchEnd { first, messages, ..end });
     }
     match (ends.len() <= ENDS, order.len() <= MESSAGES) {
         (true, true) => Ok((ends, order)),
@@ -318,29 +332,29 @@ mod tests {
     use crate::CudaOptions;
     use roundelay_net::dtype::DType;
 
-    fn transfer(peer: u32, dir: Dir, bytes: u64) -> Transfer {
-        Transfer { peer, dir, dtype: DType::U8, bytes }
+    fn transfer(peer: u32, dir: MessageDirection, bytes: u64) -> BatchTransfer {
+        BatchTransfer { peer, dir, dtype: DType::U8, bytes }
     }
 
     #[test]
     fn both_ends_of_a_message_meet() {
         let layout = ArenaLayout::new(3, &CudaOptions::default()).expect("a layout");
         let base = |rank: u32| u64::from(rank) << 40;
-        let of = |rank, transfers: &[Transfer]| {
+        let of = |rank, transfers: &[BatchTransfer]| {
             ends(&RankLayout { rank, layout: &layout }, transfers, &BTreeMap::new(), base)
                 .expect("few")
         };
         let (sends, order) = of(
             0,
             &[
-                transfer(1, Dir::Send, 5),
-                transfer(2, Dir::Recv, 7),
-                transfer(0, Dir::Send, 9),
-                transfer(1, Dir::Send, 6),
+                transfer(1, MessageDirection::Send, 5),
+                transfer(2, MessageDirection::Recv, 7),
+                transfer(0, MessageDirection::Send, 9),
+                transfer(1, MessageDirection::Send, 6),
             ],
         );
         assert_eq!(order, [0, 3, 1], "an end has its messages one after the other");
-        let (receives, _) = of(1, &[transfer(0, Dir::Recv, 5)]);
+        let (receives, _) = of(1, &[transfer(0, MessageDirection::Recv, 5)]);
         let (send, receive) = (sends[0], receives[0]);
         assert_eq!((send.peer, send.how, send.first, send.messages), (1, 0, 0, 2));
         assert_eq!((receive.peer, receive.how), (0, 1));
@@ -363,9 +377,10 @@ mod tests {
     fn what_has_no_room_in_the_parameters_is_refused() {
         let layout = ArenaLayout::new(40, &CudaOptions::default()).expect("a layout");
         let place = RankLayout { rank: 0, layout: &layout };
-        let many: Vec<Transfer> = (1..40).map(|peer| transfer(peer, Dir::Send, 1)).collect();
+        let many: Vec<BatchTransfer> =
+            (1..40).map(|peer| transfer(peer, MessageDirection::Send, 1)).collect();
         assert!(ends(&place, &many, &BTreeMap::new(), |_| 0) == Err(UnplayableCall::Ends(39)));
-        let long = vec![transfer(1, Dir::Send, 1); MESSAGES + 1];
+        let long = vec![transfer(1, MessageDirection::Send, 1); MESSAGES + 1];
         assert!(ends(&place, &long, &BTreeMap::new(), |_| 0) == Err(UnplayableCall::Messages(89)));
     }
 }

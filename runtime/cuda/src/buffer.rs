@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::region::Region;
+use super::region::MappedRegion;
 use crate::backend::{CudaStream, DriverFault};
 use roundelay_net::dtype::{DType, Element};
 use roundelay_net::error::Error;
@@ -88,7 +88,7 @@ impl<T: Element> CudaSlice<T> {
 #[derive(Debug)]
 pub struct CudaBuffer<T> {
     number: u32,
-    region: Arc<Region>,
+    region: Arc<MappedRegion>,
     len: usize,
     stream: CudaStream,
     rank: u32,
@@ -98,7 +98,7 @@ pub struct CudaBuffer<T> {
 impl<T: Element> CudaBuffer<T> {
     pub(super) fn new(
         number: u32,
-        region: Arc<Region>,
+        region: Arc<MappedRegion>,
         len: usize,
         stream: CudaStream,
         rank: u32,

@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use crate::nvlink::{DescriptorError, DescriptorMessage, DescriptorSocket};
-use roundelay_engine::Core;
-use roundelay_net::error::{Error, Source};
+use roundelay_engine::EngineCore;
+use roundelay_net::error::{Error, ErrorSource};
 
 /// The most bytes of a reason that are passed on.
 const REASON: usize = 600;
@@ -14,7 +14,7 @@ const REASON: usize = 600;
 const REFUSES: u64 = 1 << 32;
 
 /// Agrees whether all ranks could do a thing. If one could not, all fail, with its reason.
-pub fn agree<T>(core: &mut Core, own: Result<T, Error>) -> Result<T, Error> {
+pub fn agree<T>(core: &mut EngineCore, own: Result<T, Error>) -> Result<T, Error> {
     let reason = own.as_ref().err().map(|error| (error.to_string(), is_refusal(error)));
     let mut text = reason.as_ref().map(|(text, _)| text.as_bytes()).unwrap_or_default();
     text = &text[..text.len().min(REASON)];
@@ -62,7 +62,7 @@ fn shorn(reason: &str, rank: usize) -> String {
 }
 
 /// Shows a word to all ranks; returns the first rank whose word is another.
-pub(super) fn same(core: &mut Core, word: u64) -> Result<Option<u32>, Error> {
+pub(super) fn same(core: &mut EngineCore, word: u64) -> Result<Option<u32>, Error> {
     let words = core.words(word)?;
     Ok((0u32..).zip(&words).find(|(_, theirs)| **theirs != word).map(|(rank, _)| rank))
 }
@@ -89,7 +89,7 @@ impl From<DescriptorError> for TradeError {
 ///
 /// The outer one ends the communicator; the inner one is to be agreed on.
 pub(super) fn trade(
-    core: &mut Core,
+    core: &mut EngineCore,
     (socket, tokens): (&mut DescriptorSocket, &[Option<u64>]),
     content: &[u8],
     descriptors: &[BorrowedFd<'_>],
@@ -111,7 +111,7 @@ pub(super) fn trade(
         Err(TradeError::Late(rank)) => {
             (format!("rank {rank} did not pass its descriptors within {:?}", core.timeout()), None)
         }
-        Err(TradeError::Failed(error)) => (error.to_string(), Some(Source::new(error))),
+        Err(TradeError::Failed(error)) => (error.to_string(), Some(ErrorSource::new(error))),
     };
     Ok(Err(Error::Cuda { rank: core.rank(), device: String::new(), what, source }))
 }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use roundelay::Communicator;
 
-    fn everywhere<R: Send>(ranks: u32, body: impl Fn(&mut Core) -> R + Sync) -> Vec<R> {
+    fn everywhere<R: Send>(ranks: u32, body: impl Fn(&mut EngineCore) -> R + Sync) -> Vec<R> {
         let comms = Communicator::local(ranks).expect("ranks");
         let body = &body;
         std::thread::scope(|scope| {

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
 use roundelay_compiler::emit::cuda::batch::{blocks, lanes};
-use roundelay_compiler::emit::cuda::counted::{Fixed, PARAMS, PEERS, RING, Vector, counted};
-use roundelay_compiler::plan::Dir;
+use roundelay_compiler::emit::cuda::counted::{
+    CountedParams, CountedVector, PARAMS, PEERS, RING, counted,
+};
+use roundelay_compiler::plan::MessageDirection;
 
 use super::batch::{RankLayout, end_words};
 use super::buffer::DevicePtr;
@@ -14,16 +16,16 @@ use super::control::{agree, same};
 use super::device::RankDevice;
 use super::params::words;
 use super::rank::GpuRank;
-use crate::backend::{CudaStream, Kernel, RelaxedCapture};
-use roundelay_engine::Core;
-use roundelay_engine::bind::Transfer;
+use crate::backend::{CudaStream, LoadedKernel, RelaxedCapture};
+use roundelay_engine::EngineCore;
+use roundelay_engine::bind::BatchTransfer;
 use roundelay_net::digest::mix;
 use roundelay_net::dtype::DType;
 use roundelay_net::error::Error;
 
 /// The layout of the blocks of a vector in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blocks {
+pub enum BlockLayout {
     /// Each follows the one before.
     Packed,
     /// Each begins that many rows after the one before.
@@ -38,9 +40,9 @@ pub struct CountedShape {
     /// Most rows of a block; the same on all ranks.
     pub most: usize,
     /// The layout of blocks in the input.
-    pub input: Blocks,
+    pub input: BlockLayout,
     /// The layout of blocks in the output.
-    pub output: Blocks,
+    pub output: BlockLayout,
 }
 
 /// Such a call.
@@ -64,7 +66,7 @@ const NAME: &str = "all_to_all_counted";
 
 impl CountedCall {
     /// Returns the parameters between the fixed ones and the peers, as far as the call has them.
-    fn checked(&self, ranks: u32) -> Result<Fixed, Error> {
+    fn checked(&self, ranks: u32) -> Result<CountedParams, Error> {
         let usage = |what: String| Error::Usage(format!("{NAME}: {what}"));
         let CountedShape { row, most, input, output } = self.shape;
         if row == 0 || most >= 1 << 32 {
@@ -75,20 +77,20 @@ impl CountedCall {
                 return Err(usage(format!("{len} counts {name} {ranks} ranks")));
             }
         }
-        let vector = |name: &str, (at, len): (DevicePtr, usize), blocks: Blocks| {
+        let vector = |name: &str, (at, len): (DevicePtr, usize), blocks: BlockLayout| {
             let (rows, stride) = match blocks {
-                Blocks::Packed => (len / row, 0),
-                Blocks::Padded(stride) => (len / row, stride),
+                BlockLayout::Packed => (len / row, 0),
+                BlockLayout::Padded(stride) => (len / row, stride),
             };
             if len > 0 && at.is_null() {
                 return Err(usage(format!("the {name} is null")));
             }
-            if stride == 0 && blocks != Blocks::Packed {
+            if stride == 0 && blocks != BlockLayout::Packed {
                 return Err(usage(format!("blocks of the {name} are padded to no rows")));
             }
             let whole = stride.checked_mul(ranks as usize);
             match whole.is_some_and(|whole| whole <= rows) {
-                true => Ok(Vector { at: at.0, rows: rows as u64, stride: stride as u64 }),
+                true => Ok(CountedVector { at: at.0, rows: rows as u64, stride: stride as u64 }),
                 false => Err(usage(format!(
                     "the {name} has {rows} rows of {row} elements, and {ranks} blocks padded to {stride}"
                 ))),
@@ -96,8 +98,9 @@ impl CountedCall {
         };
         let bytes = (row as u64).checked_mul(self.dtype.size() as u64).filter(|b| *b < 1 << 31);
         let bytes = bytes.ok_or_else(|| usage(format!("rows of {row} elements are too long")))?;
-        let message = Transfer { peer: 0, dir: Dir::Send, dtype: self.dtype, bytes };
-        Ok(Fixed {
+        let message =
+            BatchTransfer { peer: 0, dir: MessageDirection::Send, dtype: self.dtype, bytes };
+        Ok(CountedParams {
             input: vector("input", self.input, input)?,
             output: vector("output", self.output, output)?,
             sends: self.sends.0.0,
@@ -106,7 +109,7 @@ impl CountedCall {
             most: most as u64,
             ranks: ranks.into(),
             tag: 1 << 63 | u64::from(message.tag()),
-            ..Fixed::default()
+            ..CountedParams::default()
         })
     }
 }
@@ -117,7 +120,7 @@ type CountedKey = (DType, usize, usize);
 /// The calls whose counts lie on the device: their kernel, and the sizes that all ranks have agreed on.
 #[derive(Debug, Default)]
 pub(super) struct CountedTable {
-    kernel: Option<Arc<Kernel>>,
+    kernel: Option<Arc<LoadedKernel>>,
     agreed: Vec<CountedKey>,
 }
 
@@ -127,7 +130,7 @@ impl CountedTable {
     pub(super) fn exchange(
         &mut self,
         rank: &mut GpuRank,
-        core: &mut Core,
+        core: &mut EngineCore,
         call: &CountedCall,
         stream: &CudaStream,
     ) -> Result<(), Error> {
@@ -154,10 +157,10 @@ impl CountedTable {
     fn agree(
         &mut self,
         rank: &mut GpuRank,
-        core: &mut Core,
+        core: &mut EngineCore,
         key: CountedKey,
-        fixed: Result<Fixed, Error>,
-    ) -> Result<Fixed, Error> {
+        fixed: Result<CountedParams, Error>,
+    ) -> Result<CountedParams, Error> {
         // A stream that is being captured would not let this thread load code.
         let _aside = RelaxedCapture::begin().map_err(|fault| rank.device.fault(&fault))?;
         let fixed = agree(core, fixed)?;
@@ -189,7 +192,7 @@ impl CountedTable {
         Ok(fixed)
     }
 
-    fn kernel(&self, device: &mut RankDevice) -> Result<Arc<Kernel>, Error> {
+    fn kernel(&self, device: &mut RankDevice) -> Result<Arc<LoadedKernel>, Error> {
         match &self.kernel {
             Some(kernel) => Ok(kernel.clone()),
             None => device.load(&counted(device.ranks), NAME),
@@ -209,18 +212,18 @@ fn counted_blocks(device: &RankDevice) -> u32 {
 }
 
 /// Returns the words of the kernel's parameter.
-fn counted_params(rank: &GpuRank, fixed: Fixed, timeout: u64) -> Vec<u64> {
+fn counted_params(rank: &GpuRank, fixed: CountedParams, timeout: u64) -> Vec<u64> {
     let (device, memory) = (&rank.device, &rank.memory);
     let (abort, report) = device.mailbox.addresses();
     let own = memory.arena.base(device.rank);
     let state = own + memory.layout.states;
-    let all = abi::Params { state, abort, report, timeout, ..abi::Params::default() };
-    let Fixed { input, output, sends, receives, row, most, ranks, tag, .. } = fixed;
+    let all = abi::KernelParams { state, abort, report, timeout, ..abi::KernelParams::default() };
+    let CountedParams { input, output, sends, receives, row, most, ranks, tag, .. } = fixed;
     let (turns, reported) = (own + memory.layout.turns(), own + memory.layout.reported());
     let mut params = words(&all).to_vec();
     // An address a rank of four kinds, which this kernel has no use for.
     params.extend([0; 4]);
-    for Vector { at, rows, stride } in [input, output] {
+    for CountedVector { at, rows, stride } in [input, output] {
         params.extend([at, rows, stride]);
     }
     params.extend([sends, receives, turns, reported, row, most, device.rank.into(), ranks, tag]);
@@ -229,7 +232,7 @@ fn counted_params(rank: &GpuRank, fixed: Fixed, timeout: u64) -> Vec<u64> {
     params.extend((0..=PEERS as u32).map(|p| if p < device.ranks { words_of(p) } else { 0 }));
     let place = RankLayout { rank: device.rank, layout: &memory.layout };
     for peer in (0..device.ranks).filter(|&peer| peer != device.rank) {
-        for dir in [Dir::Send, Dir::Recv] {
+        for dir in [MessageDirection::Send, MessageDirection::Recv] {
             let theirs = memory.arena.base(peer);
             params.extend(end_words(&place.end((peer, dir), own, theirs)));
         }
@@ -244,7 +247,7 @@ mod tests {
     use crate::batch::END;
     use crate::params::WORDS;
 
-    fn call(input: Blocks, output: Blocks) -> CountedCall {
+    fn call(input: BlockLayout, output: BlockLayout) -> CountedCall {
         let at = DevicePtr(4096);
         CountedCall {
             dtype: DType::Bf16,
@@ -258,19 +261,27 @@ mod tests {
 
     #[test]
     fn what_cannot_hold_the_blocks_is_refused() {
-        let well = call(Blocks::Packed, Blocks::Padded(10)).checked(4).expect("room");
+        let well = call(BlockLayout::Packed, BlockLayout::Padded(10)).checked(4).expect("room");
         assert_eq!((well.input.rows, well.input.stride), (60, 0));
         assert_eq!((well.output.rows, well.output.stride, well.row), (40, 10, 16));
         let said =
             |call: CountedCall, ranks| call.checked(ranks).expect_err("it is refused").to_string();
-        let tight = said(call(Blocks::Packed, Blocks::Padded(11)), 4);
+        let tight = said(call(BlockLayout::Packed, BlockLayout::Padded(11)), 4);
         assert!(tight.contains("the output has 40 rows of 8 elements, and 4 blocks padded to 11"));
-        assert!(said(call(Blocks::Packed, Blocks::Packed), 3).contains("4 counts for 3 ranks"));
-        assert!(said(call(Blocks::Padded(0), Blocks::Packed), 4).contains("padded to no rows"));
-        let huge = call(Blocks::Padded(usize::MAX / 2), Blocks::Packed);
+        assert!(
+            said(call(BlockLayout::Packed, BlockLayout::Packed), 3)
+                .contains("4 counts for 3 ranks")
+        );
+        assert!(
+            said(call(BlockLayout::Padded(0), BlockLayout::Packed), 4)
+                .contains("padded to no rows")
+        );
+        let huge = call(BlockLayout::Padded(usize::MAX / 2), BlockLayout::Packed);
         assert!(said(huge, 4).contains("the input has 60 rows"));
-        let null =
-            CountedCall { input: (DevicePtr::NULL, 8), ..call(Blocks::Packed, Blocks::Packed) };
+        let null = CountedCall {
+            input: (DevicePtr::NULL, 8),
+            ..call(BlockLayout::Packed, BlockLayout::Packed)
+        };
         assert!(said(null, 4).contains("the input is null"));
         let shape = CountedShape { row: 0, ..null.shape };
         assert!(said(CountedCall { shape, ..null }, 4).contains("rows of 0 elements"));
@@ -278,7 +289,7 @@ mod tests {
 
     #[test]
     fn the_parameters_have_the_kernels_length() {
-        let before = WORDS + 4 + size_of::<Fixed>() / 8 + PEERS + 1;
+        let before = WORDS + 4 + size_of::<CountedParams>() / 8 + PEERS + 1;
         assert_eq!(PARAMS / 8, before + END * 2 * PEERS);
     }
 }

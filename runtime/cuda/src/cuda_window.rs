@@ -2,7 +2,7 @@
 
 use super::gpu::Gpu;
 use super::windows::WindowPart;
-use roundelay_engine::Core;
+use roundelay_engine::EngineCore;
 use roundelay_net::error::Error;
 
 /// Device memory of every rank that the others put to and get from, by what is put into their streams:
@@ -52,5 +52,5 @@ pub trait CudaRank {
     /// # Errors
     ///
     /// [`Error::Usage`] if it has none, [`Error::Work`] if its progress thread is gone.
-    fn parts(&mut self) -> Result<(&mut Core, &mut Gpu), Error>;
+    fn parts(&mut self) -> Result<(&mut EngineCore, &mut Gpu), Error>;
 }

@@ -9,9 +9,9 @@ use roundelay_compiler::emit::cuda::KERNEL;
 use super::journal::StreamJournal;
 use crate::backend::kernels::KernelStore;
 use crate::backend::{
-    CompileMode, Context, CudaStream, DriverFault, Kernel, KernelMailbox, SideStream,
+    CompileMode, CudaStream, DeviceContext, DriverFault, KernelMailbox, LoadedKernel, SideStream,
 };
-use roundelay_net::error::{Error, Source};
+use roundelay_net::error::{Error, ErrorSource};
 
 /// The time that kernels may take to see the abort word.
 pub(crate) const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub(crate) struct RankDevice {
     pub(crate) aside: CudaStream,
     /// The stream for what a rank copies in its own memory while it copies from peers.
     pub(crate) beside: SideStream,
-    pub(crate) context: Arc<Context>,
+    pub(crate) context: Arc<DeviceContext>,
 }
 
 impl RankDevice {
@@ -41,7 +41,7 @@ impl RankDevice {
     }
 
     /// Returns the error of something on this device, with the error that underlies it if there is one.
-    pub(crate) fn failed(&self, what: String, source: Option<Source>) -> Error {
+    pub(crate) fn failed(&self, what: String, source: Option<ErrorSource>) -> Error {
         let device = self.context.device().to_string();
         Error::Cuda { rank: self.rank, device, what, source }
     }
@@ -52,10 +52,10 @@ impl RankDevice {
     }
 
     /// Returns a kernel of the library's own from its text, loaded; `what` names it in errors.
-    pub(crate) fn load(&mut self, text: &str, what: &str) -> Result<Arc<Kernel>, Error> {
+    pub(crate) fn load(&mut self, text: &str, what: &str) -> Result<Arc<LoadedKernel>, Error> {
         let kernel = self.kernels.get(text, KERNEL, abi::THREADS, CompileMode::Exact);
         kernel.map_err(|error| {
-            self.failed(format!("the kernel of {what}: {error}"), Some(Source::new(error)))
+            self.failed(format!("the kernel of {what}: {error}"), Some(ErrorSource::new(error)))
         })
     }
 }

@@ -3,24 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use roundelay_compiler::Proved;
-use roundelay_compiler::device::Protocol;
+use roundelay_compiler::ProvedPlans;
+use roundelay_compiler::device::DeviceProtocol;
 
 use super::batch::BatchTable;
 use super::buffer::{CudaBuffer, DevicePtr};
 use super::calls::{self, CallTable, CudaKernel, DeviceCall, DeviceFunction};
-use super::calls::{KernelArg, KernelGrid, Launch};
+use super::calls::{CudaLaunch, KernelArg, KernelGrid};
 use super::counted::{CountedCall, CountedTable};
 use super::device::ABORT_TIMEOUT;
 use super::graph::{CudaGraph, CudaWork};
 use super::proxy::{GpuDirect, ProxyThreads};
 use super::rank::GpuRank;
-use super::windows::{self, Copied, There, WindowPart, WindowTable};
-use crate::backend::{Context, CudaStream, DriverFault, StreamCapture};
-use roundelay_engine::choose::How;
+use super::windows::{self, CopyDirection, WindowPart, WindowSpan, WindowTable};
+use crate::backend::{CudaStream, DeviceContext, DriverFault, StreamCapture};
+use roundelay_engine::choose::ProtocolChoice;
 use roundelay_engine::custom::Algorithm;
-use roundelay_engine::window::Fetch;
-use roundelay_engine::{Blocks, Call, Collective, Core, Message};
+use roundelay_engine::window::AtomicFetch;
+use roundelay_engine::{CallBlocks, CallMessage, Collective, EngineCore, PlanCall};
 use roundelay_net::dtype::{DType, Element};
 use roundelay_net::error::Error;
 
@@ -57,7 +57,7 @@ impl Gpu {
     }
 
     /// Returns the context of the device.
-    pub fn context(&self) -> &Arc<Context> {
+    pub fn context(&self) -> &Arc<DeviceContext> {
         &self.rank.device.context
     }
 
@@ -81,21 +81,26 @@ impl Gpu {
     /// Makes a buffer of `count` elements on every rank, mapped by all.
     pub fn alloc<T: Element>(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         count: usize,
     ) -> Result<CudaBuffer<T>, Error> {
         self.rank.memory.alloc(core, count, &self.rank.device.aside)
     }
 
     /// Maps memory of another allocator on all ranks.
-    pub fn register(&mut self, core: &mut Core, address: u64, bytes: u64) -> Result<(), Error> {
+    pub fn register(
+        &mut self,
+        core: &mut EngineCore,
+        address: u64,
+        bytes: u64,
+    ) -> Result<(), Error> {
         self.rank.memory.register(core, address, bytes)
     }
 
     /// Frees a buffer, after all calls.
     pub fn free<T: Element>(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         buffer: &CudaBuffer<T>,
     ) -> Result<(), Error> {
         if let Some(stream) = self.rank.device.latest() {
@@ -107,17 +112,21 @@ impl Gpu {
     }
 
     /// Returns the plans of an algorithm for a call.
-    pub fn plans(&self, algorithm: &Algorithm, launch: &Launch) -> Result<Arc<Proved>, Error> {
+    pub fn plans(
+        &self,
+        algorithm: &Algorithm,
+        launch: &CudaLaunch,
+    ) -> Result<Arc<ProvedPlans>, Error> {
         calls::plans_of(&self.rank, algorithm, launch)
     }
 
     /// Puts a call of proved plans into a stream.
     pub fn play(
         &mut self,
-        core: &mut Core,
-        plans: &Proved,
-        launch: &Launch,
-        measured: Option<How>,
+        core: &mut EngineCore,
+        plans: &ProvedPlans,
+        launch: &CudaLaunch,
+        measured: Option<ProtocolChoice>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
         self.calls.play(&mut self.rank, core, plans, launch, measured, stream)
@@ -127,7 +136,7 @@ impl Gpu {
     /// kept if the plan needs it.
     pub fn perform(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         collective: &Collective,
         root: u32,
         call: DeviceCall,
@@ -140,12 +149,12 @@ impl Gpu {
     /// meaning on this rank.
     pub fn perform_listed(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         collective: &Collective,
         root: u32,
-        call: Call<
-            Blocks<DevicePtr, impl ExactSizeIterator<Item = DevicePtr>>,
-            Blocks<DevicePtr, impl ExactSizeIterator<Item = DevicePtr>>,
+        call: PlanCall<
+            CallBlocks<DevicePtr, impl ExactSizeIterator<Item = DevicePtr>>,
+            CallBlocks<DevicePtr, impl ExactSizeIterator<Item = DevicePtr>>,
         >,
         stream: &CudaStream,
     ) -> Result<(), Error> {
@@ -157,7 +166,7 @@ impl Gpu {
     /// the longest.
     pub fn perform_cut(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         collective: &Collective,
         call: DeviceCall,
         counts: &[usize],
@@ -171,9 +180,9 @@ impl Gpu {
     /// this call.
     pub fn exchange(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         name: &'static str,
-        messages: &[Message<'_>],
+        messages: &[CallMessage<'_>],
         is_collective: bool,
         stream: &CudaStream,
     ) -> Result<(), Error> {
@@ -184,7 +193,7 @@ impl Gpu {
     /// ranks.
     pub fn exchange_counted(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         call: &CountedCall,
         stream: &CudaStream,
     ) -> Result<(), Error> {
@@ -194,19 +203,19 @@ impl Gpu {
     /// Returns how a call would be played: the protocol, and the number of blocks, those that are left out filled in.
     pub fn how(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         algorithm: &Algorithm,
-        launch: &Launch,
-    ) -> Result<(Protocol, u32), Error> {
+        launch: &CudaLaunch,
+    ) -> Result<(DeviceProtocol, u32), Error> {
         calls::resolve_launch(&mut self.rank, core, algorithm, launch)
     }
 
     /// Returns the kernel that a call would play, as text. Compiles nothing and moves nothing.
     pub fn source(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         algorithm: &Algorithm,
-        launch: &Launch,
+        launch: &CudaLaunch,
     ) -> Result<String, Error> {
         calls::kernel_source(&mut self.rank, core, algorithm, launch)
     }
@@ -214,9 +223,9 @@ impl Gpu {
     /// Makes the function of an algorithm: all ranks together.
     pub fn function(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         algorithm: &Algorithm,
-        launch: &Launch,
+        launch: &CudaLaunch,
         name: Option<&str>,
     ) -> Result<DeviceFunction, Error> {
         calls::make_function(&mut self.rank, core, algorithm, launch, name)
@@ -235,7 +244,7 @@ impl Gpu {
     /// The arguments are those that the kernel takes, and what they address is good until the stream has come past.
     pub unsafe fn launch_kernel(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         kernel: &CudaKernel,
         grid: KernelGrid,
         args: &[KernelArg<'_>],
@@ -248,14 +257,14 @@ impl Gpu {
     /// Makes a window of memory that all ranks map; other memory is mapped first.
     pub fn window(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         memory: (DevicePtr, u64, DType),
     ) -> Result<WindowPart, Error> {
         self.windows.open(&mut self.rank, core, memory)
     }
 
     /// Waits until no rank puts or gets any more, and ends the window.
-    pub fn free_window(&mut self, core: &mut Core, part: &WindowPart) -> Result<(), Error> {
+    pub fn free_window(&mut self, core: &mut EngineCore, part: &WindowPart) -> Result<(), Error> {
         self.windows.free(&mut self.rank, core, part)
     }
 
@@ -267,9 +276,9 @@ impl Gpu {
     /// Puts a put into a stream, or a get; `own` is this rank's memory.
     pub fn transfer(
         &mut self,
-        core: &mut Core,
-        window: (&WindowPart, Copied),
-        (own, there): (DevicePtr, There),
+        core: &mut EngineCore,
+        window: (&WindowPart, CopyDirection),
+        (own, there): (DevicePtr, WindowSpan),
         stream: &CudaStream,
     ) -> Result<(), Error> {
         windows::transfer(&mut self.rank, core, window, (own, there), stream)
@@ -278,7 +287,7 @@ impl Gpu {
     /// Puts a signal to a peer into a stream, or the wait for one of it.
     pub fn signal(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         window: (&WindowPart, u32),
         awaits: bool,
         stream: &CudaStream,
@@ -290,9 +299,9 @@ impl Gpu {
     /// there.
     pub fn fetch(
         &mut self,
-        core: &mut Core,
-        (part, there, result): (&WindowPart, There, DevicePtr),
-        fetch: Fetch,
+        core: &mut EngineCore,
+        (part, there, result): (&WindowPart, WindowSpan, DevicePtr),
+        fetch: AtomicFetch,
         stream: &CudaStream,
     ) -> Result<(), Error> {
         windows::fetch(&mut self.rank, core, (part, there, result), fetch, stream)
@@ -301,7 +310,7 @@ impl Gpu {
     /// Waits until everything in a stream is done, and what this rank has done with a peer's part has taken effect.
     pub fn flush(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         window: (&WindowPart, u32),
         stream: &CudaStream,
     ) -> Result<(), Error> {
@@ -331,7 +340,7 @@ impl Gpu {
     }
 
     /// Waits until the stream has come to a point.
-    pub fn wait(&mut self, core: &mut Core, work: &CudaWork) -> Result<(), Error> {
+    pub fn wait(&mut self, core: &mut EngineCore, work: &CudaWork) -> Result<(), Error> {
         self.rank.watch(core, || work.has_passed())
     }
 
@@ -341,19 +350,19 @@ impl Gpu {
     /// take ten times as long.
     pub fn watch(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         done: impl Fn() -> Result<bool, DriverFault>,
     ) -> Result<(), Error> {
         self.rank.watch(core, done)
     }
 
     /// Looks once whether a kernel gave up, another rank failed, or one is gone while calls are under way.
-    pub fn poll(&mut self, core: &mut Core) -> Result<(), Error> {
+    pub fn poll(&mut self, core: &mut EngineCore) -> Result<(), Error> {
         self.rank.poll(core)
     }
 
     /// Waits until all calls are done.
-    pub fn finish(&mut self, core: &mut Core) -> Result<(), Error> {
+    pub fn finish(&mut self, core: &mut EngineCore) -> Result<(), Error> {
         self.rank.finish(core)
     }
 

@@ -3,7 +3,7 @@
 //! Packets have staging memory of their own: data that was left in a slot could look like a packet. The states are
 //! this rank's alone; they lie here because the arena is at hand.
 
-use roundelay_compiler::device::{Protocol, abi};
+use roundelay_compiler::device::{DeviceProtocol, abi};
 use roundelay_compiler::emit::cuda::{batch, counted};
 
 use super::options::CudaOptions;
@@ -16,7 +16,7 @@ const PACKETS: u64 = 16 << 20;
 /// Offsets in an arena, in bytes. The same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ArenaLayout {
-    /// One [`abi::State`] a block.
+    /// One [`abi::KernelState`] a block.
     pub(super) states: u64,
     /// The words of barriers of a grid's blocks.
     pub(super) barrier: u64,
@@ -49,7 +49,7 @@ impl ArenaLayout {
         let slot_half = half(options.staging_bytes, SLOTS)?;
         let packet_half = half(options.packet_bytes, PACKETS)?;
         let states = abi::staging(ranks);
-        let bytes = u64::from(abi::BLOCKS) * size_of::<abi::State>() as u64;
+        let bytes = u64::from(abi::BLOCKS) * size_of::<abi::KernelState>() as u64;
         let barrier = (states + bytes).next_multiple_of(abi::ALIGN);
         let packets = barrier + abi::ALIGN;
         let slots = packets + 2 * packet_half;
@@ -105,9 +105,9 @@ impl ArenaLayout {
     }
 
     /// Returns the offset of the staging memory of a protocol, and the number of bytes of half of it.
-    pub(super) fn staging(&self, protocol: Protocol) -> (u64, u64) {
+    pub(super) fn staging(&self, protocol: DeviceProtocol) -> (u64, u64) {
         match protocol {
-            Protocol::Packet => (self.packets, self.packet_half),
+            DeviceProtocol::Packet => (self.packets, self.packet_half),
             _ => (self.slots, self.slot_half),
         }
     }
@@ -129,8 +129,8 @@ mod tests {
             assert!(l.inbox(0) >= l.reported() + 64 * u64::from(ranks));
             let offsets = [l.states, l.packets, l.slots, l.inbox(0), l.scratch];
             assert!(offsets.iter().all(|o| o.is_multiple_of(abi::ALIGN)));
-            assert_eq!(l.staging(Protocol::Packet), (l.packets, 16 << 20));
-            assert_eq!(l.staging(Protocol::Get), (l.slots, 32 << 20));
+            assert_eq!(l.staging(DeviceProtocol::Packet), (l.packets, 16 << 20));
+            assert_eq!(l.staging(DeviceProtocol::Get), (l.slots, 32 << 20));
         }
     }
 

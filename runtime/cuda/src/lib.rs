@@ -60,20 +60,20 @@ mod share;
 mod windows;
 
 pub use buffer::{CudaBuffer, CudaSlice, DevicePtr};
-pub use calls::{CudaKernel, DeviceFunction, KernelArg, KernelGrid, Launch};
+pub use calls::{CudaKernel, CudaLaunch, DeviceFunction, KernelArg, KernelGrid};
 pub use control::agree;
-pub use counted::{Blocks, CountedCall, CountedShape};
+pub use counted::{BlockLayout, CountedCall, CountedShape};
 pub use cuda_window::{CudaRank, CudaWindow};
 pub use gpu::Gpu;
 pub use graph::{CudaGraph, CudaWork};
 pub use options::CudaOptions;
-pub use probe::{Machine, Nvrtc, probe};
+pub use probe::{CudaMachine, NvrtcCompiler, probe};
 pub use proxy::GpuDirect;
 pub use setup::{context, open};
-pub use windows::{Copied, There};
+pub use windows::{CopyDirection, WindowSpan};
 
-pub use crate::backend::{CudaStream, Device, DriverError, NvrtcError};
-pub use roundelay_compiler::device::Protocol;
+pub use crate::backend::{CudaDevice, CudaStream, DriverError, NvrtcError};
+pub use roundelay_compiler::device::DeviceProtocol;
 
 /// The engine of the memory of NVIDIA GPUs.
 #[derive(Debug)]

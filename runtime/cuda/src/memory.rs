@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::buffer::{CudaBuffer, DevicePtr};
 use super::control::same;
 use super::layout::ArenaLayout;
-use super::region::{Region, RegionSpot, RegionTable};
+use super::region::{MappedRegion, RegionSpot, RegionTable};
 use super::share::MemorySharing;
 use crate::backend::{CudaStream, DriverFault, MappedRange, RelaxedCapture};
 use crate::nvlink::{SharedRanges, offer};
-use roundelay_engine::Core;
+use roundelay_engine::EngineCore;
 use roundelay_net::dtype::Element;
 use roundelay_net::error::Error;
 
@@ -23,7 +23,7 @@ pub(crate) struct SharedMemory {
     /// Regions as all ranks have them at one address, by number, once `multicast` was asked for.
     pub(crate) united: BTreeMap<u32, MappedRange>,
     /// Regions that were replaced, for calls that may still use them.
-    pub(crate) retired: Vec<Arc<Region>>,
+    pub(crate) retired: Vec<Arc<MappedRegion>>,
     /// The words, the states and the staging memory of kernels, laid out by `layout`.
     pub(crate) arena: SharedRanges,
     pub(crate) layout: ArenaLayout,
@@ -32,7 +32,7 @@ pub(crate) struct SharedMemory {
 
 impl SharedMemory {
     /// Extends the memory of the arena to `bytes` at least.
-    pub(crate) fn grow(&mut self, core: &mut Core, bytes: u64) -> Result<(), Error> {
+    pub(crate) fn grow(&mut self, core: &mut EngineCore, bytes: u64) -> Result<(), Error> {
         match bytes.checked_sub(self.arena.bytes()) {
             None | Some(0) => Ok(()),
             Some(missing) => self.sharing.extend(core, &mut self.arena, missing),
@@ -42,7 +42,7 @@ impl SharedMemory {
     /// Allocates a buffer of `count` elements on every rank, mapped by all; `stream` is for copies to and from it.
     pub(crate) fn alloc<T: Element>(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         count: usize,
         stream: &CudaStream,
     ) -> Result<CudaBuffer<T>, Error> {
@@ -59,14 +59,14 @@ impl SharedMemory {
             )));
         }
         let shared = self.sharing.whole(core, bytes)?;
-        let (number, region) = self.regions.add(Region::Own(shared));
+        let (number, region) = self.regions.add(MappedRegion::Own(shared));
         Ok(CudaBuffer::new(number, region, count, stream.clone(), rank))
     }
 
     /// Maps memory of another allocator on all ranks.
     pub(crate) fn register(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         address: u64,
         bytes: u64,
     ) -> Result<(), Error> {
@@ -93,7 +93,7 @@ impl SharedMemory {
     /// Maps the regions of a call's buffers as all ranks have them at one address: all ranks together.
     pub(crate) fn unite(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         spots: &[Option<RegionSpot>; 3],
     ) -> Result<(), Error> {
         for spot in spots.iter().flatten() {
@@ -101,7 +101,7 @@ impl SharedMemory {
                 continue;
             }
             let region = self.regions.get(*spot).cloned();
-            let own = region.as_deref().and_then(Region::whole);
+            let own = region.as_deref().and_then(MappedRegion::whole);
             let range = self.sharing.unite(core, own)?;
             self.united.insert(spot.region, range);
         }

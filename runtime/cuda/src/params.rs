@@ -2,23 +2,23 @@
 
 use roundelay_compiler::device::abi;
 
-/// Parameters of a kernel as words: those of [`abi::Params`], then four addresses a rank.
-pub(crate) const WORDS: usize = size_of::<abi::Params>() / 8;
+/// Parameters of a kernel as words: those of [`abi::KernelParams`], then four addresses a rank.
+pub(crate) const WORDS: usize = size_of::<abi::KernelParams>() / 8;
 
 /// The index of a parameter among the words.
 macro_rules! word {
     ($field:ident) => {
-        std::mem::offset_of!(roundelay_compiler::device::abi::Params, $field) / 8
+        std::mem::offset_of!(roundelay_compiler::device::abi::KernelParams, $field) / 8
     };
 }
 pub(crate) use word;
 
 /// Returns the words of parameters, in the kernel's order.
-pub(crate) fn words(params: &abi::Params) -> [u64; WORDS] {
+pub(crate) fn words(params: &abi::KernelParams) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     macro_rules! set {
         ($($field:ident),*) => {{
-            let abi::Params { $($field,)* multicast, factor } = *params;
+            let abi::KernelParams { $($field,)* multicast, factor } = *params;
             $(words[word!($field)] = $field;)*
             words[word!(multicast)..][..3].copy_from_slice(&multicast);
             words[word!(factor)] = factor.to_bits();
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn words_lie_as_the_structure_does() {
-        let params = abi::Params {
+        let params = abi::KernelParams {
             count: 1,
             pass: 2,
             passes: 3,

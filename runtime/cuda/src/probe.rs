@@ -3,26 +3,26 @@
 use std::path::PathBuf;
 
 use crate::backend::nvrtc::NvrtcLibrary;
-use crate::backend::{Device, DriverError, NvrtcError, devices, library, reach};
+use crate::backend::{CudaDevice, DriverError, NvrtcError, devices, library, reach};
 
 /// A machine with GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Machine {
+pub struct CudaMachine {
     /// The CUDA version of the driver, such as (13, 0).
     pub cuda: (u32, u32),
     /// The version of the driver, such as `580.159.04`, if the kernel module reports it.
     pub driver: Option<String>,
     /// The compiler of kernels; why there is none, otherwise.
-    pub nvrtc: Result<Nvrtc, NvrtcError>,
+    pub nvrtc: Result<NvrtcCompiler, NvrtcError>,
     /// The GPUs, at least one.
-    pub devices: Vec<Device>,
+    pub devices: Vec<CudaDevice>,
     /// True at `[a][b]` if GPU a can load and store in the memory of GPU b.
     pub reach: Vec<Vec<bool>>,
 }
 
 /// The library that compiles kernels.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Nvrtc {
+pub struct NvrtcCompiler {
     /// Its version.
     pub version: (u32, u32),
     /// The place at which it was found: a path, or the name by which the system knows it.
@@ -34,13 +34,13 @@ pub struct Nvrtc {
 /// # Errors
 ///
 /// The reason why GPUs cannot be used here: no driver, one that is too old, no device.
-pub fn probe() -> Result<Machine, DriverError> {
+pub fn probe() -> Result<CudaMachine, DriverError> {
     let cuda = library::load()?;
     let devices = devices()?;
     let nvrtc = NvrtcLibrary::load(None)
-        .map(|library| Nvrtc { version: library.version(), path: library.path().into() });
+        .map(|library| NvrtcCompiler { version: library.version(), path: library.path().into() });
     let reach = reach(&devices)?;
-    Ok(Machine { cuda, driver: driver(), nvrtc, devices, reach })
+    Ok(CudaMachine { cuda, driver: driver(), nvrtc, devices, reach })
 }
 
 /// Returns the version that the driver's kernel module reports.

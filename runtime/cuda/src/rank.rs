@@ -9,8 +9,8 @@ use super::memory::SharedMemory;
 use super::proxy::ProxyThreads;
 use super::report::report_error;
 use crate::backend::{CudaStream, DriverFault, RelaxedCapture};
-use roundelay_engine::Core;
-use roundelay_engine::executor::wait::{Look, WaitLoop};
+use roundelay_engine::EngineCore;
+use roundelay_engine::executor::wait::{WaitAction, WaitLoop};
 use roundelay_net::error::Error;
 
 /// The time that the kernels of a rank that is gone may still take to be seen.
@@ -40,7 +40,7 @@ impl GpuRank {
     /// take ten times as long.
     pub(crate) fn watch(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         done: impl Fn() -> Result<bool, DriverFault>,
     ) -> Result<(), Error> {
         core.usable()?;
@@ -59,14 +59,14 @@ impl GpuRank {
     }
 
     /// Looks once whether a kernel gave up, another rank failed, or one is gone while calls are under way.
-    pub(crate) fn poll(&mut self, core: &mut Core) -> Result<(), Error> {
+    pub(crate) fn poll(&mut self, core: &mut EngineCore) -> Result<(), Error> {
         core.usable()?;
         let checked = self.check(core).and_then(|()| core.hear(None));
         checked.and_then(|()| self.missed(core)).map_err(|error| self.end(core, error))
     }
 
     /// Fails if a rank has been gone for a while, and calls are under way.
-    fn missed(&mut self, core: &mut Core) -> Result<(), Error> {
+    fn missed(&mut self, core: &mut EngineCore) -> Result<(), Error> {
         let Some((peer, how)) = core.dead() else {
             self.missed = None;
             return Ok(());
@@ -89,7 +89,7 @@ impl GpuRank {
     }
 
     /// Waits until all calls are done.
-    pub(crate) fn finish(&mut self, core: &mut Core) -> Result<(), Error> {
+    pub(crate) fn finish(&mut self, core: &mut EngineCore) -> Result<(), Error> {
         let latest = self.device.latest();
         match latest {
             Some(stream) => self.watch(core, || stream.is_done()),
@@ -98,12 +98,12 @@ impl GpuRank {
     }
 
     /// Ends the communicator if a kernel gave up: a rank that never synchronizes gets the error from its next call.
-    pub(crate) fn listen(&self, core: &mut Core) -> Result<(), Error> {
+    pub(crate) fn listen(&self, core: &mut EngineCore) -> Result<(), Error> {
         self.check(core).map_err(|error| self.end(core, error))
     }
 
     /// Fails if a proxy failed, or a kernel gave up.
-    fn check(&self, core: &mut Core) -> Result<(), Error> {
+    fn check(&self, core: &mut EngineCore) -> Result<(), Error> {
         // It made the kernel leave.
         if let Some(error) = self.proxies.as_ref().and_then(ProxyThreads::failure) {
             return Err(error);
@@ -116,8 +116,8 @@ impl GpuRank {
     /// Checks kernels and the other ranks, and that those are still there.
     fn look(
         &self,
-        core: &mut Core,
-        look: Look,
+        core: &mut EngineCore,
+        look: WaitAction,
         waited: Duration,
         gone: &mut Option<Instant>,
     ) -> Result<(), Error> {
@@ -129,7 +129,7 @@ impl GpuRank {
             return Err(core.lost(peer, how, None));
         }
         match look {
-            Look::Expired => Err(self.device.failed(
+            WaitAction::Expired => Err(self.device.failed(
                 format!(
                     "the stream did not come to its end within {waited:?}: work of others in it takes longer, or the \
                      GPU hangs"
@@ -141,7 +141,7 @@ impl GpuRank {
     }
 
     /// Ends the communicator with an error: the other ranks get it, and kernels leave.
-    pub(crate) fn end(&self, core: &mut Core, error: Error) -> Error {
+    pub(crate) fn end(&self, core: &mut EngineCore, error: Error) -> Error {
         let error = core.fail(error);
         self.device.mailbox.abort();
         self.proxies.iter().for_each(ProxyThreads::stop);
@@ -155,7 +155,7 @@ impl GpuRank {
     /// Puts work into a stream, after all calls before. A call that one rank does not make ends the others' too.
     pub(crate) fn put(
         &self,
-        core: &mut Core,
+        core: &mut EngineCore,
         stream: &CudaStream,
         launch: impl FnOnce() -> Result<(), DriverFault>,
     ) -> Result<(), Error> {
@@ -169,7 +169,7 @@ impl GpuRank {
     /// Puts copies (to, from, bytes) into a stream, after all calls before.
     pub(crate) fn copy_in(
         &self,
-        core: &mut Core,
+        core: &mut EngineCore,
         stream: &CudaStream,
         copies: impl IntoIterator<Item = (u64, u64, u64)>,
     ) -> Result<(), Error> {
@@ -179,7 +179,7 @@ impl GpuRank {
     }
 
     /// Returns staging memory of `bytes` at least, which the next call that asks for some uses too.
-    pub(crate) fn stage(&mut self, core: &mut Core, bytes: u64) -> Result<DevicePtr, Error> {
+    pub(crate) fn stage(&mut self, core: &mut EngineCore, bytes: u64) -> Result<DevicePtr, Error> {
         // Memory is short on this rank only: the others must not wait for it.
         self.memory.stage(bytes).map_err(|fault| {
             let error = self.device.fault(&fault);

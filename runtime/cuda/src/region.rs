@@ -7,7 +7,7 @@ use crate::nvlink::SharedRanges;
 
 /// Memory of every rank, as mapped here.
 #[derive(Debug)]
-pub(super) enum Region {
+pub(super) enum MappedRegion {
     /// Memory of this communicator's own.
     Own(SharedRanges),
     /// Another allocator's: this rank's address, and what the peers' is mapped as (none of this rank, nor of those on
@@ -22,12 +22,12 @@ pub(super) enum Region {
     },
 }
 
-impl Region {
+impl MappedRegion {
     /// Returns the address at which a rank's memory begins, as mapped here; 0 of ranks on other hosts.
     pub(super) fn base(&self, rank: u32) -> u64 {
         match self {
-            Region::Own(shared) => shared.base(rank),
-            Region::IpcMemory { found, own, peers, offsets, .. } => {
+            MappedRegion::Own(shared) => shared.base(rank),
+            MappedRegion::IpcMemory { found, own, peers, offsets, .. } => {
                 let offset = offsets.get(rank as usize).copied().unwrap_or(0);
                 match peers.get(rank as usize) {
                     Some(Some(peer)) => peer.base() + offset,
@@ -41,16 +41,16 @@ impl Region {
     /// Returns this rank's memory, if it is this communicator's own, and one piece.
     pub(super) fn whole(&self) -> Option<&DeviceAllocation> {
         match self {
-            Region::Own(shared) => shared.whole(),
-            Region::IpcMemory { .. } => None,
+            MappedRegion::Own(shared) => shared.whole(),
+            MappedRegion::IpcMemory { .. } => None,
         }
     }
 
     /// Returns its bytes.
     pub(super) fn bytes(&self) -> u64 {
         match self {
-            Region::Own(shared) => shared.bytes(),
-            Region::IpcMemory { bytes, .. } => *bytes,
+            MappedRegion::Own(shared) => shared.bytes(),
+            MappedRegion::IpcMemory { bytes, .. } => *bytes,
         }
     }
 }
@@ -74,7 +74,7 @@ impl RegionSpot {
 #[derive(Debug, Default)]
 pub(super) struct RegionTable {
     own: u32,
-    list: Vec<Option<Arc<Region>>>,
+    list: Vec<Option<Arc<MappedRegion>>>,
 }
 
 impl RegionTable {
@@ -83,7 +83,7 @@ impl RegionTable {
     }
 
     /// Adds one; its number is the same on all ranks, since all add together.
-    pub(super) fn add(&mut self, region: Region) -> (u32, Arc<Region>) {
+    pub(super) fn add(&mut self, region: MappedRegion) -> (u32, Arc<MappedRegion>) {
         let region = Arc::new(region);
         self.list.push(Some(region.clone()));
         (self.list.len() as u32 - 1, region)
@@ -103,7 +103,7 @@ impl RegionTable {
 
     /// Returns the place in the region that holds all of `bytes` from an address on.
     pub(super) fn find(&self, address: u64, bytes: u64) -> Option<RegionSpot> {
-        let holds = |region: &Region| {
+        let holds = |region: &MappedRegion| {
             let offset = address.checked_sub(region.base(self.own))?;
             (offset.checked_add(bytes)? <= region.bytes()).then_some(offset)
         };
@@ -114,25 +114,25 @@ impl RegionTable {
     }
 
     /// Forgets all memory of other allocators that overlaps `bytes` from an address on.
-    pub(super) fn displace(&mut self, address: u64, bytes: u64) -> Vec<Arc<Region>> {
+    pub(super) fn displace(&mut self, address: u64, bytes: u64) -> Vec<Arc<MappedRegion>> {
         let own = self.own;
-        let overlaps = |region: &Region| {
+        let overlaps = |region: &MappedRegion| {
             let base = region.base(own);
-            matches!(region, Region::IpcMemory { .. })
+            matches!(region, MappedRegion::IpcMemory { .. })
                 && base < address.saturating_add(bytes)
                 && address < base.saturating_add(region.bytes())
         };
-        let gone = |place: &mut Option<Arc<Region>>| place.take_if(|region| overlaps(region));
+        let gone = |place: &mut Option<Arc<MappedRegion>>| place.take_if(|region| overlaps(region));
         self.list.iter_mut().filter_map(gone).collect()
     }
 
     /// Returns the region of a place.
-    pub(super) fn get(&self, spot: RegionSpot) -> Option<&Arc<Region>> {
+    pub(super) fn get(&self, spot: RegionSpot) -> Option<&Arc<MappedRegion>> {
         self.list.get(spot.region as usize)?.as_ref()
     }
 
     /// Returns all regions.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Region>> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<MappedRegion>> {
         self.list.iter().flatten()
     }
 
@@ -154,6 +154,6 @@ impl RegionTable {
     pub(super) fn known(&self, found: &ForeignAllocation, address: u64, bytes: u64) -> bool {
         let spot = self.find(address, bytes);
         let region = spot.and_then(|spot| self.get(spot)).map(|region| &**region);
-        matches!(region, Some(Region::IpcMemory { found: known, .. }) if known == found)
+        matches!(region, Some(MappedRegion::IpcMemory { found: known, .. }) if known == found)
     }
 }

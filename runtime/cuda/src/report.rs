@@ -1,20 +1,20 @@
 //! The reports of kernels that gave up, as errors.
 
-use roundelay_compiler::device::abi::Report;
+use roundelay_compiler::device::abi::WaitReport;
 use roundelay_compiler::emit::cuda::{batch, counted, function, window};
 
 use super::calls::{LoweredProgram, ProgramTable};
 use super::device::RankDevice;
-use roundelay_engine::Core;
+use roundelay_engine::EngineCore;
 use roundelay_engine::bind::tagged;
-use roundelay_net::error::{Error, Location};
+use roundelay_net::error::{Error, ErrorLocation};
 
 /// Returns the error of a wait that a kernel gave up.
 pub(crate) fn report_error(
     device: &RankDevice,
     programs: &ProgramTable,
-    core: &mut Core,
-    report: &Report,
+    core: &mut EngineCore,
+    report: &WaitReport,
 ) -> Error {
     let location = location(device.rank, programs.get(report.program), report);
     // Another rank may have failed first, or be gone: that is the cause.
@@ -63,7 +63,7 @@ pub(crate) fn report_error(
 }
 
 /// Returns the place in an algorithm at which a kernel was.
-fn location(rank: u32, program: Option<&LoweredProgram>, report: &Report) -> Location {
+fn location(rank: u32, program: Option<&LoweredProgram>, report: &WaitReport) -> ErrorLocation {
     if [batch::ARRIVED, batch::ROOM].contains(&report.word) {
         let text = match report.what {
             batch::OTHER => {
@@ -71,7 +71,7 @@ fn location(rank: u32, program: Option<&LoweredProgram>, report: &Report) -> Loc
             }
             _ => String::new(),
         };
-        return Location { rank, name: "batch".into(), step: 0, site: String::new(), text };
+        return ErrorLocation { rank, name: "batch".into(), step: 0, site: String::new(), text };
     }
     let of_no_program = match report.word {
         counted::LENGTH..=counted::COUNTED => Some("all_to_all_counted"),
@@ -80,10 +80,10 @@ fn location(rank: u32, program: Option<&LoweredProgram>, report: &Report) -> Loc
     };
     if let Some(name) = of_no_program {
         let (name, site, text) = (name.into(), String::new(), String::new());
-        return Location { rank, name, step: 0, site, text };
+        return ErrorLocation { rank, name, step: 0, site, text };
     }
     let site = program.and_then(|program| program.site(report.site));
-    Location {
+    ErrorLocation {
         rank,
         name: program.map_or_else(|| "a call".into(), LoweredProgram::name),
         step: if report.round == u32::MAX { 0 } else { report.round },
@@ -93,8 +93,8 @@ fn location(rank: u32, program: Option<&LoweredProgram>, report: &Report) -> Loc
 }
 
 /// Says which counts are too large.
-fn excess(report: &Report) -> String {
-    let Report { wanted, seen, peer, .. } = report;
+fn excess(report: &WaitReport) -> String {
+    let WaitReport { wanted, seen, peer, .. } = report;
     match report.word {
         counted::LENGTH => {
             format!("the block for or from rank {peer} has {seen} rows, and {wanted} are the most")
@@ -104,8 +104,8 @@ fn excess(report: &Report) -> String {
 }
 
 /// Says how a function was called that cannot be called so.
-fn misuse(report: &Report) -> String {
-    let Report { wanted, seen, .. } = report;
+fn misuse(report: &WaitReport) -> String {
+    let WaitReport { wanted, seen, .. } = report;
     match report.word {
         function::GRID => format!(
             "the kernel that calls it was launched with {seen} blocks, or threads a block along x; {wanted} are needed"
@@ -127,7 +127,7 @@ fn misuse(report: &Report) -> String {
     }
 }
 
-fn awaited(report: &Report) -> String {
+fn awaited(report: &WaitReport) -> String {
     let peer = report.peer;
     match report.word {
         0 => format!("rank {peer} to enter the call"),
@@ -142,8 +142,8 @@ fn awaited(report: &Report) -> String {
 }
 
 /// Returns what is known of a wait that took too long; `stopped` is a rank that is stopped, and its process.
-fn remark(report: &Report, stopped: Option<(u32, i32)>) -> String {
-    let Report { peer, block, wanted, seen, .. } = report;
+fn remark(report: &WaitReport, stopped: Option<(u32, i32)>) -> String {
+    let WaitReport { peer, block, wanted, seen, .. } = report;
     if let Some((rank, pid)) = stopped {
         return format!(
             " on the GPU; rank {rank} is stopped, by a signal or a debugger (process {pid}): let it go on, or end the job"
@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn a_misuse_says_what_was_wanted() {
-        let of = |word| misuse(&Report { word, wanted: 64, seen: 100, ..Report::default() });
+        let of =
+            |word| misuse(&WaitReport { word, wanted: 64, seen: 100, ..WaitReport::default() });
         assert_eq!(
             of(function::COUNT),
             "a call of 100 elements, with a handle that was made for 64 at most"
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_report_says_who_waited_for_whom() {
-        let report = Report {
+        let report = WaitReport {
             what: 1,
             word: 1,
             peer: 3,

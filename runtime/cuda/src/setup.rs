@@ -23,13 +23,13 @@ use super::share::MemorySharing;
 use crate::backend::cache::KernelCache;
 use crate::backend::kernels::KernelStore;
 use crate::backend::{
-    Context, CudaStream, Device, DeviceAllocation, DriverError, DriverFault, KernelMailbox,
-    SideStream, StreamEvent, devices, library,
+    CudaDevice, CudaStream, DeviceAllocation, DeviceContext, DriverError, DriverFault,
+    KernelMailbox, SideStream, StreamEvent, devices, library,
 };
 use crate::nvlink::{DescriptorSocket, SharedRanges};
-use roundelay_engine::Core;
+use roundelay_engine::EngineCore;
 use roundelay_net::digest::mix;
-use roundelay_net::error::{Error, Source};
+use roundelay_net::error::{Error, ErrorSource};
 
 /// The time that a copy of some kilobytes may take.
 const COPY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,8 +43,8 @@ struct GpuIdentity {
 
 /// The state that a rank makes by itself.
 struct OwnDevice {
-    context: Arc<Context>,
-    all: Vec<Device>,
+    context: Arc<DeviceContext>,
+    all: Vec<CudaDevice>,
     stream: CudaStream,
     aside: CudaStream,
     beside: SideStream,
@@ -55,7 +55,7 @@ struct OwnDevice {
 }
 
 /// Opens this rank on its GPU, with the others on theirs.
-pub fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error> {
+pub fn open(core: &mut EngineCore, options: &CudaOptions) -> Result<Gpu, Error> {
     let (rank, ranks) = (core.rank(), core.size());
     let near = core.near();
     let layout = agree(core, ArenaLayout::new(ranks, options))?;
@@ -128,7 +128,7 @@ pub fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error> {
 
 /// Makes the memory and the threads for what this rank has to do with ranks on other hosts.
 fn open_proxies(
-    core: &mut Core,
+    core: &mut EngineCore,
     own: &OwnDevice,
     options: &CudaOptions,
 ) -> Result<ProxyThreads, Error> {
@@ -144,7 +144,7 @@ fn open_proxies(
         }
         Some(Err(fault)) => Err(GpuDirect::Refused(fault.to_string())),
     };
-    let on_host = |core: &mut Core| {
+    let on_host = |core: &mut EngineCore| {
         let memory = ProxyMemory::pinned(&own.context, ranks);
         agree(core, memory.map_err(|fault| fault.on(core.rank(), own.context.device())))
     };
@@ -172,14 +172,17 @@ fn remember(gpu: &GpuRank, calls: u32) -> Result<(), DriverFault> {
 }
 
 /// Opens the GPU that the options name, or that is the rank's by its number; returns it with all GPUs.
-fn opened(rank: u32, options: &CudaOptions) -> Result<(Arc<Context>, Vec<Device>), Error> {
-    let fails = |what: String, source: Option<Source>| Error::Cuda {
+fn opened(
+    rank: u32,
+    options: &CudaOptions,
+) -> Result<(Arc<DeviceContext>, Vec<CudaDevice>), Error> {
+    let fails = |what: String, source: Option<ErrorSource>| Error::Cuda {
         rank,
         device: String::new(),
         what,
         source,
     };
-    let unusable = |error: DriverError| fails(error.to_string(), Some(Source::new(error)));
+    let unusable = |error: DriverError| fails(error.to_string(), Some(ErrorSource::new(error)));
     library::load().map_err(unusable)?;
     let all = devices().map_err(unusable)?;
     let index = options.device.unwrap_or(rank % all.len() as u32);
@@ -187,12 +190,12 @@ fn opened(rank: u32, options: &CudaOptions) -> Result<(Arc<Context>, Vec<Device>
         let last = all.len() - 1;
         return Err(fails(format!("there is no GPU {index}; they go from 0 to {last}"), None));
     };
-    let context = Context::new(device.clone()).map_err(|fault| fault.on(rank, &device))?;
+    let context = DeviceContext::new(device.clone()).map_err(|fault| fault.on(rank, &device))?;
     Ok((context, all))
 }
 
 /// Opens the GPU of a rank whose peers need not have one.
-pub fn context(rank: u32, options: &CudaOptions) -> Result<Arc<Context>, Error> {
+pub fn context(rank: u32, options: &CudaOptions) -> Result<Arc<DeviceContext>, Error> {
     opened(rank, options).map(|(context, _)| context)
 }
 
@@ -218,7 +221,7 @@ fn own(rank: u32, options: &CudaOptions) -> Result<OwnDevice, Error> {
         granularity: DeviceAllocation::granularity(&context).map_err(faulty)?,
         socket: DescriptorSocket::open(rank).map_err(|error| {
             let what = format!("no socket to pass descriptors by could be made: {error}");
-            fails(what, Some(Source::new(error)))
+            fails(what, Some(ErrorSource::new(error)))
         })?,
         context,
         all,
@@ -228,7 +231,7 @@ fn own(rank: u32, options: &CudaOptions) -> Result<OwnDevice, Error> {
 /// Decodes a description of the GPU of a rank of this host; fails if this rank's GPU cannot reach it.
 fn reached(own: &OwnDevice, (rank, peer): (u32, u32), content: &[u8]) -> Result<(), Error> {
     let device = own.context.device();
-    let fails = |what: String, source: Option<Source>| Error::Cuda {
+    let fails = |what: String, source: Option<ErrorSource>| Error::Cuda {
         rank,
         device: device.to_string(),
         what,
@@ -236,7 +239,7 @@ fn reached(own: &OwnDevice, (rank, peer): (u32, u32), content: &[u8]) -> Result<
     };
     let info: GpuIdentity = postcard::from_bytes(content).map_err(|error| {
         let what = format!("rank {peer} passed no description of its GPU: it has another version");
-        fails(what, Some(Source::new(error)))
+        fails(what, Some(ErrorSource::new(error)))
     })?;
     // A GPU that this process does not see is tried when its memory is mapped.
     let seen = own.all.iter().find(|device| device.uuid == info.uuid);

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::control::{agree, trade};
-use super::region::Region;
+use super::region::MappedRegion;
 use crate::backend::{
-    Context, CudaStream, DeviceAllocation, DriverFault, ForeignAllocation, IpcHandle, IpcMapping,
-    MappedRange, multicast,
+    CudaStream, DeviceAllocation, DeviceContext, DriverFault, ForeignAllocation, IpcHandle,
+    IpcMapping, MappedRange, multicast,
 };
 use crate::nvlink::{DescriptorSocket, SharedRanges, offer};
-use roundelay_engine::Core;
-use roundelay_net::error::{Error, Source};
+use roundelay_engine::EngineCore;
+use roundelay_net::error::{Error, ErrorSource};
 
 /// The time that zeroing memory may take.
 const ZERO_TIMEOUT: Duration = Duration::from_secs(60);
@@ -25,7 +25,7 @@ pub(super) struct MemorySharing {
     pub(super) near: Vec<bool>,
     /// The unit of which the bytes of shared memory are multiples, on all ranks.
     pub(super) granularity: u64,
-    pub(super) context: Arc<Context>,
+    pub(super) context: Arc<DeviceContext>,
     pub(super) aside: CudaStream,
     pub(super) socket: DescriptorSocket,
     /// The tokens of the sockets of this host's ranks, by rank.
@@ -39,18 +39,22 @@ impl MemorySharing {
     }
 
     /// Returns the error of something on this rank's device, with the error that underlies it if there is one.
-    pub(super) fn failed(&self, what: String, source: Option<Source>) -> Error {
+    pub(super) fn failed(&self, what: String, source: Option<ErrorSource>) -> Error {
         let device = self.context.device().to_string();
         Error::Cuda { rank: self.rank, device, what, source }
     }
 
     fn unmapped(&self, peer: u32, fault: DriverFault) -> Error {
         let what = format!("the memory of rank {peer} cannot be mapped: {fault}");
-        self.failed(what, Some(Source::new(fault)))
+        self.failed(what, Some(ErrorSource::new(fault)))
     }
 
     /// Makes memory of `bytes` at least on every rank, zeros, mapped by all of a host.
-    pub(super) fn whole(&mut self, core: &mut Core, bytes: u64) -> Result<SharedRanges, Error> {
+    pub(super) fn whole(
+        &mut self,
+        core: &mut EngineCore,
+        bytes: u64,
+    ) -> Result<SharedRanges, Error> {
         let bytes = bytes.max(1).next_multiple_of(self.granularity);
         let reserved = SharedRanges::reserve(&self.context, (self.rank, &self.near), bytes);
         let mut shared = agree(core, reserved.map_err(|fault| self.fault(&fault)))?;
@@ -61,7 +65,7 @@ impl MemorySharing {
     /// Puts `bytes` at least behind what every rank has there.
     pub(super) fn extend(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         shared: &mut SharedRanges,
         bytes: u64,
     ) -> Result<(), Error> {
@@ -102,11 +106,11 @@ impl MemorySharing {
     /// found there. `alike` is true if all ranks give as many bytes.
     pub(super) fn import(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         found: Result<ForeignAllocation, Error>,
         (address, bytes): (u64, u64),
         alike: bool,
-    ) -> Result<Region, Error> {
+    ) -> Result<MappedRegion, Error> {
         let named = found.and_then(|found| {
             let fits =
                 address.checked_add(bytes).is_some_and(|end| end <= found.base + found.bytes);
@@ -144,14 +148,14 @@ impl MemorySharing {
             Ok((peers, offsets))
         });
         let (peers, offsets) = agree(core, mapped)?;
-        Ok(Region::IpcMemory { found, own: self.rank, peers, offsets, bytes })
+        Ok(MappedRegion::IpcMemory { found, own: self.rank, peers, offsets, bytes })
     }
 
     /// Maps the memory of all ranks at one address, by the switch. `own` is this rank's memory, of as many bytes on each;
     /// all ranks are on this host. Nothing of this was tried on hardware.
     pub(super) fn unite(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         own: Option<&DeviceAllocation>,
     ) -> Result<MappedRange, Error> {
         let devices = self.near.len() as u32;

@@ -6,85 +6,88 @@ use std::panic::Location;
 
 use roundelay_compiler::plan::WireType;
 use roundelay_compiler::resolve_tree;
-use roundelay_dsl::ast::{self, BinOp, ExprKind, Index, Name, Op};
+use roundelay_dsl::ast::{self, BinOp, ExprKind, RegionIndex, SpannedName, TransferOp};
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
-use crate::custom::{Algorithm, Files};
+use crate::custom::{Algorithm, AlgorithmFiles};
 use roundelay_net::error::Error;
 
 /// The transfers of an algorithm, under construction. Diagnostics point at the lines of Rust that called it.
-pub struct Builder {
+pub struct AlgorithmBuilder {
     sources: SourceMap,
-    algorithm: ast::Algorithm,
+    algorithm: ast::AlgorithmDecl,
 }
 
 /// One round: what is added to it happens on all ranks at once, and every read sees the state before.
-pub struct Round<'b> {
+pub struct BuilderRound<'b> {
     sources: &'b mut SourceMap,
     body: Vec<ast::Stmt>,
 }
 
 /// `round.to(a, b)`, a transfer whose source is still to be given.
 #[must_use = "say what is moved: `copy` or `reduce`"]
-pub struct Hop<'r, 'b> {
-    round: &'r mut Round<'b>,
+pub struct RoundHop<'r, 'b> {
+    round: &'r mut BuilderRound<'b>,
     at: &'static Location<'static>,
     from: u32,
     to: u32,
 }
 
 /// A transfer that is in its round.
-pub struct Moved<'r> {
-    transfer: Option<&'r mut ast::Transfer>,
+pub struct RoundTransfer<'r> {
+    transfer: Option<&'r mut ast::TransferStmt>,
 }
 
 /// A buffer of every rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Buffer(String);
+pub struct BuilderBuffer(String);
 
 /// Some chunks of a buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Region {
+pub struct BuilderRegion {
     buffer: String,
     /// First and one past the last, or first and count, cyclic.
     index: Option<(u32, u32, bool)>,
 }
 
 /// The buffer that is input and output in one, in place.
-pub fn data() -> Buffer {
-    Buffer("data".into())
+pub fn data() -> BuilderBuffer {
+    BuilderBuffer("data".into())
 }
 
 /// The buffer that a rank brings; it is only read.
-pub fn input() -> Buffer {
-    Buffer("input".into())
+pub fn input() -> BuilderBuffer {
+    BuilderBuffer("input".into())
 }
 
 /// The buffer that a rank ends with.
-pub fn output() -> Buffer {
-    Buffer("output".into())
+pub fn output() -> BuilderBuffer {
+    BuilderBuffer("output".into())
 }
 
-impl Buffer {
+impl BuilderBuffer {
     /// Returns one chunk.
-    pub fn at(&self, chunk: u32) -> Region {
-        Region { buffer: self.0.clone(), index: Some((chunk, chunk.saturating_add(1), false)) }
+    pub fn at(&self, chunk: u32) -> BuilderRegion {
+        BuilderRegion {
+            buffer: self.0.clone(),
+            index: Some((chunk, chunk.saturating_add(1), false)),
+        }
     }
 
     /// Returns these chunks.
-    pub fn range(&self, chunks: Range<u32>) -> Region {
-        Region { buffer: self.0.clone(), index: Some((chunks.start, chunks.end, false)) }
+    pub fn range(&self, chunks: Range<u32>) -> BuilderRegion {
+        BuilderRegion { buffer: self.0.clone(), index: Some((chunks.start, chunks.end, false)) }
     }
 
     /// Returns `count` chunks from `first` on, going on at 0 where the buffer ends.
-    pub fn cyclic(&self, first: u32, count: u32) -> Region {
-        Region { buffer: self.0.clone(), index: Some((first, count, true)) }
+    pub fn cyclic(&self, first: u32, count: u32) -> BuilderRegion {
+        BuilderRegion { buffer: self.0.clone(), index: Some((first, count, true)) }
     }
 }
 
-impl From<Buffer> for Region {
-    fn from(buffer: Buffer) -> Self {
-        Region { buffer: buffer.0, index: None }
+impl From<BuilderBuffer> for BuilderRegion {
+    fn from(buffer: BuilderBuffer) -> Self {
+        BuilderRegion { buffer: buffer.0, index: None }
     }
 }
 
@@ -119,7 +122,7 @@ impl Algorithm {
         name: &str,
         collective: &str,
         ranks: u32,
-        body: impl FnOnce(&mut Builder),
+        body: impl FnOnce(&mut AlgorithmBuilder),
     ) -> Result<Self, Error> {
         let mut sources = SourceMap::new();
         let head = format!("algorithm {name} implements {collective} on n ranks");
@@ -130,14 +133,14 @@ impl Algorithm {
             end: span.start + (from + len) as u32,
             ..span
         };
-        let named = |text: &str, span| Name { text: text.into(), span };
+        let named = |text: &str, span| SpannedName { text: text.into(), span };
         let only = part(head.len() + 12, format!("n == {ranks}").len());
         let n = ast::Expr { kind: ExprKind::Name("n".into()), span: only };
-        let algorithm = ast::Algorithm {
+        let algorithm = ast::AlgorithmDecl {
             docs: Vec::new(),
             name: named(name, part(10, name.len())),
             collective: named(collective, part(21 + name.len() + 1, collective.len())),
-            axes: ast::Axes::Flat(named("n", part(head.len() - 7, 1))),
+            axes: ast::AxesClause::Flat(named("n", part(head.len() - 7, 1))),
             requires: vec![binary(BinOp::Eq, n, number(ranks, only))],
             tolerates: None,
             chunks: None,
@@ -147,17 +150,20 @@ impl Algorithm {
             header: part(0, head.len()),
             span,
         };
-        let mut builder = Builder { sources, algorithm };
+        let mut builder = AlgorithmBuilder { sources, algorithm };
         body(&mut builder);
-        let Builder { mut sources, algorithm } = builder;
-        let file =
-            ast::File { docs: Vec::new(), items: vec![ast::Item::Algorithm(algorithm)], span };
-        let resolved = resolve_tree(&mut sources, SourceId(0), &file, &Files);
+        let AlgorithmBuilder { mut sources, algorithm } = builder;
+        let file = ast::SourceFile {
+            docs: Vec::new(),
+            items: vec![ast::FileDeclaration::Algorithm(algorithm)],
+            span,
+        };
+        let resolved = resolve_tree(&mut sources, SourceId(0), &file, &AlgorithmFiles);
         Self::resolved(name, sources, resolved)
     }
 }
 
-impl Builder {
+impl AlgorithmBuilder {
     /// Sets the number of chunks into which the whole vector is cut.
     #[track_caller]
     pub fn chunks(&mut self, count: u32) {
@@ -167,32 +173,32 @@ impl Builder {
 
     /// Adds a buffer of this many chunks on every rank.
     #[track_caller]
-    pub fn scratch(&mut self, name: &str, chunks: u32) -> Buffer {
+    pub fn scratch(&mut self, name: &str, chunks: u32) -> BuilderBuffer {
         let span = self.piece(Location::caller(), &format!("scratch {name}[{chunks}]"));
         let chunks = number(chunks, span);
         self.algorithm
             .scratch
-            .push(ast::Scratch { name: Name { text: name.into(), span }, chunks });
-        Buffer(name.into())
+            .push(ast::ScratchDecl { name: SpannedName { text: name.into(), span }, chunks });
+        BuilderBuffer(name.into())
     }
 
     /// Adds a round.
     #[track_caller]
-    pub fn each(&mut self, body: impl FnOnce(&mut Round<'_>)) {
+    pub fn each(&mut self, body: impl FnOnce(&mut BuilderRound<'_>)) {
         let span = self.piece(Location::caller(), "each r");
-        let mut round = Round { sources: &mut self.sources, body: Vec::new() };
+        let mut round = BuilderRound { sources: &mut self.sources, body: Vec::new() };
         body(&mut round);
         let body = round.body;
-        let vars = vec![Name { text: "r".into(), span }];
-        self.algorithm.body.push(ast::Stmt::Each(ast::Each { vars, filter: None, body, span }));
+        let vars = vec![SpannedName { text: "r".into(), span }];
+        self.algorithm.body.push(ast::Stmt::Each(ast::EachStmt { vars, filter: None, body, span }));
     }
 
     /// Adds an algorithm of the library, as a part of this one.
     #[track_caller]
     pub fn play(&mut self, collective: &str, name: &str) {
         let span = self.piece(Location::caller(), &format!("use {collective}.{name}"));
-        let named = |text: &str| Name { text: text.into(), span };
-        self.algorithm.body.push(ast::Stmt::Use(ast::Use {
+        let named = |text: &str| SpannedName { text: text.into(), span };
+        self.algorithm.body.push(ast::Stmt::Use(ast::UseStmt {
             collective: Some(named(collective)),
             name: named(name),
             over: None,
@@ -209,35 +215,35 @@ impl Builder {
     }
 }
 
-impl<'b> Round<'b> {
+impl<'b> BuilderRound<'b> {
     /// Begins a transfer from one rank to another.
     #[track_caller]
-    pub fn to(&mut self, from: u32, to: u32) -> Hop<'_, 'b> {
-        Hop { round: self, at: Location::caller(), from, to }
+    pub fn to(&mut self, from: u32, to: u32) -> RoundHop<'_, 'b> {
+        RoundHop { round: self, at: Location::caller(), from, to }
     }
 }
 
-impl<'r> Hop<'r, '_> {
+impl<'r> RoundHop<'r, '_> {
     /// Overwrites what the target has.
-    pub fn copy(self, from: impl Into<Region>) -> Moved<'r> {
-        self.moved(Op::Copy, from.into())
+    pub fn copy(self, from: impl Into<BuilderRegion>) -> RoundTransfer<'r> {
+        self.moved(TransferOp::Copy, from.into())
     }
 
     /// Combines with what the target has.
-    pub fn reduce(self, from: impl Into<Region>) -> Moved<'r> {
-        self.moved(Op::Reduce, from.into())
+    pub fn reduce(self, from: impl Into<BuilderRegion>) -> RoundTransfer<'r> {
+        self.moved(TransferOp::Reduce, from.into())
     }
 
-    fn moved(self, op: Op, from: Region) -> Moved<'r> {
-        let word = if op == Op::Copy { "copy" } else { "reduce" };
+    fn moved(self, op: TransferOp, from: BuilderRegion) -> RoundTransfer<'r> {
+        let word = if op == TransferOp::Copy { "copy" } else { "reduce" };
         let text = format!("{} -> {} : {word} {}", self.from, self.to, from.text());
         let span = piece(self.round.sources, self.at, &text);
         let (src, dst) = (number(self.from, span), number(self.to, span));
         let r = ast::Expr { kind: ExprKind::Name("r".into()), span };
         let cond = binary(BinOp::Eq, r, src.clone());
-        let transfer = ast::Stmt::Transfer(ast::Transfer {
-            src: ast::Rank::One(src),
-            dst: ast::Rank::One(dst),
+        let transfer = ast::Stmt::Transfer(ast::TransferStmt {
+            src: ast::RankRef::One(src),
+            dst: ast::RankRef::One(dst),
             op,
             from: from.tree(span),
             to: None,
@@ -245,40 +251,40 @@ impl<'r> Hop<'r, '_> {
             span,
         });
         let (then, otherwise) = (vec![transfer], Vec::new());
-        self.round.body.push(ast::Stmt::If(ast::If { cond, then, otherwise, span }));
+        self.round.body.push(ast::Stmt::If(ast::IfStmt { cond, then, otherwise, span }));
         let transfer = match self.round.body.last_mut() {
-            Some(ast::Stmt::If(ast::If { then, .. })) => match then.last_mut() {
+            Some(ast::Stmt::If(ast::IfStmt { then, .. })) => match then.last_mut() {
                 Some(ast::Stmt::Transfer(t)) => Some(t),
                 _ => None,
             },
             _ => None,
         };
-        Moved { transfer }
+        RoundTransfer { transfer }
     }
 }
 
-impl Moved<'_> {
+impl RoundTransfer<'_> {
     /// Sets the place at the target, if it is another than the one read.
     #[allow(clippy::should_implement_trait, reason = "it is a word of the language")]
-    pub fn into(self, to: impl Into<Region>) -> Self {
-        let Moved { mut transfer } = self;
+    pub fn into(self, to: impl Into<BuilderRegion>) -> Self {
+        let RoundTransfer { mut transfer } = self;
         if let Some(t) = &mut transfer {
             t.to = Some(to.into().tree(t.span));
         }
-        Moved { transfer }
+        RoundTransfer { transfer }
     }
 
     /// Sets the type on the wire. The plan is checked with its rounding.
     pub fn wire(self, wire: WireType) -> Self {
-        let Moved { mut transfer } = self;
+        let RoundTransfer { mut transfer } = self;
         if let Some(t) = &mut transfer {
-            t.wire = Some(Name { text: wire.name().into(), span: t.span });
+            t.wire = Some(SpannedName { text: wire.name().into(), span: t.span });
         }
-        Moved { transfer }
+        RoundTransfer { transfer }
     }
 }
 
-impl Region {
+impl BuilderRegion {
     fn text(&self) -> String {
         match self.index {
             None => self.buffer.clone(),
@@ -287,16 +293,16 @@ impl Region {
         }
     }
 
-    fn tree(self, span: Span) -> ast::Region {
+    fn tree(self, span: Span) -> ast::RegionRef {
         let index = self.index.map(|(a, b, cyclic)| {
             let (from, end) = (number(a, span), number(b, span));
             let (by, take) = (None, None);
             match cyclic {
-                true => Index::Cyclic { from, count: end, by, take },
-                false => Index::Range { from, to: end, by, take },
+                true => RegionIndex::Cyclic { from, count: end, by, take },
+                false => RegionIndex::Range { from, to: end, by, take },
             }
         });
-        ast::Region { buffer: Name { text: self.buffer, span }, index, span }
+        ast::RegionRef { buffer: SpannedName { text: self.buffer, span }, index, span }
     }
 }
 

@@ -7,19 +7,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use roundelay_algorithms::import::{ALLOW_IMPORT, ImportFolders};
-use roundelay_algorithms::{AlgorithmLibrary, Entry};
-use roundelay_compiler::plan::Placement;
-use roundelay_compiler::program::Style;
-use roundelay_compiler::tolerance::Tolerant;
+use roundelay_algorithms::{AlgorithmLibrary, CatalogueEntry};
+use roundelay_compiler::plan::BufferPlacement;
+use roundelay_compiler::program::BufferStyle;
+use roundelay_compiler::tolerance::TolerantPlan;
 use roundelay_compiler::{
-    Embedded, Library, Options, Plan, Program, Proved, Shape, compile, resolve, tolerant,
+    CompileOptions, EmbeddedAlgorithm, LibrarySource, Plan, Program, ProvedPlans, Shape, compile,
+    resolve, tolerant,
 };
 use roundelay_dsl::diag::render::human;
-use roundelay_dsl::diag::{Code, Diagnostic, codes};
+use roundelay_dsl::diag::{Diagnostic, ErrorCode, codes};
 use roundelay_dsl::span::SourceMap;
 use roundelay_dsl::{MAX_BYTES, check_text};
 
-use roundelay_net::error::{Diagnostics, Error, Source};
+use roundelay_net::error::{CompileDiagnostics, Error, ErrorSource};
 use roundelay_net::variables;
 
 /// An algorithm of a text, which can be run by
@@ -41,9 +42,9 @@ struct SourceFile {
     programs: Vec<Arc<Program>>,
     plans: Mutex<Vec<(AlgorithmOrigin, Arc<Plan>)>>,
     /// The plans of all ranks with their proofs, for devices.
-    proved: Mutex<Vec<(AlgorithmOrigin, Arc<Proved>)>>,
+    proved: Mutex<Vec<(AlgorithmOrigin, Arc<ProvedPlans>)>>,
     /// The parts of all ranks, if one of them may fail.
-    tolerant: Mutex<Vec<(AlgorithmOrigin, Arc<Tolerant>)>>,
+    tolerant: Mutex<Vec<(AlgorithmOrigin, Arc<TolerantPlan>)>>,
 }
 
 /// The parameters from which a plan was compiled.
@@ -52,7 +53,7 @@ struct AlgorithmOrigin {
     index: usize,
     shape: Shape,
     root: u32,
-    placement: Placement,
+    placement: BufferPlacement,
     rank: u32,
     /// Paths between the hosts.
     paths: u32,
@@ -69,7 +70,7 @@ impl Algorithm {
         let text = check_text(text.as_bytes()).map_err(|d| refused(&SourceMap::new(), &[d]))?;
         let mut sources = SourceMap::new();
         let id = sources.add(name, text);
-        let programs = resolve(&mut sources, id, &Files);
+        let programs = resolve(&mut sources, id, &AlgorithmFiles);
         Self::resolved(name, sources, programs)
     }
 
@@ -91,8 +92,8 @@ impl Algorithm {
     /// Reads the algorithms that a binary carries.
     pub fn embedded(name: &str, bytes: &[u8]) -> Result<Self, Error> {
         let damaged = |why| refusal(codes::PLAN_DAMAGED, format!("{name} cannot be read: {why}"));
-        let embedded = Embedded::decode(bytes).map_err(damaged)?;
-        match embedded.resolve(&Files) {
+        let embedded = EmbeddedAlgorithm::decode(bytes).map_err(damaged)?;
+        match embedded.resolve(&AlgorithmFiles) {
             Ok((sources, programs)) => Self::resolved(name, sources, Ok(programs)),
             Err((sources, found)) => Self::resolved(name, sources, Err(found)),
         }
@@ -120,7 +121,7 @@ impl Algorithm {
     }
 
     /// Returns an algorithm of the library.
-    pub(crate) fn of_library(entry: &Entry) -> Result<Self, Error> {
+    pub(crate) fn of_library(entry: &CatalogueEntry) -> Result<Self, Error> {
         Self::parse(&format!("library:{}", entry.path), entry.text)?.named(entry.name)
     }
 
@@ -186,8 +187,8 @@ impl Algorithm {
     }
 
     /// Returns true if it can run in that placement.
-    pub fn allows(&self, placement: Placement) -> bool {
-        self.program().style == Style::Data || placement == Placement::OutOfPlace
+    pub fn allows(&self, placement: BufferPlacement) -> bool {
+        self.program().style == BufferStyle::Data || placement == BufferPlacement::OutOfPlace
     }
 
     /// Returns one rank's plan, over `paths` between hosts; compiled and proved once.
@@ -196,7 +197,7 @@ impl Algorithm {
         ranks: u32,
         rank: u32,
         root: u32,
-        placement: Placement,
+        placement: BufferPlacement,
         paths: u32,
     ) -> Result<Arc<Plan>, Error> {
         let origin = AlgorithmOrigin { paths, ..self.origin(ranks, rank, root, placement)? };
@@ -204,7 +205,7 @@ impl Algorithm {
             return Ok(plan);
         }
         // Others may use the algorithm meanwhile; at worst they compile the same.
-        let options = Options { root, paths, ..Options::default() };
+        let options = CompileOptions { root, paths, ..CompileOptions::default() };
         let plan = Arc::new(self.compile(&origin.shape, &options, placement, rank)?);
         let mut plans = self.file.plans.lock().unwrap_or_else(PoisonError::into_inner);
         plans.push((origin, plan.clone()));
@@ -216,13 +217,13 @@ impl Algorithm {
         &self,
         ranks: u32,
         root: u32,
-        placement: Placement,
-    ) -> Result<Arc<Proved>, Error> {
+        placement: BufferPlacement,
+    ) -> Result<Arc<ProvedPlans>, Error> {
         let origin = self.origin(ranks, 0, root, placement)?;
         if let Some(proved) = find(&self.file.proved, &origin) {
             return Ok(proved);
         }
-        let options = Options { root, ..Options::default() };
+        let options = CompileOptions { root, ..CompileOptions::default() };
         let made = Arc::new(self.prove(&origin.shape, &options, placement)?);
         let mut proved = self.file.proved.lock().unwrap_or_else(PoisonError::into_inner);
         proved.push((origin, made.clone()));
@@ -230,14 +231,14 @@ impl Algorithm {
     }
 
     /// Returns what all ranks do if one of them may fail; proved once.
-    pub fn tolerant(&self, ranks: u32) -> Result<Arc<Tolerant>, Error> {
+    pub fn tolerant(&self, ranks: u32) -> Result<Arc<TolerantPlan>, Error> {
         // It has no placement: it runs on memory of its own.
-        let origin = self.origin(ranks, 0, 0, Placement::OutOfPlace)?;
+        let origin = self.origin(ranks, 0, 0, BufferPlacement::OutOfPlace)?;
         if let Some(known) = find(&self.file.tolerant, &origin) {
             return Ok(known);
         }
         let sources = &self.file.sources;
-        let made = tolerant(self.program(), sources, &origin.shape, &Options::default());
+        let made = tolerant(self.program(), sources, &origin.shape, &CompileOptions::default());
         let made = Arc::new(made.map_err(|d| refused(sources, &d))?);
         let mut all = self.file.tolerant.lock().unwrap_or_else(PoisonError::into_inner);
         all.push((origin, made.clone()));
@@ -250,7 +251,7 @@ impl Algorithm {
         ranks: u32,
         rank: u32,
         root: u32,
-        placement: Placement,
+        placement: BufferPlacement,
     ) -> Result<AlgorithmOrigin, Error> {
         let shape = self.shape.clone().unwrap_or_else(|| Shape::flat(ranks));
         if shape.ranks() != u64::from(ranks) {
@@ -272,8 +273,8 @@ impl Algorithm {
     fn compile(
         &self,
         shape: &Shape,
-        options: &Options,
-        placement: Placement,
+        options: &CompileOptions,
+        placement: BufferPlacement,
         rank: u32,
     ) -> Result<Plan, Error> {
         let plans = self.prove(shape, options, placement)?.into_plans();
@@ -284,9 +285,9 @@ impl Algorithm {
     fn prove(
         &self,
         shape: &Shape,
-        options: &Options,
-        placement: Placement,
-    ) -> Result<Proved, Error> {
+        options: &CompileOptions,
+        placement: BufferPlacement,
+    ) -> Result<ProvedPlans, Error> {
         let sources = &self.file.sources;
         let proved = compile(self.program(), sources, shape, options, placement);
         proved.map_err(|d| refused(sources, &d))
@@ -324,8 +325,8 @@ pub fn plan_of(
     source: &str,
     text: &str,
     shape: &Shape,
-    options: &Options,
-    placement: Placement,
+    options: &CompileOptions,
+    placement: BufferPlacement,
     rank: u32,
 ) -> Result<Plan, Error> {
     Algorithm::parse(source, text)?.compile(shape, options, placement, rank)
@@ -334,20 +335,20 @@ pub fn plan_of(
 fn refused(sources: &SourceMap, found: &[Diagnostic]) -> Error {
     let code = found.first().map_or(codes::EMPTY, |d| d.code);
     let text: Vec<String> = found.iter().map(|d| human(sources, d, false)).collect();
-    let source = Some(Source::new(Diagnostics(found.to_vec())));
+    let source = Some(ErrorSource::new(CompileDiagnostics(found.to_vec())));
     Error::Refused { code, text: text.join("\n"), source }
 }
 
-fn refusal(code: Code, text: String) -> Error {
+fn refusal(code: ErrorCode, text: String) -> Error {
     Error::Refused { code, text, source: None }
 }
 
 /// The files that a text may import and use: the algorithm library, and files relative to the one that
 /// imports them.
 #[derive(Debug, Clone, Copy)]
-pub struct Files;
+pub struct AlgorithmFiles;
 
-impl Library for Files {
+impl LibrarySource for AlgorithmFiles {
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
         AlgorithmLibrary.algorithm(collective, name)
     }
@@ -387,9 +388,9 @@ fn allowed() -> ImportFolders {
 
 /// The reason for which a file was not read.
 struct UnreadableFile {
-    code: Code,
+    code: ErrorCode,
     why: String,
-    source: Option<Source>,
+    source: Option<ErrorSource>,
 }
 
 /// Returns the text of a file, unless there is too much of it.
@@ -399,7 +400,7 @@ fn text(path: &Path) -> Result<String, UnreadableFile> {
             ErrorKind::NotFound => "no such file".to_string(),
             _ => e.to_string(),
         };
-        UnreadableFile { code: codes::FILE, why, source: Some(Source::new(e)) }
+        UnreadableFile { code: codes::FILE, why, source: Some(ErrorSource::new(e)) }
     };
     let file = std::fs::File::open(path).map_err(cannot)?;
     let mut bytes = Vec::new();
@@ -407,7 +408,7 @@ fn text(path: &Path) -> Result<String, UnreadableFile> {
     check_text(&bytes).map(str::to_string).map_err(|d| UnreadableFile {
         code: d.code,
         why: d.message.clone(),
-        source: Some(Source::new(Diagnostics(vec![d]))),
+        source: Some(ErrorSource::new(CompileDiagnostics(vec![d]))),
     })
 }
 
@@ -421,7 +422,7 @@ mod tests {
         let error = Algorithm::read(Path::new("/nowhere.algo")).expect_err("no file");
         assert!(error.source().is_some_and(|source| source.is::<std::io::Error>()), "{error}");
         let error = Algorithm::parse("text", "algorithm").expect_err("no algorithm");
-        let source = error.source().and_then(|source| source.downcast_ref::<Diagnostics>());
+        let source = error.source().and_then(|source| source.downcast_ref::<CompileDiagnostics>());
         assert_eq!(source.map(|d| d.0[0].code), Some(error.code()));
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! | to read | for |
 //! |---|---|
-//! | [`Operation`], [`Operand`], [`Collective`] | calls as data: the record, its operands, the table of collectives |
-//! | [`Core`] | the state of a rank, which binds calls and executes them |
+//! | [`Operation`], [`CallOperand`], [`Collective`] | calls as data: the record, its operands, the table of collectives |
+//! | [`EngineCore`] | the state of a rank, which binds calls and executes them |
 //! | [`hints`], [`choose`] | the wishes of a caller, and the one resolver |
 //! | [`custom`], [`build`] | algorithms that callers bring: as texts, or made at run time |
 //! | [`bind`] | plan, count, type and buffers to addresses: checked once, and kept |
@@ -32,10 +32,10 @@ mod operation;
 pub mod trace;
 pub mod window;
 
-pub use engine::{Core, Recent, Stop, writes_output};
+pub use engine::{EngineCore, RecentList, StopHandle, writes_output};
 pub use operation::{
-    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, Args, BARRIER, BROADCAST, Blocks, Call, CallBuffer,
-    CallForm, CallerRank, Collective, GATHER, InputBuffer, MemoryKind, Message, MessageEnd, Named,
-    Operand, Operation, OperationShape, OutputBuffer, REDUCE, REDUCE_SCATTER, Reduction, SCATTER,
-    SERVED, check_factor, check_peers, common_memory, served,
+    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, CallArgs, CallBlocks, CallBuffer,
+    CallForm, CallMessage, CallOperand, CallerRank, Collective, GATHER, InputBuffer, MemoryKind,
+    MessageEnd, NamedCall, Operation, OperationShape, OutputBuffer, PlanCall, REDUCE,
+    REDUCE_SCATTER, Reduction, SCATTER, SERVED, check_factor, check_peers, common_memory, served,
 };

@@ -1,15 +1,15 @@
 //! Abort records: the failure of a rank as the others get it, and the error that they report.
 
-use roundelay_dsl::diag::{Code, codes};
+use roundelay_dsl::diag::{ErrorCode, codes};
 use roundelay_dsl::escaped;
 
-use crate::error::{Error, Location, at};
+use crate::error::{Error, ErrorLocation, at};
 
 /// The reason for which all ranks stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AbortRecord {
     /// The kind of failure.
-    pub code: Code,
+    pub code: ErrorCode,
     /// The rank whose failure it is: the one that reported it, or the one that is gone.
     pub rank: u32,
     /// The failure in words.
@@ -17,12 +17,12 @@ pub struct AbortRecord {
 }
 
 /// Returns the code of this name, as another process sends it; that of a lost rank if there is none.
-pub(crate) fn code_named(name: &str) -> Code {
+pub(crate) fn code_named(name: &str) -> ErrorCode {
     codes::ALL.iter().find(|(code, _)| code.0 == name).map_or(codes::LOST_RANK, |(code, _)| *code)
 }
 
 /// Returns the error of a rank that stops because of what another one recorded.
-pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<Location>) -> Error {
+pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<ErrorLocation>) -> Error {
     let AbortRecord { code, rank: by, text } = cause;
     // Text of another process, which may be no rank where there is no secret.
     let text = escaped(&text).into_owned();

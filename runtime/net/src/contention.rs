@@ -33,7 +33,7 @@ const SLEEP_SPAN: (Duration, Duration) = (Duration::from_millis(400), Duration::
 
 /// The rank's share in the core on which it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Core {
+pub enum CoreShare {
     /// No other thread is known to run there.
     Own,
     /// A peer runs there while this rank yields, and leaves it soon.
@@ -46,7 +46,7 @@ pub enum Core {
 
 /// The observed competition for a rank's core.
 #[derive(Debug)]
-pub struct Contention {
+pub struct CoreContention {
     /// The time at which the core was taken last, without consequence yet.
     taken: Option<Instant>,
     /// The time until which the rank sleeps.
@@ -58,9 +58,9 @@ pub struct Contention {
     awaited: Option<Arc<AtomicU32>>,
 }
 
-impl Contention {
+impl CoreContention {
     pub(crate) fn new() -> Self {
-        Contention { taken: None, until: None, span: SLEEP_SPAN.0, shared: None, awaited: None }
+        CoreContention { taken: None, until: None, span: SLEEP_SPAN.0, shared: None, awaited: None }
     }
 
     /// Records that calls are made in the background, with the number of threads that wait for them, or no longer.
@@ -101,15 +101,15 @@ impl Contention {
 
     /// Returns the rank's share in its core.
     #[inline]
-    pub fn core(&self, now: Instant) -> Core {
+    pub fn core(&self, now: Instant) -> CoreShare {
         if self.is_background() {
-            return Core::Computing;
+            return CoreShare::Computing;
         }
         let before = |end: Option<Instant>| end.is_some_and(|end| now < end);
         match (before(self.until), before(self.shared)) {
-            (true, _) => Core::Contended,
-            (false, true) => Core::Shared,
-            (false, false) => Core::Own,
+            (true, _) => CoreShare::Contended,
+            (false, true) => CoreShare::Shared,
+            (false, false) => CoreShare::Own,
         }
     }
 
@@ -128,32 +128,32 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// Returns true if the rank is to sleep rather than to yield.
-    fn on(core: &Contention, now: Instant) -> bool {
-        core.core(now) == Core::Contended
+    fn on(core: &CoreContention, now: Instant) -> bool {
+        core.core(now) == CoreShare::Contended
     }
 
     #[test]
     fn who_shares_a_core_with_a_peer_is_curt_for_a_while() {
-        let (mut core, start) = (Contention::new(), Instant::now());
+        let (mut core, start) = (CoreContention::new(), Instant::now());
         core.yielded(start, MS / 100);
         assert!(!core.is_known(), "a hundredth of a millisecond is what a yield may take");
         core.yielded(start, MS / 10);
         assert_eq!(
             (core.core(start + 4 * MS), core.core(start + 6 * MS)),
-            (Core::Shared, Core::Own)
+            (CoreShare::Shared, CoreShare::Own)
         );
         core.yielded(start, 3 * MS);
         core.yielded(start, 3 * MS);
         assert_eq!(
             core.core(start + MS),
-            Core::Contended,
+            CoreShare::Contended,
             "a program that takes slices counts more"
         );
     }
 
     #[test]
     fn a_core_that_is_taken_twice_is_contended_for_a_while() {
-        let (mut core, start) = (Contention::new(), Instant::now());
+        let (mut core, start) = (CoreContention::new(), Instant::now());
         for i in 0..1000 {
             core.yielded(start + i * MS / 100, MS / 100);
         }
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn who_finds_the_core_taken_again_waits_longer() {
-        let (mut core, mut now) = (Contention::new(), Instant::now());
+        let (mut core, mut now) = (CoreContention::new(), Instant::now());
         core.yielded(now, 3 * MS);
         core.yielded(now, 3 * MS);
         for span in [800, 1600, 1600] {

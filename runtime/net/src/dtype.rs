@@ -23,7 +23,7 @@ macro_rules! dtypes {
             U32 "u32": u32, u32, integer, "Unsigned, four bytes.";
             I64 "i64": i64, i64, integer, "Signed, eight bytes.";
             U64 "u64": u64, u64, integer, "Unsigned, eight bytes.";
-            Bool "bool": Bool, u8, logical, "One byte: false if it is 0, true if it is anything else.";
+            Bool "bool": MemoryBool, u8, logical, "One byte: false if it is 0, true if it is anything else.";
         }
     };
 }
@@ -105,7 +105,7 @@ macro_rules! define_dtypes {
         }
 
         $(
-            impl sealed::Sealed for $rust {}
+            impl sealed::SealedElement for $rust {}
             impl Element for $rust {
                 const DTYPE: DType = DType::$variant;
             }
@@ -134,14 +134,14 @@ red_ops!(define_red_ops);
 /// elements(&[true, false]);
 /// ```
 ///
-/// [`Bool`] is its one for truth values:
+/// [`MemoryBool`] is its one for truth values:
 ///
 /// ```
 /// fn elements<T: roundelay_net::dtype::Element>(_: &[T]) {}
 /// elements(&[true, false].map(roundelay_net::dtype::Bool::from));
 /// ```
 pub trait Element:
-    sealed::Sealed + bytemuck::Pod + PartialEq + fmt::Debug + Send + Sync + 'static
+    sealed::SealedElement + bytemuck::Pod + PartialEq + fmt::Debug + Send + Sync + 'static
 {
     /// The element type as data.
     const DTYPE: DType;
@@ -151,13 +151,13 @@ pub trait Element:
 /// any byte, so that what arrives from another program is a value whatever it is.
 #[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(transparent)]
-pub struct Bool(u8);
+pub struct MemoryBool(u8);
 
-impl Bool {
+impl MemoryBool {
     /// The byte 0.
-    pub const FALSE: Bool = Bool(0);
+    pub const FALSE: MemoryBool = MemoryBool(0);
     /// The byte 1.
-    pub const TRUE: Bool = Bool(1);
+    pub const TRUE: MemoryBool = MemoryBool(1);
 
     /// Returns the value.
     pub const fn get(self) -> bool {
@@ -165,38 +165,38 @@ impl Bool {
     }
 
     /// Returns truth values as calls read them, in place.
-    pub fn slice(values: &[bool]) -> &[Bool] {
+    pub fn slice(values: &[bool]) -> &[MemoryBool] {
         bytemuck::cast_slice(bytemuck::cast_slice::<bool, u8>(values))
     }
 }
 
-impl From<bool> for Bool {
+impl From<bool> for MemoryBool {
     fn from(value: bool) -> Self {
-        Bool(value.into())
+        MemoryBool(value.into())
     }
 }
 
-impl From<Bool> for bool {
-    fn from(value: Bool) -> Self {
+impl From<MemoryBool> for bool {
+    fn from(value: MemoryBool) -> Self {
         value.get()
     }
 }
 
-impl PartialEq for Bool {
-    fn eq(&self, other: &Bool) -> bool {
+impl PartialEq for MemoryBool {
+    fn eq(&self, other: &MemoryBool) -> bool {
         self.get() == other.get()
     }
 }
 
-impl Eq for Bool {}
+impl Eq for MemoryBool {}
 
-impl PartialEq<bool> for Bool {
+impl PartialEq<bool> for MemoryBool {
     fn eq(&self, other: &bool) -> bool {
         self.get() == *other
     }
 }
 
-impl fmt::Debug for Bool {
+impl fmt::Debug for MemoryBool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.get().fmt(f)
     }
@@ -204,7 +204,7 @@ impl fmt::Debug for Bool {
 
 mod sealed {
     /// Keeps `Element` to the rows of the table, on which unsafe code relies.
-    pub trait Sealed {}
+    pub trait SealedElement {}
 }
 
 /// A text that names no element type, or no operator.
@@ -234,12 +234,12 @@ mod tests {
     #[test]
     fn every_byte_is_a_truth_value() {
         for byte in 0..=255u8 {
-            let value: Bool = bytemuck::cast(byte);
+            let value: MemoryBool = bytemuck::cast(byte);
             assert_eq!(bool::from(value), byte != 0);
-            assert!(value == (byte != 0) && value == Bool::from(byte != 0));
+            assert!(value == (byte != 0) && value == MemoryBool::from(byte != 0));
         }
-        assert_eq!(Bool::slice(&[true, false]), [Bool::TRUE, Bool::FALSE]);
-        assert_eq!(format!("{:?}", [Bool(7), Bool(0)]), "[true, false]");
+        assert_eq!(MemoryBool::slice(&[true, false]), [MemoryBool::TRUE, MemoryBool::FALSE]);
+        assert_eq!(format!("{:?}", [MemoryBool(7), MemoryBool(0)]), "[true, false]");
     }
 
     #[test]

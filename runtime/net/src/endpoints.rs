@@ -13,17 +13,17 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::error::Error;
-use crate::group::Group;
-use crate::net::{ConnectionId, Deadline};
-use crate::transport::fault::Fault;
+use crate::group::RankGroup;
+use crate::net::{ConnectionId, WaitPolicy};
+use crate::transport::fault::ConnectionFault;
 use crate::transport::mapped::{MappedReceiver, MappedSender};
 use crate::transport::message::{ArrivedMessage, ContentKind, IoVec};
 use crate::transport::posted::{PostedReceiver, PostedSender};
 use crate::transport::shm;
-use crate::transport::stream::{self, Connection};
+use crate::transport::stream::{self, StreamConnection};
 
 /// The sending end of a connection.
-pub enum Sender<M = shm::SlotSender, P = stream::Sender> {
+pub enum EndpointSender<M = shm::SlotSender, P = stream::StreamSender> {
     /// Load and store in memory that the peer maps too.
     Mapped(M),
     /// Messages that are posted.
@@ -31,20 +31,20 @@ pub enum Sender<M = shm::SlotSender, P = stream::Sender> {
 }
 
 /// The receiving end of a connection.
-pub enum Receiver<M = shm::SlotReceiver, P = stream::Receiver> {
+pub enum EndpointReceiver<M = shm::SlotReceiver, P = stream::StreamReceiver> {
     /// See [`Sender`].
     Mapped(M),
     /// See [`Sender`].
     Posted(P),
 }
 
-impl<M: MappedSender, P: PostedSender> Sender<M, P> {
+impl<M: MappedSender, P: PostedSender> EndpointSender<M, P> {
     /// Returns the number of messages sent since the connection was opened.
     #[inline]
     pub fn sent(&self) -> u64 {
         match self {
-            Sender::Mapped(s) => s.sent(),
-            Sender::Posted(s) => s.sent(),
+            EndpointSender::Mapped(s) => s.sent(),
+            EndpointSender::Posted(s) => s.sent(),
         }
     }
 
@@ -52,8 +52,8 @@ impl<M: MappedSender, P: PostedSender> Sender<M, P> {
     #[inline]
     pub fn zero_copied(&self) -> u64 {
         match self {
-            Sender::Mapped(s) => s.zero_copied(),
-            Sender::Posted(s) => s.zero_copied(),
+            EndpointSender::Mapped(s) => s.zero_copied(),
+            EndpointSender::Posted(s) => s.zero_copied(),
         }
     }
 
@@ -61,8 +61,8 @@ impl<M: MappedSender, P: PostedSender> Sender<M, P> {
     #[inline]
     pub fn is_consumed(&mut self, message: u64) -> bool {
         match self {
-            Sender::Mapped(s) => s.is_free(message),
-            Sender::Posted(s) => s.is_consumed(message),
+            EndpointSender::Mapped(s) => s.is_free(message),
+            EndpointSender::Posted(s) => s.is_consumed(message),
         }
     }
 
@@ -70,11 +70,12 @@ impl<M: MappedSender, P: PostedSender> Sender<M, P> {
     #[inline]
     pub fn has_room(&mut self, kind: ContentKind, slots: u64) -> bool {
         match (self, kind) {
-            (Sender::Mapped(s), ContentKind::Slot) => s.has_slot(slots),
-            (Sender::Mapped(s), ContentKind::Inline | ContentKind::ZeroCopy | ContentKind::Cma) => {
-                s.has_header()
-            }
-            (Sender::Posted(s), _) => s.has_room(slots),
+            (EndpointSender::Mapped(s), ContentKind::Slot) => s.has_slot(slots),
+            (
+                EndpointSender::Mapped(s),
+                ContentKind::Inline | ContentKind::ZeroCopy | ContentKind::Cma,
+            ) => s.has_header(),
+            (EndpointSender::Posted(s), _) => s.has_room(slots),
         }
     }
 
@@ -83,9 +84,9 @@ impl<M: MappedSender, P: PostedSender> Sender<M, P> {
     #[inline]
     pub fn place(&mut self, kind: ContentKind, slots: u64, len: usize) -> Result<*mut u8, Error> {
         match self {
-            Sender::Mapped(s) if kind == ContentKind::Inline => Ok(s.inline()),
-            Sender::Mapped(s) => s.slot(slots, len as u64),
-            Sender::Posted(s) => Ok(s.stage(slots, len)),
+            EndpointSender::Mapped(s) if kind == ContentKind::Inline => Ok(s.inline()),
+            EndpointSender::Mapped(s) => s.slot(slots, len as u64),
+            EndpointSender::Posted(s) => Ok(s.stage(slots, len)),
         }
     }
 
@@ -93,8 +94,8 @@ impl<M: MappedSender, P: PostedSender> Sender<M, P> {
     #[inline]
     pub fn post(&mut self, meta: u64, len: usize) {
         match self {
-            Sender::Mapped(s) => s.post(meta),
-            Sender::Posted(s) => s.post(meta, len),
+            EndpointSender::Mapped(s) => s.post(meta),
+            EndpointSender::Posted(s) => s.post(meta, len),
         }
     }
 
@@ -103,8 +104,8 @@ impl<M: MappedSender, P: PostedSender> Sender<M, P> {
     #[inline]
     pub fn post_later(&mut self, meta: u64, len: usize) {
         match self {
-            Sender::Mapped(s) => s.post(meta),
-            Sender::Posted(s) => s.post_later(meta, len),
+            EndpointSender::Mapped(s) => s.post(meta),
+            EndpointSender::Posted(s) => s.post_later(meta, len),
         }
     }
 
@@ -119,68 +120,68 @@ impl<M: MappedSender, P: PostedSender> Sender<M, P> {
         pieces: impl Iterator<Item = IoVec>,
     ) {
         match self {
-            Sender::Mapped(s) if kind == ContentKind::ZeroCopy => s.post_pull(meta, base),
+            EndpointSender::Mapped(s) if kind == ContentKind::ZeroCopy => s.post_pull(meta, base),
             // SAFETY: the pieces are places of a plan, which `bind` checked against buffers that
             // the call holds. It does not end, nor does the plan write there, before the message
             // is consumed; a call that fails closes the connection's use for good.
-            Sender::Mapped(s) => unsafe { s.post_private(meta, base, len, pieces) },
+            EndpointSender::Mapped(s) => unsafe { s.post_private(meta, base, len, pieces) },
             // SAFETY: as above.
-            Sender::Posted(s) => unsafe { s.post_from(meta, pieces) },
+            EndpointSender::Posted(s) => unsafe { s.post_from(meta, pieces) },
         }
     }
 
     /// Returns true if the peer would take this process's own memory without slots.
     #[inline]
     pub fn would_read(&self) -> bool {
-        matches!(self, Sender::Mapped(s) if s.would_read())
+        matches!(self, EndpointSender::Mapped(s) if s.would_read())
     }
 
     /// Returns true if the peer takes this process's own memory without slots.
     #[inline]
     pub fn reads(&self) -> bool {
-        matches!(self, Sender::Mapped(s) if s.reads())
+        matches!(self, EndpointSender::Mapped(s) if s.reads())
     }
 
     /// Sends on what peers take bit by bit; returns true if bytes moved.
     #[inline]
     pub fn push(&mut self) -> bool {
         match self {
-            Sender::Mapped(s) => s.push(),
-            Sender::Posted(_) => false,
+            EndpointSender::Mapped(s) => s.push(),
+            EndpointSender::Posted(_) => false,
         }
     }
 
     /// Learns how the peer wishes to have this process's own memory.
     #[inline]
     pub fn learn(&mut self) {
-        if let Sender::Mapped(s) = self {
+        if let EndpointSender::Mapped(s) = self {
             s.learn();
         }
     }
 
     /// Returns true if a socket has yet to take something that was posted.
     pub fn has_backlog(&self) -> bool {
-        matches!(self, Sender::Posted(s) if s.has_backlog())
+        matches!(self, EndpointSender::Posted(s) if s.has_backlog())
     }
 
     /// Returns true if this end has nothing left to do; does it as far as it can be done now.
     #[inline]
     pub fn flush(&mut self) -> bool {
         match self {
-            Sender::Mapped(_) => true,
-            Sender::Posted(s) => s.flush(),
+            EndpointSender::Mapped(_) => true,
+            EndpointSender::Posted(s) => s.flush(),
         }
     }
 }
 
-impl<M: MappedReceiver, P: PostedReceiver> Receiver<M, P> {
+impl<M: MappedReceiver, P: PostedReceiver> EndpointReceiver<M, P> {
     /// Returns true if the message is there that follows the next `ahead` ones; a plan says that it has `len`
     /// bytes.
     #[inline]
     pub fn is_ready(&mut self, ahead: u64, len: usize) -> bool {
         match self {
-            Receiver::Mapped(r) => r.is_ready(ahead, len),
-            Receiver::Posted(r) => r.is_ready(ahead, len),
+            EndpointReceiver::Mapped(r) => r.is_ready(ahead, len),
+            EndpointReceiver::Posted(r) => r.is_ready(ahead, len),
         }
     }
 
@@ -190,8 +191,8 @@ impl<M: MappedReceiver, P: PostedReceiver> Receiver<M, P> {
     #[inline]
     pub fn lands(&self, meta: u64, alone: bool) -> Option<bool> {
         match self {
-            Receiver::Mapped(r) => r.lands(meta),
-            Receiver::Posted(_) => Some(alone),
+            EndpointReceiver::Mapped(r) => r.lands(meta),
+            EndpointReceiver::Posted(_) => Some(alone),
         }
     }
 
@@ -199,8 +200,8 @@ impl<M: MappedReceiver, P: PostedReceiver> Receiver<M, P> {
     #[inline]
     pub fn has_landed(&self, alone: bool) -> bool {
         match self {
-            Receiver::Mapped(r) => r.has_landed(),
-            Receiver::Posted(_) => alone,
+            EndpointReceiver::Mapped(r) => r.has_landed(),
+            EndpointReceiver::Posted(_) => alone,
         }
     }
 
@@ -208,22 +209,22 @@ impl<M: MappedReceiver, P: PostedReceiver> Receiver<M, P> {
     #[inline]
     pub fn message(&self, slots: u64, ahead: u64) -> ArrivedMessage {
         match self {
-            Receiver::Mapped(r) => r.message(slots, ahead),
-            Receiver::Posted(r) => r.message(ahead),
+            EndpointReceiver::Mapped(r) => r.message(slots, ahead),
+            EndpointReceiver::Posted(r) => r.message(ahead),
         }
     }
 
     /// Returns the peer's process, if its own memory can be read.
     pub fn reach(&self) -> Option<i32> {
         match self {
-            Receiver::Mapped(r) => r.reach(),
-            Receiver::Posted(_) => None,
+            EndpointReceiver::Mapped(r) => r.reach(),
+            EndpointReceiver::Posted(_) => None,
         }
     }
 
     /// Records that the peer's own memory can no longer be read.
     pub fn lose_reach(&mut self) {
-        if let Receiver::Mapped(r) = self {
+        if let EndpointReceiver::Mapped(r) = self {
             r.lose_reach();
         }
     }
@@ -233,8 +234,8 @@ impl<M: MappedReceiver, P: PostedReceiver> Receiver<M, P> {
     #[inline]
     pub fn taken(&self) -> u64 {
         match self {
-            Receiver::Mapped(r) => r.taken(),
-            Receiver::Posted(_) => 0,
+            EndpointReceiver::Mapped(r) => r.taken(),
+            EndpointReceiver::Posted(_) => 0,
         }
     }
 
@@ -242,14 +243,14 @@ impl<M: MappedReceiver, P: PostedReceiver> Receiver<M, P> {
     #[inline]
     pub fn consume(&mut self) {
         match self {
-            Receiver::Mapped(r) => r.consume(),
-            Receiver::Posted(r) => r.consume(),
+            EndpointReceiver::Mapped(r) => r.consume(),
+            EndpointReceiver::Posted(r) => r.consume(),
         }
     }
 }
 
 /// Returns the connection without its path if the ranks share memory, which is the same on every path.
-fn shared(group: &Group, connection: ConnectionId) -> ConnectionId {
+fn shared(group: &RankGroup, connection: ConnectionId) -> ConnectionId {
     match group.local(connection.peer) {
         Some(_) => ConnectionId { path: 0, ..connection },
         None => connection,
@@ -294,12 +295,12 @@ const LONG: Duration = Duration::from_millis(1);
 pub const SHORT: Duration = Duration::from_micros(50);
 
 /// The descriptors that show that there is something to be moved. Nothing needs to be held while it is waited for.
-pub struct Dozing {
+pub struct SocketSleep {
     awaited: Vec<(Arc<OwnedFd>, PollFlags)>,
     unseen: bool,
 }
 
-impl Dozing {
+impl SocketSleep {
     /// Returns true if whatever comes is seen on a socket.
     pub fn is_seen(&self) -> bool {
         !self.unseen && !self.awaited.is_empty()
@@ -323,24 +324,24 @@ impl Dozing {
 
 /// All open ends of one rank. Endpoints stay open: messages are numbered over the whole job.
 #[derive(Default)]
-pub struct Endpoints {
+pub struct EndpointTable {
     /// The sending ends, by number.
-    pub senders: Vec<Sender>,
+    pub senders: Vec<EndpointSender>,
     /// The receiving ends, by number.
-    pub receivers: Vec<Receiver>,
+    pub receivers: Vec<EndpointReceiver>,
     to: Vec<ConnectionId>,
     from: Vec<ConnectionId>,
-    connections: Vec<(ConnectionId, Arc<Connection>)>,
+    connections: Vec<(ConnectionId, Arc<StreamConnection>)>,
 }
 
-impl Endpoints {
+impl EndpointTable {
     /// Connects to peers that do not share memory with this rank, where that was not done before.
     /// They do the same at the same time.
     pub fn connect(
         &mut self,
-        group: &mut Group,
+        group: &mut RankGroup,
         wanted: impl Iterator<Item = ConnectionId>,
-        deadline: Deadline<'_>,
+        deadline: WaitPolicy<'_>,
     ) -> Result<(), Error> {
         let mut missing: Vec<ConnectionId> = wanted
             .filter(|connection| group.local(connection.peer).is_none())
@@ -357,12 +358,12 @@ impl Endpoints {
     }
 
     /// Takes a connection that was made elsewhere.
-    pub fn add(&mut self, to: ConnectionId, connection: Arc<Connection>) {
+    pub fn add(&mut self, to: ConnectionId, connection: Arc<StreamConnection>) {
         self.connections.push((to, connection));
     }
 
     /// Returns the number of the end that sends to a peer, which is connected.
-    pub fn sender(&mut self, group: &Group, to: ConnectionId) -> Result<u32, Error> {
+    pub fn sender(&mut self, group: &RankGroup, to: ConnectionId) -> Result<u32, Error> {
         let to = shared(group, to);
         if let Some(at) = self.to.iter().position(|&known| known == to) {
             return Ok(at as u32);
@@ -371,9 +372,9 @@ impl Endpoints {
             (Some(peer), Some(own)) => {
                 let channel = to.channel.into();
                 let s = shm::SlotSender::open(group.control(), own.control, peer.control, channel)?;
-                Sender::Mapped(s)
+                EndpointSender::Mapped(s)
             }
-            _ => Sender::Posted(stream::Sender::new(self.connection(to)?)),
+            _ => EndpointSender::Posted(stream::StreamSender::new(self.connection(to)?)),
         };
         self.senders.push(sender);
         self.to.push(to);
@@ -381,7 +382,7 @@ impl Endpoints {
     }
 
     /// Returns the number of the end that receives from a peer, which is connected.
-    pub fn receiver(&mut self, group: &Group, from: ConnectionId) -> Result<u32, Error> {
+    pub fn receiver(&mut self, group: &RankGroup, from: ConnectionId) -> Result<u32, Error> {
         let from = shared(group, from);
         if let Some(at) = self.from.iter().position(|&known| known == from) {
             return Ok(at as u32);
@@ -391,16 +392,16 @@ impl Endpoints {
                 let channel = from.channel.into();
                 let r =
                     shm::SlotReceiver::open(group.control(), peer.control, own.control, channel)?;
-                Receiver::Mapped(r)
+                EndpointReceiver::Mapped(r)
             }
-            _ => Receiver::Posted(stream::Receiver::new(self.connection(from)?)),
+            _ => EndpointReceiver::Posted(stream::StreamReceiver::new(self.connection(from)?)),
         };
         self.receivers.push(receiver);
         self.from.push(from);
         Ok(self.receivers.len() as u32 - 1)
     }
 
-    fn connection(&self, to: ConnectionId) -> Result<Arc<Connection>, Error> {
+    fn connection(&self, to: ConnectionId) -> Result<Arc<StreamConnection>, Error> {
         let found = self.connections.iter().find(|(known, _)| *known == to);
         found.map(|(_, connection)| connection.clone()).ok_or_else(|| {
             Error::Plan(format!("it uses a connection to rank {} that was not announced", to.peer))
@@ -410,7 +411,7 @@ impl Endpoints {
     /// Finds out whose own memory can be read. All ranks have joined.
     pub fn try_reach(&mut self) {
         for receiver in &mut self.receivers {
-            if let Receiver::Mapped(r) = receiver {
+            if let EndpointReceiver::Mapped(r) = receiver {
                 r.try_reach();
             }
         }
@@ -419,12 +420,12 @@ impl Endpoints {
     /// Returns the bytes that the posted links of a plan have moved, ever.
     pub fn moved(&self, (sends, froms): (&[SendEnd], &[RecvEnd])) -> u64 {
         let sent = sends.iter().map(|send| match &self.senders[send.sender as usize] {
-            Sender::Posted(s) => s.bytes(),
-            Sender::Mapped(_) => 0,
+            EndpointSender::Posted(s) => s.bytes(),
+            EndpointSender::Mapped(_) => 0,
         });
         let received = froms.iter().map(|from| match &self.receivers[from.receiver as usize] {
-            Receiver::Posted(r) => r.bytes(),
-            Receiver::Mapped(_) => 0,
+            EndpointReceiver::Posted(r) => r.bytes(),
+            EndpointReceiver::Mapped(_) => 0,
         });
         sent.chain(received).sum()
     }
@@ -433,14 +434,14 @@ impl Endpoints {
     pub fn moved_over(&self, (sends, froms): (&[SendEnd], &[RecvEnd]), moved: &mut [(u64, u64)]) {
         moved.fill((0, 0));
         for send in sends {
-            if let Sender::Posted(s) = &self.senders[send.sender as usize]
+            if let EndpointSender::Posted(s) = &self.senders[send.sender as usize]
                 && let Some(path) = moved.get_mut(usize::from(send.path))
             {
                 path.0 += s.bytes();
             }
         }
         for from in froms {
-            if let Receiver::Posted(r) = &self.receivers[from.receiver as usize]
+            if let EndpointReceiver::Posted(r) = &self.receivers[from.receiver as usize]
                 && let Some(path) = moved.get_mut(usize::from(from.path))
             {
                 path.1 += r.bytes();
@@ -456,10 +457,10 @@ impl Endpoints {
     }
 
     /// Returns what shows that a socket of a plan has something.
-    pub fn dozing(&self, (sends, froms): (&[SendEnd], &[RecvEnd])) -> Dozing {
+    pub fn dozing(&self, (sends, froms): (&[SendEnd], &[RecvEnd])) -> SocketSleep {
         let (mut awaited, mut unseen) = (Vec::new(), false);
         for from in froms {
-            let Receiver::Posted(r) = &self.receivers[from.receiver as usize] else {
+            let EndpointReceiver::Posted(r) = &self.receivers[from.receiver as usize] else {
                 unseen = true;
                 continue;
             };
@@ -469,7 +470,7 @@ impl Endpoints {
         }
         for send in sends {
             match &self.senders[send.sender as usize] {
-                Sender::Posted(s) if s.has_backlog() => {
+                EndpointSender::Posted(s) if s.has_backlog() => {
                     let (fd, always) = s.wakes();
                     unseen |= !always;
                     awaited.extend(fd.map(|fd| (fd, PollFlags::OUT)));
@@ -477,7 +478,7 @@ impl Endpoints {
                 _ => {}
             }
         }
-        Dozing { awaited, unseen }
+        SocketSleep { awaited, unseen }
     }
 
     /// Takes back the memory of a call that has failed: no device reads or writes it any more.
@@ -493,8 +494,8 @@ impl Endpoints {
 
     /// Returns the number of connections over memory, one for each direction that is in use.
     pub fn mapped(&self) -> u64 {
-        let senders = self.senders.iter().filter(|s| matches!(s, Sender::Mapped(_)));
-        let receivers = self.receivers.iter().filter(|r| matches!(r, Receiver::Mapped(_)));
+        let senders = self.senders.iter().filter(|s| matches!(s, EndpointSender::Mapped(_)));
+        let receivers = self.receivers.iter().filter(|r| matches!(r, EndpointReceiver::Mapped(_)));
         (senders.count() + receivers.count()) as u64
     }
 
@@ -512,12 +513,12 @@ impl Endpoints {
     /// Returns the bytes of this process's memory that are kept for messages on their way.
     pub fn kept(&self) -> u64 {
         let sent = self.senders.iter().map(|sender| match sender {
-            Sender::Mapped(_) => 0,
-            Sender::Posted(s) => s.kept(),
+            EndpointSender::Mapped(_) => 0,
+            EndpointSender::Posted(s) => s.kept(),
         });
         let received = self.receivers.iter().map(|receiver| match receiver {
-            Receiver::Mapped(r) => r.kept(),
-            Receiver::Posted(r) => r.kept(),
+            EndpointReceiver::Mapped(r) => r.kept(),
+            EndpointReceiver::Posted(r) => r.kept(),
         });
         let streams =
             self.connections.iter().filter_map(|(_, connection)| Some(connection.stream()?.kept()));
@@ -525,15 +526,15 @@ impl Endpoints {
     }
 
     /// Returns a peer that will never have what a plan has sent to it, and the reason.
-    pub fn lost(&self, sends: &[SendEnd]) -> Option<(u32, Fault)> {
+    pub fn lost(&self, sends: &[SendEnd]) -> Option<(u32, ConnectionFault)> {
         sends.iter().find_map(|send| match &self.senders[send.sender as usize] {
-            Sender::Posted(s) => Some((send.peer, s.lost()?)),
-            Sender::Mapped(_) => None,
+            EndpointSender::Posted(s) => Some((send.peer, s.lost()?)),
+            EndpointSender::Mapped(_) => None,
         })
     }
 
     /// Returns a fault of the connections to a peer, if there is one.
-    pub fn fault(&self, peer: u32) -> Option<Fault> {
+    pub fn fault(&self, peer: u32) -> Option<ConnectionFault> {
         let mut connections = self.connections.iter().filter(|(to, _)| to.peer == peer);
         connections.find_map(|(_, connection)| connection.fault().cloned())
     }

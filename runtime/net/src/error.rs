@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use roundelay_dsl::diag::{Code, Diagnostic, codes};
+use roundelay_dsl::diag::{Diagnostic, ErrorCode, codes};
 
 /// The reason for which a call, or its setup, failed.
 ///
 /// [`source`](std::error::Error::source) is the underlying error where there is one: [`std::io::Error`],
 /// `HintError`, [`FabricError`](crate::fabric::FabricError),
-/// `TunedError`, [`Diagnostics`], with the feature `cuda`
+/// `TunedError`, [`CompileDiagnostics`], with the feature `cuda`
 /// `DriverError` and `NvrtcError`. The message has its text too.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -21,7 +21,7 @@ pub enum Error {
     #[error("{location}: waited {after:?} for {awaited}{remark}")]
     Timeout {
         /// The rank that waited, and the place in its algorithm.
-        location: Box<Location>,
+        location: Box<ErrorLocation>,
         /// The data or event that did not come, and the rank it was expected from.
         awaited: String,
         /// The rank that did not answer.
@@ -41,9 +41,9 @@ pub enum Error {
         /// The way it ended, as far as is known.
         how: String,
         /// The place at which the reporting rank was, if it was in a call.
-        location: Option<Box<Location>>,
+        location: Option<Box<ErrorLocation>>,
         /// The error of the connection or of the system that shows it, if there is one.
-        source: Option<Source>,
+        source: Option<ErrorSource>,
     },
     /// Two ranks play different plans, or one plan with different arguments.
     #[error(
@@ -66,14 +66,14 @@ pub enum Error {
     )]
     MessageMismatch {
         /// The rank that reports, and the message it receives.
-        location: Box<Location>,
+        location: Box<ErrorLocation>,
         /// The sender.
         peer: u32,
         /// The message it sends.
         sent: String,
     },
     /// Shared memory could not be had.
-    #[error("no room for {what} ({} wanted): {cause}; {remedy}", Bytes(*.wanted))]
+    #[error("no room for {what} ({} wanted): {cause}; {remedy}", ByteCount(*.wanted))]
     Memory {
         /// The purpose of the memory.
         what: String,
@@ -84,7 +84,7 @@ pub enum Error {
         /// The setting to change.
         remedy: String,
         /// The error of the system, if the system refused.
-        source: Option<Source>,
+        source: Option<ErrorSource>,
     },
     /// CUDA cannot be used, or one of its calls failed.
     #[error("rank {rank}{}: {what}", on(.device))]
@@ -96,7 +96,7 @@ pub enum Error {
         /// The call that failed, the reason, and the remedy.
         what: String,
         /// The error of the driver or of the system, if there is one.
-        source: Option<Source>,
+        source: Option<ErrorSource>,
     },
     /// A valid call that this algorithm, device or build does not support.
     #[error("{0}")]
@@ -127,17 +127,17 @@ pub enum Error {
         /// The name of what is wrong, the fault, and the remedy.
         text: String,
         /// The fault alone, if it is not one between two settings.
-        source: Option<Source>,
+        source: Option<ErrorSource>,
     },
     /// An algorithm was refused by the compiler.
     #[error("{text}")]
     Refused {
         /// The code of the first diagnostic.
-        code: Code,
+        code: ErrorCode,
         /// All diagnostics, rendered.
         text: String,
-        /// [`Diagnostics`], if the compiler refused; the error of the system, if a file cannot be read.
-        source: Option<Source>,
+        /// [`CompileDiagnostics`], if the compiler refused; the error of the system, if a file cannot be read.
+        source: Option<ErrorSource>,
     },
     /// A plan contradicts itself.
     #[error("the plan is damaged: {0}")]
@@ -152,9 +152,9 @@ pub enum Error {
         /// Its error.
         cause: String,
         /// The code of its error.
-        code: Code,
+        code: ErrorCode,
         /// The place at which the reporting rank was, if it was in a call.
-        location: Option<Box<Location>>,
+        location: Option<Box<ErrorLocation>>,
     },
     /// A window or a region does not allow an access, or is over. Nothing was read or written; the communicator or
     /// the link stays usable.
@@ -165,7 +165,7 @@ pub enum Error {
         /// The operation, with the peer and the place in its window.
         what: String,
         /// The reason.
-        refusal: Refusal,
+        refusal: AccessRefusal,
     },
     /// The ranks could not be started, or the environment does not describe a job.
     #[error("{0}")]
@@ -174,17 +174,17 @@ pub enum Error {
     #[error("{text}")]
     System {
         /// The code of the fault for which this stands.
-        code: Code,
+        code: ErrorCode,
         /// The operation, the reason and the remedy.
         text: String,
         /// The error of the system, or of the connection.
-        source: Source,
+        source: ErrorSource,
     },
 }
 
 impl Error {
     /// Returns the stable code; `docs/errors/` explains it.
-    pub fn code(&self) -> Code {
+    pub fn code(&self) -> ErrorCode {
         match self {
             Error::Timeout { .. } => codes::TIMEOUT,
             Error::LostRank { .. } => codes::LOST_RANK,
@@ -200,7 +200,7 @@ impl Error {
             Error::Aborted { code, .. }
             | Error::Refused { code, .. }
             | Error::System { code, .. } => *code,
-            Error::Window { refusal: Refusal::Over, .. } => codes::WINDOW_OVER,
+            Error::Window { refusal: AccessRefusal::Over, .. } => codes::WINDOW_OVER,
             Error::Window { .. } => codes::WINDOW,
             Error::Start(_) => codes::START,
         }
@@ -218,7 +218,7 @@ impl Error {
         if !remedy.is_empty() {
             text = format!("{text}; {remedy}");
         }
-        Error::System { code: codes::START, text, source: Source::new(source) }
+        Error::System { code: codes::START, text, source: ErrorSource::new(source) }
     }
 }
 
@@ -239,7 +239,7 @@ pub(crate) fn shortage_remedy(errno: Errno) -> Option<&'static str> {
 /// The reason for which a window or a region does not allow an access.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum AccessRefusal {
     /// It reaches beyond the end.
     #[error("the peer's part ends at byte {bytes}; name a place inside it")]
     Bounds {
@@ -289,22 +289,22 @@ pub enum Refusal {
 /// The error that underlies an [`Error`]. It is shared, so that errors can be copied; two are equal if they
 /// read the same.
 #[derive(Debug, Clone)]
-pub struct Source(Arc<dyn std::error::Error + Send + Sync>);
+pub struct ErrorSource(Arc<dyn std::error::Error + Send + Sync>);
 
-impl Source {
+impl ErrorSource {
     /// Wraps an error.
     pub fn new(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Source(Arc::new(error))
+        ErrorSource(Arc::new(error))
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ErrorSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl std::ops::Deref for Source {
+impl std::ops::Deref for ErrorSource {
     type Target = dyn std::error::Error + Send + Sync;
 
     fn deref(&self) -> &Self::Target {
@@ -312,18 +312,18 @@ impl std::ops::Deref for Source {
     }
 }
 
-impl PartialEq for Source {
+impl PartialEq for ErrorSource {
     fn eq(&self, other: &Self) -> bool {
         self.0.to_string() == other.0.to_string()
     }
 }
 
-impl Eq for Source {}
+impl Eq for ErrorSource {}
 
 /// The diagnostics for which the compiler refused a text, as data.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", messages(.0))]
-pub struct Diagnostics(pub Vec<Diagnostic>);
+pub struct CompileDiagnostics(pub Vec<Diagnostic>);
 
 fn messages(diagnostics: &[Diagnostic]) -> String {
     let texts: Vec<String> =
@@ -333,7 +333,7 @@ fn messages(diagnostics: &[Diagnostic]) -> String {
 
 /// The place in an algorithm at which a rank was.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Location {
+pub struct ErrorLocation {
     /// The rank.
     pub rank: u32,
     /// `collective.algorithm`, or what is played without one: `batch`, `send`, ...
@@ -346,7 +346,7 @@ pub struct Location {
     pub text: String,
 }
 
-impl fmt::Display for Location {
+impl fmt::Display for ErrorLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {}, {}, step {}", self.rank, self.name, self.step)?;
         match (self.site.as_str(), self.text.as_str()) {
@@ -362,14 +362,14 @@ fn on(device: &str) -> String {
 }
 
 /// Returns how a message names a place; nothing where there is none.
-pub fn at(location: &Option<Box<Location>>) -> String {
+pub fn at(location: &Option<Box<ErrorLocation>>) -> String {
     location.as_ref().map(|p| format!("; {p}")).unwrap_or_default()
 }
 
 /// A byte count as people read it.
-pub struct Bytes(pub u64);
+pub struct ByteCount(pub u64);
 
-impl fmt::Display for Bytes {
+impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(&str, u32); 3] = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
         match UNITS.iter().find(|(_, shift)| self.0 >> shift > 0) {
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn byte_counts_read_well() {
         let texts: Vec<String> =
-            [0, 1000, 1024, 1536, 5 << 20, 3 << 30].map(|n| Bytes(n).to_string()).into();
+            [0, 1000, 1024, 1536, 5 << 20, 3 << 30].map(|n| ByteCount(n).to_string()).into();
         assert_eq!(texts, ["0 bytes", "1000 bytes", "1 KiB", "1.5 KiB", "5 MiB", "3 GiB"]);
     }
 

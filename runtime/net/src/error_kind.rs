@@ -1,6 +1,6 @@
 //! The kind of an error, and an error taken apart: the ranks that it is about, and the place.
 
-use crate::error::{Error, Location};
+use crate::error::{Error, ErrorLocation};
 
 /// The kind of an error: what a program may do about it. Bindings number or name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,7 +61,7 @@ pub struct ErrorParts<'a> {
     /// The kind.
     pub kind: ErrorKind,
     /// The place in an algorithm, if it is known.
-    pub location: Option<&'a Location>,
+    pub location: Option<&'a ErrorLocation>,
     /// The rank that reports.
     pub rank: Option<u32>,
     /// The rank that is to blame, or that was waited for.

@@ -50,7 +50,7 @@ use roundelay_dsl::diag::{codes, similar};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::error::{Error, Source};
+use crate::error::{Error, ErrorSource};
 
 /// The version of the format.
 pub const VERSION: u32 = 1;
@@ -61,15 +61,15 @@ pub const RDMA: &str = "rdma";
 
 /// The contents of a topology file.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Fabric {
+pub struct FabricTopology {
     /// The latency and bandwidth of links, by the name of their class.
-    pub classes: BTreeMap<String, Class>,
+    pub classes: BTreeMap<String, LinkClass>,
     /// Hosts, as far as they are known.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<FabricHost>,
     /// The paths between hosts, the best first.
     pub paths: Vec<NetworkPath>,
     /// The pairs of hosts between which a path is of another class than its own.
-    pub links: Vec<Pair>,
+    pub links: Vec<HostPair>,
 }
 
 /// A fault of a topology file, or of names of paths.
@@ -104,13 +104,13 @@ pub enum FabricError {
 
 impl From<FabricError> for Error {
     fn from(error: FabricError) -> Self {
-        Error::Settings { text: error.to_string(), source: Some(Source::new(error)) }
+        Error::Settings { text: error.to_string(), source: Some(ErrorSource::new(error)) }
     }
 }
 
 /// The latency and bandwidth of a class of links.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Class {
+pub struct LinkClass {
     /// The time from one rank's call to another's use of a message without content, in microseconds.
     pub latency_us: f64,
     /// Bandwidth in each direction, in GB/s.
@@ -119,16 +119,16 @@ pub struct Class {
 
 /// A host.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Host {
+pub struct FabricHost {
     /// Its name.
     pub name: String,
     /// The devices with which it reaches others, and its GPUs.
-    pub devices: Vec<Device>,
+    pub devices: Vec<FabricDevice>,
 }
 
 /// A network interface, an RDMA device or a GPU.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Device {
+pub struct FabricDevice {
     /// The name that the system gives it.
     pub name: String,
     /// `tcp`, `rdma` or `gpu`.
@@ -152,7 +152,7 @@ pub struct NetworkPath {
 
 /// A path between two hosts that is not of its usual class.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Pair {
+pub struct HostPair {
     /// The path.
     pub path: String,
     /// The hosts, in either order.
@@ -216,7 +216,7 @@ struct FileLink {
     class: Spanned<String>,
 }
 
-impl Fabric {
+impl FabricTopology {
     /// Reads a file.
     ///
     /// # Errors
@@ -226,11 +226,11 @@ impl Fabric {
         let shown = path.display();
         let text = std::fs::read_to_string(path).map_err(|e| {
             let text = format!("the topology file {shown} cannot be read: {e}");
-            Error::System { code: codes::FILE, text, source: Source::new(e) }
+            Error::System { code: codes::FILE, text, source: ErrorSource::new(e) }
         })?;
         Self::parse(&text).map_err(|why| Error::Settings {
             text: format!("the topology file {shown} is wrong: {why}"),
-            source: Some(Source::new(why)),
+            source: Some(ErrorSource::new(why)),
         })
     }
 
@@ -249,7 +249,7 @@ impl Fabric {
             let what = format!("version {}, and this is for {VERSION}", file.version.get_ref());
             return Err(reader.at(&file.version, what));
         }
-        let mut fabric = Fabric::default();
+        let mut fabric = FabricTopology::default();
         for (name, class) in file.classes {
             let FileClass { latency_us, gbs } = *class.get_ref();
             if !(latency_us.is_finite() && latency_us >= 0.0 && gbs.is_finite() && gbs > 0.0) {
@@ -258,7 +258,7 @@ impl Fabric {
                 );
                 return Err(reader.at(&class, what));
             }
-            fabric.classes.insert(name, Class { latency_us, gbs });
+            fabric.classes.insert(name, LinkClass { latency_us, gbs });
         }
         for host in file.hosts {
             reader.host(&mut fabric, host)?;
@@ -298,8 +298,8 @@ impl Fabric {
     }
 
     /// Returns the class of a path between two hosts.
-    pub fn between(&self, path: &str, one: &str, other: &str) -> Option<Class> {
-        let same = |link: &&Pair| {
+    pub fn between(&self, path: &str, one: &str, other: &str) -> Option<LinkClass> {
+        let same = |link: &&HostPair| {
             let [a, b] = &link.between;
             link.path == path && ((a == one && b == other) || (a == other && b == one))
         };
@@ -334,20 +334,20 @@ impl Fabric {
             let path = self.known(name)?;
             let mut worst = self.classes.get(&path.class).copied();
             let pairs = (0..hosts.len()).flat_map(|i| (0..i).map(move |k| (i, k)));
-            let found: Vec<Class> =
+            let found: Vec<LinkClass> =
                 pairs.filter_map(|(i, k)| self.between(name, &hosts[i], &hosts[k])).collect();
             if !found.is_empty() {
                 let latency_us = found.iter().map(|c| c.latency_us).fold(0.0, f64::max);
                 let gbs = found.iter().map(|c| c.gbs).fold(f64::INFINITY, f64::min);
-                worst = Some(Class { latency_us, gbs });
+                worst = Some(LinkClass { latency_us, gbs });
             }
-            let worst = worst.unwrap_or(Class { latency_us: 0.0, gbs: 1.0 });
+            let worst = worst.unwrap_or(LinkClass { latency_us: 0.0, gbs: 1.0 });
             costs.push(PathCost { name: name.clone(), link: worst.link() });
         }
         Ok(costs)
     }
 
-    /// Returns the text of the file, which [`Fabric::parse`] reads.
+    /// Returns the text of the file, which [`FabricTopology::parse`] reads.
     pub fn text(&self) -> String {
         write::text(self)
     }
@@ -357,11 +357,11 @@ impl Fabric {
     }
 }
 
-impl Class {
+impl LinkClass {
     /// Returns the link as the cost model has it: a further message of a round costs a rank what it costs
     /// with TCP in general.
     pub fn link(self) -> cost::LinkCost {
-        let Class { latency_us, gbs } = self;
+        let LinkClass { latency_us, gbs } = self;
         cost::LinkCost {
             latency_us,
             message_us: cost::LinkCost::NETWORK.message_us.min(latency_us),
@@ -391,7 +391,11 @@ impl FileReader<'_> {
         }
     }
 
-    fn class(&self, fabric: &Fabric, name: &Spanned<String>) -> Result<String, FabricError> {
+    fn class(
+        &self,
+        fabric: &FabricTopology,
+        name: &Spanned<String>,
+    ) -> Result<String, FabricError> {
         match fabric.classes.contains_key(name.get_ref()) {
             true => Ok(name.get_ref().clone()),
             false => {
@@ -401,7 +405,7 @@ impl FileReader<'_> {
         }
     }
 
-    fn host(&self, fabric: &mut Fabric, host: FileHost) -> Result<(), FabricError> {
+    fn host(&self, fabric: &mut FabricTopology, host: FileHost) -> Result<(), FabricError> {
         if fabric.hosts.iter().any(|h| h.name == *host.name.get_ref()) {
             let what = format!("host `{}` stands here a second time", host.name.get_ref());
             return Err(self.at(&host.name, what));
@@ -416,13 +420,13 @@ impl FileReader<'_> {
             }
             let gbs = device.gbs.map(Spanned::into_inner);
             let kind = self.one_of(&device.kind, &[TCP, RDMA, "gpu"])?;
-            devices.push(Device { name: device.name, kind, gbs });
+            devices.push(FabricDevice { name: device.name, kind, gbs });
         }
-        fabric.hosts.push(Host { name: host.name.into_inner(), devices });
+        fabric.hosts.push(FabricHost { name: host.name.into_inner(), devices });
         Ok(())
     }
 
-    fn path(&self, fabric: &mut Fabric, path: FilePath) -> Result<(), FabricError> {
+    fn path(&self, fabric: &mut FabricTopology, path: FilePath) -> Result<(), FabricError> {
         if fabric.path(path.name.get_ref()).is_some() {
             let what = format!("path `{}` stands here a second time", path.name.get_ref());
             return Err(self.at(&path.name, what));
@@ -440,7 +444,7 @@ impl FileReader<'_> {
         Ok(())
     }
 
-    fn link(&self, fabric: &mut Fabric, link: FileLink) -> Result<(), FabricError> {
+    fn link(&self, fabric: &mut FabricTopology, link: FileLink) -> Result<(), FabricError> {
         if fabric.path(link.path.get_ref()).is_none() {
             let near = fabric.near(link.path.get_ref());
             let what = format!("no path is named `{}`; {near}", link.path.get_ref());
@@ -454,7 +458,7 @@ impl FileReader<'_> {
         }
         let class = self.class(fabric, &link.class)?;
         let between = link.between.map(Spanned::into_inner);
-        fabric.links.push(Pair { path: link.path.into_inner(), between, class });
+        fabric.links.push(HostPair { path: link.path.into_inner(), between, class });
         Ok(())
     }
 }

@@ -75,13 +75,13 @@ pub fn is_in_check() -> bool {
 }
 
 /// A wait that an interrupt does not end: its caller looks for signals itself.
-pub struct Deferred(());
+pub struct DeferredInterrupt(());
 
-impl Deferred {
+impl DeferredInterrupt {
     /// Defers interrupts of this thread until it is dropped.
     pub fn begin() -> Self {
-        Deferred::count(1);
-        Deferred(())
+        DeferredInterrupt::count(1);
+        DeferredInterrupt(())
     }
 
     fn count(change: i32) {
@@ -91,9 +91,9 @@ impl Deferred {
     }
 }
 
-impl Drop for Deferred {
+impl Drop for DeferredInterrupt {
     fn drop(&mut self) {
-        Deferred::count(-1);
+        DeferredInterrupt::count(-1);
     }
 }
 

@@ -10,12 +10,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::dtype::Element;
-use crate::error::{Bytes, Error};
-use crate::transport::shm::{PAGE, Segment, populate};
+use crate::error::{ByteCount, Error};
+use crate::transport::shm::{PAGE, ShmSegment, populate};
 
 /// The memory of one rank that its peers map as well.
 pub struct Arena {
-    segment: Arc<Segment>,
+    segment: Arc<ShmSegment>,
     rank: u32,
     base: u64,
     state: Mutex<ArenaSpace>,
@@ -29,14 +29,14 @@ struct ArenaSpace {
 
 impl Arena {
     /// Returns the arena of a rank of the segment.
-    pub fn new(segment: Arc<Segment>, rank: u32) -> Arc<Self> {
+    pub fn new(segment: Arc<ShmSegment>, rank: u32) -> Arc<Self> {
         let base = segment.layout().arena(rank);
         let space = ArenaSpace { free: BTreeMap::new(), used: 0 };
         Arc::new(Arena { segment, rank, base, state: Mutex::new(space) })
     }
 
     /// Cuts off `len` bytes, aligned to a page, all zero if never used before.
-    pub fn cut(self: &Arc<Self>, len: usize) -> Result<Cut, Error> {
+    pub fn cut(self: &Arc<Self>, len: usize) -> Result<ArenaPiece, Error> {
         let len = (len.max(1) as u64).next_multiple_of(PAGE);
         let mut space = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let fit = space.free.iter().find(|&(_, &free)| free >= len).map(|(&at, &free)| (at, free));
@@ -46,7 +46,7 @@ impl Arena {
             if free > len {
                 space.free.insert(at + len, free - len);
             }
-            return Ok(Cut { arena: self.clone(), address, offset: at, len });
+            return Ok(ArenaPiece { arena: self.clone(), address, offset: at, len });
         }
         let (at, end) = (space.used, space.used.saturating_add(len));
         let arena_bytes = self.segment.layout().arena_bytes;
@@ -54,7 +54,11 @@ impl Arena {
             return Err(Error::Memory {
                 what: "a buffer".into(),
                 wanted: len,
-                cause: format!("{} of the arena's {} are in use", Bytes(at), Bytes(arena_bytes)),
+                cause: format!(
+                    "{} of the arena's {} are in use",
+                    ByteCount(at),
+                    ByteCount(arena_bytes)
+                ),
                 remedy: "free buffers, or start the ranks with larger arenas".into(),
                 source: None,
             });
@@ -63,7 +67,7 @@ impl Arena {
         let address = self.segment.mapped(self.base + at, len)?;
         populate(address, len);
         space.used = end;
-        Ok(Cut { arena: self.clone(), address, offset: at, len })
+        Ok(ArenaPiece { arena: self.clone(), address, offset: at, len })
     }
 
     /// Returns the bytes of it that are in use.
@@ -95,7 +99,7 @@ impl Arena {
 }
 
 /// A piece of the arena; it goes back when dropped.
-pub struct Cut {
+pub struct ArenaPiece {
     arena: Arc<Arena>,
     address: *mut u8,
     offset: u64,
@@ -103,11 +107,11 @@ pub struct Cut {
 }
 
 // SAFETY: the address is one of the segment that the arena holds; a piece is one owner's.
-unsafe impl Send for Cut {}
+unsafe impl Send for ArenaPiece {}
 // SAFETY: as above; a shared piece gives away nothing but its address.
-unsafe impl Sync for Cut {}
+unsafe impl Sync for ArenaPiece {}
 
-impl Cut {
+impl ArenaPiece {
     /// Returns the address of its first byte.
     pub fn address(&self) -> *mut u8 {
         self.address
@@ -119,7 +123,7 @@ impl Cut {
     }
 }
 
-impl Drop for Cut {
+impl Drop for ArenaPiece {
     fn drop(&mut self) {
         self.arena.give_back(self.offset, self.len);
     }
@@ -141,7 +145,7 @@ pub struct Buffer<T: Element> {
 /// The owner of a buffer's memory.
 #[expect(dead_code, reason = "it is dropped, and nothing else")]
 enum BufferOwner {
-    Arena(Cut),
+    Arena(ArenaPiece),
     Process(Box<dyn Any + Send>),
 }
 
@@ -224,18 +228,18 @@ pub fn bytes_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::shm::Layout;
+    use crate::transport::shm::SegmentLayout;
 
     fn arena(bytes: u64) -> Arc<Arena> {
-        let layout = Layout { arena_bytes: bytes, slot_bytes: 64, ..Layout::new(2) };
-        Arena::new(Segment::create(layout).expect("a small segment"), 1)
+        let layout = SegmentLayout { arena_bytes: bytes, slot_bytes: 64, ..SegmentLayout::new(2) };
+        Arena::new(ShmSegment::create(layout).expect("a small segment"), 1)
     }
 
     #[test]
     fn memory_is_found_again_after_it_was_freed() {
         let arena = arena(3 * PAGE);
         for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [0, 2, 1]] {
-            let mut cuts: Vec<Option<Cut>> =
+            let mut cuts: Vec<Option<ArenaPiece>> =
                 (0..3).map(|_| Some(arena.cut(4096).expect("room"))).collect();
             assert!(arena.cut(1).is_err());
             for i in order {

@@ -1,15 +1,15 @@
 //! Decides which link a pair of ranks uses, and records the reason. No other module decides it.
 
 use crate::error::Error;
-use crate::transport::{Transport, Transports};
+use crate::transport::{Transport, TransportSet};
 
 /// The way to a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
+pub struct RankRoute {
     /// The rank.
     pub rank: u32,
     /// The transports by which it is reached: none for this rank itself, several where several paths lead there.
-    pub transports: Transports,
+    pub transports: TransportSet,
     /// The reason for this link.
     pub why: String,
 }
@@ -20,21 +20,26 @@ pub(crate) struct RoutePeer {
     /// Its machine.
     pub(crate) host: u128,
     /// The transports that it has.
-    pub(crate) has: Transports,
+    pub(crate) has: TransportSet,
 }
 
 /// Returns the posted transport between two ranks that have these in common: between ranks of one machine a
 /// device is a detour, unless that is all there may be.
-pub fn link(common: Transports, here: bool) -> Option<Transport> {
+pub fn link(common: TransportSet, here: bool) -> Option<Transport> {
     let mut posted = common.posted().iter();
     if here { posted.next() } else { posted.next_back() }
 }
 
-impl Transports {
+impl TransportSet {
     /// Returns the transports that carry the calls of a group, of those that are allowed: of ranks of one host or
     /// of several, that have `common` in common, and over the `paths` between hosts, if there are several.
     #[must_use]
-    pub fn carried(self, one_host: bool, common: Transports, paths: Option<Transports>) -> Self {
+    pub fn carried(
+        self,
+        one_host: bool,
+        common: TransportSet,
+        paths: Option<TransportSet>,
+    ) -> Self {
         let mapped = self.mapped();
         if one_host && !mapped.is_empty() {
             return mapped;
@@ -48,11 +53,11 @@ impl Transports {
 pub(crate) fn neighbours(
     rank: u32,
     peers: &[RoutePeer],
-    allowed: Transports,
+    allowed: TransportSet,
 ) -> Result<Vec<u32>, Error> {
     let own = peers.get(rank as usize).copied();
     let with = |peer: &RoutePeer| own.is_some_and(|own| own.host == peer.host);
-    let has = own.map_or(Transports::NONE, |own| own.has).and(allowed);
+    let has = own.map_or(TransportSet::NONE, |own| own.has).and(allowed);
     let shares = |peer: &RoutePeer| !allowed.mapped().is_empty() && with(peer);
     let ranks = || (0u32..).zip(peers);
     let lost = |(r, peer): &(u32, &RoutePeer)| {
@@ -85,19 +90,19 @@ pub(crate) fn neighbours(
 pub(crate) fn routes(
     rank: u32,
     peers: &[RoutePeer],
-    allowed: Transports,
+    allowed: TransportSet,
     seated: &dyn Fn(u32) -> bool,
     refusal: Option<&str>,
-) -> Vec<Route> {
+) -> Vec<RankRoute> {
     let own = peers.get(rank as usize).copied();
-    let has = own.map_or(Transports::NONE, |own| own.has).and(allowed);
+    let has = own.map_or(TransportSet::NONE, |own| own.has).and(allowed);
     let way = |(r, peer): (u32, &RoutePeer)| {
         if r == rank {
-            return Route { rank: r, transports: Transports::NONE, why: String::new() };
+            return RankRoute { rank: r, transports: TransportSet::NONE, why: String::new() };
         }
         if seated(r) {
             let why = "same machine".into();
-            return Route { rank: r, transports: allowed.mapped(), why };
+            return RankRoute { rank: r, transports: allowed.mapped(), why };
         }
         let here = own.is_some_and(|own| own.host == peer.host);
         let mut why = match here {
@@ -119,7 +124,7 @@ pub(crate) fn routes(
             (Transport::Tcp, _) => {}
             (transport, _) => why += &format!(", both have {}", transport.title()),
         }
-        Route { rank: r, transports: transport.into(), why }
+        RankRoute { rank: r, transports: transport.into(), why }
     };
     (0u32..).zip(peers).map(way).collect()
 }
@@ -129,71 +134,80 @@ mod tests {
     use super::*;
 
     fn peers(rdma: [bool; 4]) -> Vec<RoutePeer> {
-        let has = |rdma| if rdma { Transports::ALL } else { Transports::SHM.or(Transports::TCP) };
+        let has =
+            |rdma| if rdma { TransportSet::ALL } else { TransportSet::SHM.or(TransportSet::TCP) };
         let peer = |(host, rdma)| RoutePeer { host, has: has(rdma) };
         [7, 7, 9, 7].into_iter().zip(rdma).map(peer).collect()
     }
 
-    fn links(rank: u32, peers: &[RoutePeer], allowed: Transports, seated: u32) -> Vec<Transports> {
+    fn links(
+        rank: u32,
+        peers: &[RoutePeer],
+        allowed: TransportSet,
+        seated: u32,
+    ) -> Vec<TransportSet> {
         let seated = |r| r == seated;
         routes(rank, peers, allowed, &seated, None).iter().map(|r| r.transports).collect()
     }
 
     #[test]
     fn ranks_of_a_machine_share_memory_unless_told_otherwise() {
-        let (all, none) = (Transports::default(), peers([false; 4]));
+        let (all, none) = (TransportSet::default(), peers([false; 4]));
         assert_eq!(neighbours(1, &none, all), Ok(vec![0, 1, 3]));
         assert_eq!(neighbours(2, &none, all), Ok(vec![2]));
-        assert_eq!(neighbours(1, &none, Transports::TCP), Ok(vec![1]));
-        let error = neighbours(1, &none, Transports::SHM);
+        assert_eq!(neighbours(1, &none, TransportSet::TCP), Ok(vec![1]));
+        let error = neighbours(1, &none, TransportSet::SHM);
         assert!(error.is_err_and(|e| e.to_string().contains("rank 1 cannot reach rank 2")));
     }
 
     #[test]
     fn devices_are_used_between_those_that_have_them() {
         let peers = peers([true, true, true, false]);
-        let all = Transports::default();
+        let all = TransportSet::default();
         assert_eq!(
             links(1, &peers, all, 0),
-            [Transports::SHM, Transports::NONE, Transports::RDMA, Transports::TCP]
+            [TransportSet::SHM, TransportSet::NONE, TransportSet::RDMA, TransportSet::TCP]
         );
         assert_eq!(
             links(3, &peers, all, 0),
-            [Transports::SHM, Transports::TCP, Transports::TCP, Transports::NONE]
+            [TransportSet::SHM, TransportSet::TCP, TransportSet::TCP, TransportSet::NONE]
         );
         let first = &peers[..3];
         assert_eq!(
-            links(1, first, Transports::RDMA, 9),
-            [Transports::RDMA, Transports::NONE, Transports::RDMA]
+            links(1, first, TransportSet::RDMA, 9),
+            [TransportSet::RDMA, TransportSet::NONE, TransportSet::RDMA]
         );
-        assert_eq!(neighbours(1, first, Transports::RDMA), Ok(vec![1]));
-        let error = neighbours(1, &peers, Transports::RDMA).map_err(|e| e.to_string());
+        assert_eq!(neighbours(1, first, TransportSet::RDMA), Ok(vec![1]));
+        let error = neighbours(1, &peers, TransportSet::RDMA).map_err(|e| e.to_string());
         assert!(error.is_err_and(|e| e.contains("rank 3 has no RDMA")));
     }
 
     #[test]
     fn the_links_that_carry_calls_follow_hosts_devices_and_paths() {
-        let (all, none) = (Transports::ALL, Transports::SHM.or(Transports::TCP));
-        let text = |of: Transports, one_host, common, paths: Option<Transports>| {
+        let (all, none) = (TransportSet::ALL, TransportSet::SHM.or(TransportSet::TCP));
+        let text = |of: TransportSet, one_host, common, paths: Option<TransportSet>| {
             of.carried(one_host, common, paths).to_string()
         };
-        let both = Transports::TCP.or(Transports::RDMA);
+        let both = TransportSet::TCP.or(TransportSet::RDMA);
         assert_eq!(text(all, true, all, None), "shm");
         assert_eq!(text(all, false, none, None), "shm+tcp");
         assert_eq!(text(all, false, all, None), "shm+rdma");
         assert_eq!(text(all, false, all, Some(both)), "shm+tcp+rdma");
         assert_eq!(text(both, true, all, None), "tcp", "a device is a detour inside a host");
         assert_eq!(text(both, false, all, None), "rdma");
-        assert_eq!(text(both, false, none, Some(Transports::RDMA)), "rdma");
+        assert_eq!(text(both, false, none, Some(TransportSet::RDMA)), "rdma");
     }
 
     #[test]
     fn every_way_has_its_reason() {
         let none = peers([false; 4]);
         let seated = |r| r == 3;
-        let routes = routes(1, &none, Transports::default(), &seated, None);
-        let links: Vec<Transports> = routes.iter().map(|r| r.transports).collect();
-        assert_eq!(links, [Transports::TCP, Transports::NONE, Transports::TCP, Transports::SHM]);
+        let routes = routes(1, &none, TransportSet::default(), &seated, None);
+        let links: Vec<TransportSet> = routes.iter().map(|r| r.transports).collect();
+        assert_eq!(
+            links,
+            [TransportSet::TCP, TransportSet::NONE, TransportSet::TCP, TransportSet::SHM]
+        );
         assert!(routes[0].why.contains("could not map"), "{routes:?}");
         assert_eq!(routes[2].why, "another machine");
     }

@@ -16,22 +16,22 @@ pub(crate) const NONCE: usize = 32;
 
 /// A shared secret. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Vec<u8>);
+pub struct JobSecret(Vec<u8>);
 
-impl From<Vec<u8>> for Secret {
+impl From<Vec<u8>> for JobSecret {
     fn from(bytes: Vec<u8>) -> Self {
-        Secret(bytes)
+        JobSecret(bytes)
     }
 }
 
-impl Secret {
+impl JobSecret {
     /// Returns the bytes that the ranks share.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for JobSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(not shown)")
     }
@@ -67,7 +67,7 @@ pub(crate) fn accepts(secret: &[u8], proof: &[u8], side: ProofSide, transcript: 
     mac(secret, side, transcript).is_some_and(|mac| mac.verify_slice(proof).is_ok())
 }
 
-impl Secret {
+impl JobSecret {
     /// Proves the knowledge of this secret, see [`proof`].
     pub(super) fn proof(&self, side: ProofSide, transcript: &[&[u8]]) -> [u8; PROOF] {
         proof(self.bytes(), side, transcript)
@@ -95,20 +95,20 @@ mod tests {
 
     #[test]
     fn a_proof_holds_for_one_side_one_secret_and_what_was_said() {
-        let secret = Secret::from(b"correct horse".to_vec());
+        let secret = JobSecret::from(b"correct horse".to_vec());
         let proof = secret.proof(ProofSide::Connecting, &[b"hello", b"nonce"]);
         assert!(secret.accepts(&proof, ProofSide::Connecting, &[b"hello", b"nonce"]));
         assert!(!secret.accepts(&proof, ProofSide::Accepting, &[b"hello", b"nonce"]));
         assert!(!secret.accepts(&proof, ProofSide::Connecting, &[b"hello", b"other"]));
         assert!(!secret.accepts(&proof[..31], ProofSide::Connecting, &[b"hello", b"nonce"]));
         assert!(!secret.accepts(&[0; 32], ProofSide::Connecting, &[b"hello", b"nonce"]));
-        let other = Secret::from(b"correct house".to_vec());
+        let other = JobSecret::from(b"correct house".to_vec());
         assert!(!other.accepts(&proof, ProofSide::Connecting, &[b"hello", b"nonce"]));
     }
 
     #[test]
     fn it_is_never_printed() {
-        let secret = Secret::from(b"correct horse".to_vec());
+        let secret = JobSecret::from(b"correct horse".to_vec());
         assert!(!format!("{secret:?} {:?}", Some(&secret)).contains("horse"));
     }
 

@@ -1,6 +1,6 @@
 //! Describes the wait of a rank, in the form of one cache line, and spelled out.
 
-use roundelay_compiler::plan::Site;
+use roundelay_compiler::plan::SourceLine;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ const OTHERS: usize = 6;
 /// The event that is awaited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum AwaitedEvent {
     /// A message from the peer.
     Message = 1,
     /// Room for another message: the peer takes earlier ones.
@@ -25,34 +25,40 @@ pub enum What {
     Meeting,
 }
 
-impl What {
+impl AwaitedEvent {
     fn from_code(code: u8) -> Option<Self> {
-        [What::Message, What::Room, What::Drained, What::Lane, What::Meeting]
-            .into_iter()
-            .find(|&what| what as u8 == code)
+        [
+            AwaitedEvent::Message,
+            AwaitedEvent::Room,
+            AwaitedEvent::Drained,
+            AwaitedEvent::Lane,
+            AwaitedEvent::Meeting,
+        ]
+        .into_iter()
+        .find(|&what| what as u8 == code)
     }
 
     /// Describes it for the name of a span.
     pub fn text(self) -> &'static str {
         match self {
-            What::Message => "a message",
-            What::Room => "room for a message",
-            What::Drained => "a buffer to be read",
-            What::Lane => "another lane",
-            What::Meeting => "the same call",
+            AwaitedEvent::Message => "a message",
+            AwaitedEvent::Room => "room for a message",
+            AwaitedEvent::Drained => "a buffer to be read",
+            AwaitedEvent::Lane => "another lane",
+            AwaitedEvent::Meeting => "the same call",
         }
     }
 }
 
 /// The wait of a rank: 64 bytes that fit a control line, or a small message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitRecord {
     /// The rank it waits for.
     pub peer: u32,
     /// The channel.
     pub channel: u16,
     /// The event it waits for.
-    pub what: What,
+    pub what: AwaitedEvent,
     /// The number of the call.
     pub call: u64,
     /// The digest of the call with all calls before.
@@ -71,10 +77,10 @@ pub struct Waiting {
     others: [u32; OTHERS],
 }
 
-impl Waiting {
+impl WaitRecord {
     /// Describes a wait without a location in the algorithm.
-    pub fn new(what: What, peer: u32, call: u64, digest: u32, since: u64) -> Self {
-        Waiting {
+    pub fn new(what: AwaitedEvent, peer: u32, call: u64, digest: u32, since: u64) -> Self {
+        WaitRecord {
             peer,
             channel: 0,
             what,
@@ -119,10 +125,10 @@ impl Waiting {
     pub fn from_words(words: [u64; 8]) -> Option<Self> {
         let (high, low) = (|w: u64| (w >> 32) as u32, |w: u64| w as u32);
         let [first, call, digest, site, since, a, b, c] = words;
-        Some(Waiting {
+        Some(WaitRecord {
             peer: high(first),
             channel: (low(first) >> 16) as u16,
-            what: What::from_code(low(first) as u8)?,
+            what: AwaitedEvent::from_code(low(first) as u8)?,
             call,
             digest: high(digest),
             step: low(digest),
@@ -135,15 +141,16 @@ impl Waiting {
     }
 
     /// Spells it out, with the places of this rank's part of the plan.
-    pub fn spell(&self, sites: &[Site]) -> Wait {
-        let same =
-            |s: &&Site| (s.line, s.column.min(0xffff)) == (self.line, self.column.min(0xffff));
+    pub fn spell(&self, sites: &[SourceLine]) -> WaitDescription {
+        let same = |s: &&SourceLine| {
+            (s.line, s.column.min(0xffff)) == (self.line, self.column.min(0xffff))
+        };
         let site = match sites.iter().find(same) {
             Some(site) => format!("{}:{}", site.file, site.line),
             None if self.line > 0 => format!("line {}", self.line),
             None => String::new(),
         };
-        Wait {
+        WaitDescription {
             peer: self.peer,
             others: self.others.into_iter().filter(|&o| o != NO_RANK).collect(),
             channel: self.channel,
@@ -160,7 +167,7 @@ impl Waiting {
 
 /// The wait of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wait {
+pub struct WaitDescription {
     /// The rank it waits for: the first lane's peer.
     pub peer: u32,
     /// Other ranks that further lanes wait for.
@@ -168,7 +175,7 @@ pub struct Wait {
     /// The channel.
     pub channel: u16,
     /// The event it waits for.
-    pub what: What,
+    pub what: AwaitedEvent,
     /// The number of the call, counted from 1.
     pub call: u64,
     /// A digest of that call and all before it.
@@ -184,7 +191,7 @@ pub struct Wait {
     pub since: u64,
 }
 
-impl Wait {
+impl WaitDescription {
     /// Returns all ranks that are waited for, but for this one itself.
     pub fn peers(&self, own: u32) -> impl Iterator<Item = u32> {
         std::iter::once(self.peer).chain(self.others.iter().copied()).filter(move |&p| p != own)
@@ -213,15 +220,16 @@ mod tests {
 
     #[test]
     fn waits_survive_their_words() {
-        let mut waiting = Waiting::new(What::Drained, 70_000, 1 << 40, 0xdead_beef, 12_345);
+        let mut waiting =
+            WaitRecord::new(AwaitedEvent::Drained, 70_000, 1 << 40, 0xdead_beef, 12_345);
         (waiting.channel, waiting.step, waiting.line, waiting.column) = (65_535, 9, 1_000_000, 7);
         waiting.pass = 40_000;
         for peer in [70_000, 3, 3, 0, 5, 6, 7, 8, 9] {
             waiting.also(peer);
         }
-        assert_eq!(Waiting::from_words(waiting.words()), Some(waiting));
+        assert_eq!(WaitRecord::from_words(waiting.words()), Some(waiting));
         assert_eq!(waiting.spell(&[]).others, [3, 0, 5, 6, 7, 8]);
-        assert_eq!(Waiting::from_words([0; 8]), None);
-        assert_eq!(Waiting::from_words([u64::MAX; 8]), None, "no such thing to wait for");
+        assert_eq!(WaitRecord::from_words([0; 8]), None);
+        assert_eq!(WaitRecord::from_words([u64::MAX; 8]), None, "no such thing to wait for");
     }
 }

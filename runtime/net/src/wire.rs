@@ -1,7 +1,7 @@
 //! Messages of other processes as tests and fuzzers see them: samples, and the function that decodes them.
 
 /// A kind of message.
-pub struct Wire {
+pub struct WireMessage {
     /// The protocol, and the message in it.
     pub name: &'static str,
     /// Messages as they are sent.

@@ -4,13 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::reporter::name;
-use roundelay_engine::trace::Live;
+use roundelay_engine::trace::LiveRanks;
 use roundelay_net::bootstrap::env::address;
 use roundelay_net::bootstrap::membership::StoreAt;
 use roundelay_net::bootstrap::store::protocol::ROSTER;
-use roundelay_net::bootstrap::store::{At, Guest, Stranger};
+use roundelay_net::bootstrap::store::{GuestRefusal, StoreAddress, StoreGuest};
 use roundelay_net::bootstrap::torch::TorchStore;
-use roundelay_net::bootstrap::{Roster, STORE};
+use roundelay_net::bootstrap::{ReporterRoster, STORE};
 use roundelay_net::error::Error;
 use roundelay_net::group::ReporterAt;
 use roundelay_net::threads::run_shared;
@@ -20,7 +20,7 @@ const AT_ONCE: usize = 64;
 
 /// The state of a job that was looked at from outside.
 #[derive(Debug, Clone)]
-pub enum Gathered {
+pub enum JobReport {
     /// Its ranks have not all joined: who is missing, or why they gave up, in words of the store.
     Joining(String),
     /// Its ranks have joined.
@@ -36,7 +36,7 @@ pub enum Gathered {
 #[derive(Debug, Clone)]
 pub enum RankReport {
     /// The memory of its host shows this of the communicators of its process.
-    Seen(Vec<Live>),
+    Seen(Vec<LiveRanks>),
     /// Its process has ended, in words: its host answers, and nothing listens where it did.
     Gone(String),
     /// It does not answer, in words, and nothing else is known.
@@ -53,10 +53,10 @@ pub enum RankReport {
 ///
 /// [`Error::Start`] if no store answers there, or if it refuses this secret; [`Error::Usage`] if that
 /// is no address.
-pub fn gather(at: &str, job: &str, secret: &[u8], timeout: Duration) -> Result<Gathered, Error> {
+pub fn gather(at: &str, job: &str, secret: &[u8], timeout: Duration) -> Result<JobReport, Error> {
     let at = match address(at.strip_prefix("tcp://").unwrap_or(at)) {
-        Ok(StoreAt::Address { host, port, .. }) => At::Host(host, port),
-        Ok(StoreAt::Local { job }) => At::Local(job),
+        Ok(StoreAt::Address { host, port, .. }) => StoreAddress::Host(host, port),
+        Ok(StoreAt::Local { job }) => StoreAddress::Local(job),
         _ => {
             return Err(Error::Usage(format!(
                 "{at} is not an address of a store: give what the ranks were given as {STORE}, host:port"
@@ -70,59 +70,66 @@ pub fn gather(at: &str, job: &str, secret: &[u8], timeout: Duration) -> Result<G
     let Some(roster) = store.note(ROSTER, until).map_err(lost)? else {
         if let Some(failure) = store.failure() {
             let text = format!("the ranks gave up joining: {}: {}", failure.code.0, failure.text);
-            return Ok(Gathered::Joining(text));
+            return Ok(JobReport::Joining(text));
         }
         let who = store.who().map_err(lost)?;
         let who = who.unwrap_or_else(|| "the store does not say who is missing".into());
-        return Ok(Gathered::Joining(format!("the ranks have not all joined: {who}")));
+        return Ok(JobReport::Joining(format!("the ranks have not all joined: {who}")));
     };
-    let Ok(Roster { communicator, reporters }) = postcard::from_bytes(&roster) else {
+    let Ok(ReporterRoster { communicator, reporters }) = postcard::from_bytes(&roster) else {
         return Err(Error::Start(format!(
             "the store at {at} is of another version of roundelay: use the `roundelay` of the job"
         )));
     };
-    Ok(Gathered::Running { communicator, reports: query_all(&reporters, secret, timeout) })
+    Ok(JobReport::Running { communicator, reports: query_all(&reporters, secret, timeout) })
 }
 
 /// Opens a store as a guest: roundelay's own, or the one whose address is in torch's.
-fn enter(at: &At, job: &str, secret: &[u8], timeout: Duration) -> Result<Guest, Error> {
+fn enter(
+    at: &StoreAddress,
+    job: &str,
+    secret: &[u8],
+    timeout: Duration,
+) -> Result<StoreGuest, Error> {
     // Roundelay's store ends a connection at the first byte that is not of its protocol, and torch's waits for more: so
     // torch's is tried first.
     let note = match at {
-        At::Host(host, port) => TorchStore::announced(host, *port, timeout).ok(),
+        StoreAddress::Host(host, port) => TorchStore::announced(host, *port, timeout).ok(),
         _ => None,
     };
     let Some(note) = note else {
-        return Guest::enter(at.clone(), job, secret, timeout)
+        return StoreGuest::enter(at.clone(), job, secret, timeout)
             .map_err(|stranger| refused(at, stranger));
     };
     let Some((job, ways)) = note.as_deref().and_then(roundelay_net::bootstrap::rendezvous::read)
     else {
         let why = "it is a store of torch's, and no rank has left an address there".into();
-        return Err(refused(at, Stranger::Other(why)));
+        return Err(refused(at, GuestRefusal::Other(why)));
     };
     let secret = if secret.is_empty() { job.as_bytes() } else { secret };
-    let at = At::Any(ways);
-    Guest::enter(at.clone(), job, secret, timeout).map_err(|stranger| refused(&at, stranger))
+    let at = StoreAddress::Any(ways);
+    StoreGuest::enter(at.clone(), job, secret, timeout).map_err(|stranger| refused(&at, stranger))
 }
 
 /// Returns the error of a store that does not answer the query.
-fn refused(at: &At, stranger: Stranger) -> Error {
+fn refused(at: &StoreAddress, stranger: GuestRefusal) -> Error {
     let text = match stranger {
-        Stranger::NotListening => format!(
+        GuestRefusal::NotListening => format!(
             "no store listens at {at}: the job has ended, or its rank 0 has, or its ranks were not given the hint \
              `doctor=true` (ROUNDELAY_HINTS), with which the store stays; of ranks of this host, `roundelay doctor \
              --pid PID` tells without it"
         ),
-        Stranger::Silent(error) => format!(
+        GuestRefusal::Silent(error) => format!(
             "nothing answers at {at} ({error}): see whether that address leads to the host of rank 0, and whether \
              its process is stopped"
         ),
-        Stranger::Other(why) => format!(
+        GuestRefusal::Other(why) => format!(
             "what answers at {at} tells of no ranks with the hint `doctor=true` ({why}): give the address at which \
              they met, and the name of the job (`--job`) if they have one"
         ),
-        Stranger::Refused(why) => format!("the store at {at} does not let the doctor in: {why}"),
+        GuestRefusal::Refused(why) => {
+            format!("the store at {at} does not let the doctor in: {why}")
+        }
     };
     Error::Start(text)
 }
@@ -143,7 +150,7 @@ fn query_all(
 fn query((ip, at): (IpAddr, ReporterAt), secret: &[u8], timeout: Duration) -> RankReport {
     let until = Instant::now() + timeout;
     let place = SocketAddr::new(ip, at.port);
-    let report = Guest::enter(At::Any(vec![place]), &name(at.key), secret, timeout)
+    let report = StoreGuest::enter(StoreAddress::Any(vec![place]), &name(at.key), secret, timeout)
         .and_then(|mut reporter| reporter.report(until));
     match report {
         Ok(Some(report)) => match serde_json::from_slice(&report) {
@@ -153,13 +160,13 @@ fn query((ip, at): (IpAddr, ReporterAt), secret: &[u8], timeout: Duration) -> Ra
             }
         },
         Ok(None) => RankReport::Silent(format!("it does not answer at {place} within {timeout:?}")),
-        Err(Stranger::NotListening) => {
+        Err(GuestRefusal::NotListening) => {
             RankReport::Gone(format!("its process has ended: nothing listens at {place} any more"))
         }
-        Err(Stranger::Silent(error)) => RankReport::Silent(format!(
+        Err(GuestRefusal::Silent(error)) => RankReport::Silent(format!(
             "it does not answer at {place} within {timeout:?} ({error})"
         )),
-        Err(Stranger::Other(why) | Stranger::Refused(why)) => {
+        Err(GuestRefusal::Other(why) | GuestRefusal::Refused(why)) => {
             RankReport::Silent(format!("it does not answer at {place}: {why}"))
         }
     }

@@ -18,14 +18,14 @@ mod reporter;
 mod setup;
 mod shrink;
 
-pub use gather::{Gathered, RankReport, gather};
+pub use gather::{JobReport, RankReport, gather};
 pub(crate) use peer_listener::{PeerAddress, PeerListener};
-pub use reconfigure::Handles;
+pub use reconfigure::RankHandles;
 pub use roundelay_net::bootstrap::{
-    ByHand, Ending, Launched, Launcher, Membership, Outcome, Store, StoreAt, host_addresses,
-    listen_everywhere, membership, membership_with, secret, store,
+    ByHand, JobMembership, JobOutcome, LauncherKind, ProcessEnding, RankLauncher, Store, StoreAt,
+    host_addresses, listen_everywhere, membership, membership_with, secret, store,
 };
-pub use setup::Setup;
+pub use setup::JobSetup;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -33,7 +33,7 @@ use std::time::Duration;
 use crate::comm::Communicator;
 use roundelay_net::bootstrap::{RANK, SHM_FD, SIZE, STORE, TIMEOUT_MS};
 use roundelay_net::error::Error;
-use roundelay_net::transport::shm::{Layout, Segment};
+use roundelay_net::transport::shm::{SegmentLayout, ShmSegment};
 use roundelay_net::variables;
 
 /// The number of the process that has joined the job of its environment, or is about to; 0 before.
@@ -75,7 +75,7 @@ impl Communicator {
     ///
     /// [`Error::Memory`] if shared memory cannot be had.
     pub fn local(ranks: u32) -> Result<Vec<Communicator>, Error> {
-        Self::local_with(Layout::new(ranks))
+        Self::local_with(SegmentLayout::new(ranks))
     }
 
     /// Creates the ranks like [`Communicator::local`], with other parameters of the shared memory.
@@ -84,8 +84,8 @@ impl Communicator {
     ///
     /// [`Error::Memory`] if shared memory cannot be had, [`Error::Usage`] if the parameters make no
     /// sense.
-    pub fn local_with(layout: Layout) -> Result<Vec<Communicator>, Error> {
-        let segment = Segment::create(layout)?;
+    pub fn local_with(layout: SegmentLayout) -> Result<Vec<Communicator>, Error> {
+        let segment = ShmSegment::create(layout)?;
         Ok((0..layout.ranks).map(|rank| Communicator::in_segment(segment.clone(), rank)).collect())
     }
 
@@ -119,11 +119,11 @@ impl Communicator {
     }
 
     fn join_launched(
-        membership: Option<Membership>,
+        membership: Option<JobMembership>,
         timeout: Option<Duration>,
     ) -> Result<Communicator, Error> {
         if let Some(membership) = membership {
-            let setup = Setup::from_env()?;
+            let setup = JobSetup::from_env()?;
             let setup = match timeout {
                 Some(timeout) => setup.timeout(timeout),
                 None => setup,
@@ -133,7 +133,7 @@ impl Communicator {
         let fd = number(SHM_FD)?;
         let (rank, size) = (number(RANK)?, number(SIZE)?);
         let fd = i32::try_from(fd).unwrap_or(-1);
-        let segment = Segment::inherit(fd)?;
+        let segment = ShmSegment::inherit(fd)?;
         let ranks = u64::from(segment.layout().ranks);
         if size != ranks || rank >= ranks {
             return Err(Error::Start(format!(

@@ -4,14 +4,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Setup;
+use super::JobSetup;
 use crate::comm::Communicator;
-use roundelay_net::bootstrap::handle::{Handle, names, order};
-use roundelay_net::bootstrap::limit::Limit;
+use roundelay_net::bootstrap::handle::{RankHandle, names, order};
+use roundelay_net::bootstrap::limit::JoinDeadline;
 use roundelay_net::bootstrap::store::outward;
 use roundelay_net::error::Error;
-use roundelay_net::group::{Group, Identity, Note};
-use roundelay_net::net::{Deadline, Generation, Listener, Net};
+use roundelay_net::group::{RankGroup, RankIdentity, RankNote};
+use roundelay_net::net::{GenerationMembers, RankListener, RankNetwork, WaitPolicy};
 
 /// The beginning of an address, which is no handle of a rank.
 const SCHEME: &str = "roundelay:";
@@ -22,15 +22,15 @@ const LATE: &str =
 
 /// The addresses at which peers find this process, and its identity.
 pub(crate) struct PeerListener {
-    identity: Identity,
-    listener: Arc<Listener>,
-    handle: Handle,
+    identity: RankIdentity,
+    listener: Arc<RankListener>,
+    handle: RankHandle,
     timeout: Duration,
 }
 
 /// The address of a peer, as its process gives it.
 #[derive(Debug, Clone)]
-pub(crate) struct PeerAddress(Handle);
+pub(crate) struct PeerAddress(RankHandle);
 
 impl PeerAddress {
     /// Reads an address.
@@ -52,13 +52,13 @@ impl PeerAddress {
 
 impl PeerListener {
     /// Listens for peers.
-    pub(crate) fn open(setup: &Setup) -> Result<Self, Error> {
+    pub(crate) fn open(setup: &JobSetup) -> Result<Self, Error> {
         let here = outward().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let mut identity = setup.identity(here)?;
         // There are no plans to connect for.
         (identity.terms.channels, identity.terms.lazy) = (1, true);
         let listener = identity.listener()?;
-        let handle = Handle {
+        let handle = RankHandle {
             generation: 0,
             rank: 0,
             comm: identity.comm,
@@ -97,12 +97,12 @@ impl PeerListener {
         let (job, comm) = names(PURPOSE, false, &both);
         let addresses: Vec<_> = both.iter().map(|place| place.addresses.clone()).collect();
         let terms = self.identity.terms;
-        let note = postcard::to_allocvec(&Note::of(terms, &self.listener, None, None))
+        let note = postcard::to_allocvec(&RankNote::of(terms, &self.listener, None, None))
             .map_err(|e| Error::Start(e.to_string()))?;
-        let mut limit = Limit::new(timeout, LATE).or(ends);
+        let mut limit = JoinDeadline::new(timeout, LATE).or(ends);
         let watch = &mut |_| ends();
-        let deadline = Deadline { timeout, watch, members: &[] };
-        let generation = Generation {
+        let deadline = WaitPolicy { timeout, watch, members: &[] };
+        let generation = GenerationMembers {
             rank,
             size: 2,
             names: (job, comm),
@@ -110,8 +110,8 @@ impl PeerListener {
             addresses: &addresses,
             near: None,
         };
-        let net = Net::regroup(generation, &self.listener, note, deadline)?;
-        let mut group = Group::join(rank, net, terms, limit.left(), &mut limit, None)?;
+        let net = RankNetwork::regroup(generation, &self.listener, note, deadline)?;
+        let mut group = RankGroup::join(rank, net, terms, limit.left(), &mut limit, None)?;
         group.choose_devices(self.identity.devices.clone());
         let left = limit.left().max(Duration::from_millis(1));
         let mut comm = Communicator::of_group(group, left, &mut limit)?;

@@ -7,19 +7,19 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use super::Setup;
+use super::JobSetup;
 use super::reporter;
 use crate::comm::Communicator;
 use roundelay_net::bootstrap::Store as _;
-use roundelay_net::bootstrap::handle::{Handle, names, order, place};
-use roundelay_net::bootstrap::limit::Limit;
+use roundelay_net::bootstrap::handle::{RankHandle, names, order, place};
+use roundelay_net::bootstrap::limit::JoinDeadline;
 use roundelay_net::bootstrap::store::InProcessStore;
 use roundelay_net::bootstrap::store::outward;
 use roundelay_net::error::Error;
-use roundelay_net::group::{Group, Identity, Note, reporters};
-use roundelay_net::net::{Deadline, Generation, Net};
+use roundelay_net::group::{RankGroup, RankIdentity, RankNote, reporters};
+use roundelay_net::net::{GenerationMembers, RankNetwork, WaitPolicy};
 use roundelay_net::paths;
-use roundelay_net::paths::{Medium, PathOptions};
+use roundelay_net::paths::{PathMedium, PathOptions};
 use roundelay_net::transport::rdma;
 
 /// The remedy where not all ranks come.
@@ -28,19 +28,19 @@ const LATE: &str =
 
 /// The handles of the ranks of a generation. All ranks give the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Handles<'a> {
+pub enum RankHandles<'a> {
     /// Ranks by their places in the list.
     List(&'a [String]),
     /// Ranks that the runtime numbers: those of the oldest generation first, in the order that they have there.
     Set(&'a [String]),
 }
 
-impl Handles<'_> {
+impl RankHandles<'_> {
     /// Returns the handles by rank.
-    fn ranks(self) -> Result<(Vec<Handle>, bool), Error> {
+    fn ranks(self) -> Result<(Vec<RankHandle>, bool), Error> {
         let (texts, ordered) = match self {
-            Handles::List(texts) => (texts, true),
-            Handles::Set(texts) => (texts, false),
+            RankHandles::List(texts) => (texts, true),
+            RankHandles::Set(texts) => (texts, false),
         };
         let ranks = texts.iter().map(|text| text.parse()).collect::<Result<Vec<_>, _>>()?;
         if u32::try_from(ranks.len()).is_err() {
@@ -57,7 +57,7 @@ impl Communicator {
     /// # Errors
     ///
     /// The errors of [`Communicator::join`] that concern one rank.
-    pub fn alone(setup: &Setup) -> Result<Communicator, Error> {
+    pub fn alone(setup: &JobSetup) -> Result<Communicator, Error> {
         let here = outward().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let mut store = InProcessStore::at(here);
         Self::meet_at(0, 1, &mut store, setup)
@@ -77,7 +77,7 @@ impl Communicator {
         Ok(self.own_handle()?.to_string())
     }
 
-    fn own_handle(&mut self) -> Result<Handle, Error> {
+    fn own_handle(&mut self) -> Result<RankHandle, Error> {
         self.check_process()?;
         let (rank, memory) = (self.rank(), self.memory());
         let identity = match self.identity() {
@@ -85,8 +85,8 @@ impl Communicator {
             none => none.insert(Box::new(of_environment(memory)?)),
         };
         let addresses = identity.listener()?.addresses().to_vec();
-        let Identity { generation, comm, process, nonce, .. } = **identity;
-        Ok(Handle { generation, rank, comm, process, nonce, addresses })
+        let RankIdentity { generation, comm, process, nonce, .. } = **identity;
+        Ok(RankHandle { generation, rank, comm, process, nonce, addresses })
     }
 
     /// Goes on as a rank of a new generation: of all ranks that the handles name, and of no others. All of them
@@ -132,7 +132,7 @@ impl Communicator {
     pub fn reconfigure(
         &mut self,
         id: &str,
-        handles: Handles<'_>,
+        handles: RankHandles<'_>,
         timeout: Duration,
     ) -> Result<(), Error> {
         if timeout.is_zero() {
@@ -142,7 +142,7 @@ impl Communicator {
         let (ranks, ordered) = handles.ranks()?;
         let own = self.own_handle()?;
         let rank = place(&ranks, &own)?;
-        let mut limit = Limit::new(timeout, LATE);
+        let mut limit = JoinDeadline::new(timeout, LATE);
         let kept = self.kept()?;
         let Some(identity) = self.identity() else { return Ok(()) };
         identity.renew()?;
@@ -152,12 +152,12 @@ impl Communicator {
         let (job, comm) = names(id, ordered, &ranks);
         let addresses: Vec<_> = ranks.iter().map(|rank| rank.addresses.clone()).collect();
         let reports_at = reporting.as_ref().map(|reporting| reporting.at);
-        let note = postcard::to_allocvec(&Note::of(terms, &listener, reports_at, Some(&kept)))
+        let note = postcard::to_allocvec(&RankNote::of(terms, &listener, reports_at, Some(&kept)))
             .map_err(|e| Error::Start(e.to_string()))?;
-        let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
-        let last = |of: &Handle| (of.generation, of.comm) == (own.generation, own.comm);
+        let deadline = WaitPolicy { timeout, watch: &mut |_| None, members: &[] };
+        let last = |of: &RankHandle| (of.generation, of.comm) == (own.generation, own.comm);
         let near = kept.near(ranks.iter().map(|of| last(of).then_some(of.rank)));
-        let generation = Generation {
+        let generation = GenerationMembers {
             rank,
             size: ranks.len() as u32,
             names: (job, comm),
@@ -165,10 +165,10 @@ impl Communicator {
             addresses: &addresses,
             near: Some(near),
         };
-        let net = Net::regroup(generation, &listener, note, deadline)?;
+        let net = RankNetwork::regroup(generation, &listener, note, deadline)?;
         let reporters = reporting.as_ref().map(|_| reporters(net.endpoints()));
         let (mut store, end) = (limit.clone(), limit.clone());
-        let mut group = Group::join(rank, net, terms, limit.left(), &mut store, Some(kept))?;
+        let mut group = RankGroup::join(rank, net, terms, limit.left(), &mut store, Some(kept))?;
         group.choose_devices(devices);
         let kept = reporting.and_then(|reporting| reporting.store);
         if let (Some(kept), Some(reporters)) = (kept, reporters) {
@@ -191,27 +191,27 @@ impl Communicator {
 
 /// Returns the identity of a rank that found the others in the memory of that number: what those have who join with
 /// the settings of the environment.
-fn of_environment(memory: u64) -> Result<Identity, Error> {
-    let setup = Setup::from_env()?;
+fn of_environment(memory: u64) -> Result<RankIdentity, Error> {
+    let setup = JobSetup::from_env()?;
     let mut identity = setup.identity(IpAddr::V4(Ipv4Addr::LOCALHOST))?;
     identity.comm = memory;
     Ok(identity)
 }
 
-impl Setup {
+impl JobSetup {
     /// Settles what paths and devices there are.
-    pub(super) fn settled(&self) -> Result<(PathOptions, rdma::Choice), Error> {
+    pub(super) fn settled(&self) -> Result<(PathOptions, rdma::DeviceChoice), Error> {
         self.secret_bytes()?;
         let (mut options, mut devices) = (self.options.clone(), self.devices.clone());
         paths::settle(&mut options, self.terms.transports, devices.gid)?;
-        if let [Medium::Device(only)] = &options.media[..] {
+        if let [PathMedium::Device(only)] = &options.media[..] {
             devices = only.clone();
         }
         Ok((options, devices))
     }
 
-    pub(super) fn identity(&self, address: IpAddr) -> Result<Identity, Error> {
+    pub(super) fn identity(&self, address: IpAddr) -> Result<RankIdentity, Error> {
         let (options, devices) = self.settled()?;
-        Identity::new(self.terms, options, devices, address)
+        RankIdentity::new(self.terms, options, devices, address)
     }
 }

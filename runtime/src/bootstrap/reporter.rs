@@ -9,15 +9,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use roundelay_engine::trace::live;
-use roundelay_net::bootstrap::store::job::Job;
+use roundelay_net::bootstrap::store::job::ServedJob;
 use roundelay_net::bootstrap::store::protocol::{ROSTER, digest};
-use roundelay_net::bootstrap::store::{Server, StoreListener};
-use roundelay_net::bootstrap::{Roster, Store};
+use roundelay_net::bootstrap::store::{StoreListener, StoreServer};
+use roundelay_net::bootstrap::{ReporterRoster, Store};
 use roundelay_net::error::Error;
-use roundelay_net::group::{Group, ReporterAt, Reporting};
-use roundelay_net::net::Listener;
+use roundelay_net::group::{DoctorReporting, RankGroup, ReporterAt};
+use roundelay_net::net::RankListener;
 use roundelay_net::ports::bind_within;
-use roundelay_net::secret::{Secret, random};
+use roundelay_net::secret::{JobSecret, random};
 
 /// Returns the name by which guests call a reporter.
 pub(super) fn name(key: u128) -> String {
@@ -25,7 +25,7 @@ pub(super) fn name(key: u128) -> String {
 }
 
 /// Opens the reporter of this process's rank, beside its listener.
-pub(super) fn open(listener: &Listener) -> Result<Reporting, Error> {
+pub(super) fn open(listener: &RankListener) -> Result<DoctorReporting, Error> {
     let failed = |e: std::io::Error| {
         let ip = listener.address().ip();
         let remedy =
@@ -37,11 +37,11 @@ pub(super) fn open(listener: &Listener) -> Result<Reporting, Error> {
     let socket = socket.map_err(failed)?;
     let port = socket.address().map_or(0, |address| address.port());
     let at = ReporterAt { port, key: u128::from_le_bytes(random()?) };
-    let secret = listener.options().secret.as_ref().map_or(&[][..], Secret::bytes).to_vec();
+    let secret = listener.options().secret.as_ref().map_or(&[][..], JobSecret::bytes).to_vec();
     let digest = digest(&name(at.key));
     // It has no ranks, so that there is nothing for which it could wait.
-    let job = Job { size: 0, digest, secret, timeout: Duration::ZERO, report: Some(report) };
-    Ok(Reporting::new(at, Server::start(socket, job).map_err(failed)?))
+    let job = ServedJob { size: 0, digest, secret, timeout: Duration::ZERO, report: Some(report) };
+    Ok(DoctorReporting::new(at, StoreServer::start(socket, job).map_err(failed)?))
 }
 
 /// Returns what the memory of this host shows of all communicators of this process.
@@ -55,11 +55,11 @@ fn report() -> Vec<u8> {
 /// Publishes the addresses of all reporters at the store.
 pub(super) fn publish(
     store: &mut dyn Store,
-    group: &Group,
+    group: &RankGroup,
     reporters: &[Option<(IpAddr, ReporterAt)>],
 ) -> Result<(), Error> {
     let communicator = format!("{:016x}", group.number());
-    let roster = Roster { communicator, reporters: reporters.to_vec() };
+    let roster = ReporterRoster { communicator, reporters: reporters.to_vec() };
     let bytes = postcard::to_allocvec(&roster).map_err(|e| Error::Start(e.to_string()))?;
     store.set(ROSTER, &bytes)
 }

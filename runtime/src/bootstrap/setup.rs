@@ -11,41 +11,41 @@ use crate::comm::Communicator;
 use roundelay_engine::hints::Hints;
 use roundelay_net::bootstrap::rendezvous::{StorePlace, shared, store_at};
 use roundelay_net::bootstrap::store::InProcessStore;
-use roundelay_net::bootstrap::{HOST, Membership, Store, given_secret, secret};
+use roundelay_net::bootstrap::{HOST, JobMembership, Store, given_secret, secret};
 use roundelay_net::digest::mix;
 use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
-use roundelay_net::group::{Group, Note, Terms, reporters};
-use roundelay_net::net::{Listener, Net};
+use roundelay_net::group::{JobTerms, RankGroup, RankNote, reporters};
+use roundelay_net::net::{RankListener, RankNetwork};
 use roundelay_net::paths::PathOptions;
 use roundelay_net::ports::PortRange;
-use roundelay_net::secret::Secret;
+use roundelay_net::secret::JobSecret;
 use roundelay_net::threads::run_together;
-use roundelay_net::transport::Transports;
+use roundelay_net::transport::TransportSet;
 use roundelay_net::transport::rdma;
 use roundelay_net::variables;
 
 /// The settings with which the ranks of a job are brought together. All ranks are given the same.
 #[derive(Debug, Clone)]
-pub struct Setup {
-    pub(super) terms: Terms,
+pub struct JobSetup {
+    pub(super) terms: JobTerms,
     pub(super) options: PathOptions,
-    pub(super) devices: rdma::Choice,
+    pub(super) devices: rdma::DeviceChoice,
 }
 
-impl Default for Setup {
+impl Default for JobSetup {
     fn default() -> Self {
-        let terms = Terms {
-            transports: Transports::default(),
-            channels: Setup::CHANNELS,
+        let terms = JobTerms {
+            transports: TransportSet::default(),
+            channels: JobSetup::CHANNELS,
             slot_bytes: None,
             lazy: false,
             doctor: false,
         };
-        Setup { terms, options: PathOptions::default(), devices: rdma::Choice::default() }
+        JobSetup { terms, options: PathOptions::default(), devices: rdma::DeviceChoice::default() }
     }
 }
 
-impl Setup {
+impl JobSetup {
     /// Channels by default: as many as the algorithms of the library use at most, so that their calls
     /// find all connections made.
     pub const CHANNELS: u32 = 3;
@@ -57,13 +57,13 @@ impl Setup {
 
     /// Sets the links that may be used.
     #[must_use]
-    pub fn transports(mut self, transports: Transports) -> Self {
+    pub fn transports(mut self, transports: TransportSet) -> Self {
         self.terms.transports = transports;
         self
     }
 
     /// Sets the number of connections that are opened to each peer at once where TCP is used,
-    /// [`Setup::CHANNELS`] by default, and one for messages between single ranks; more are opened when a plan
+    /// [`JobSetup::CHANNELS`] by default, and one for messages between single ranks; more are opened when a plan
     /// has more channels.
     #[must_use]
     pub fn channels(mut self, channels: u32) -> Self {
@@ -72,7 +72,7 @@ impl Setup {
     }
 
     /// Sets the largest message, see [`Layout::slot_bytes`](crate::Layout::slot_bytes); by default
-    /// [`Transports::slot_bytes`].
+    /// [`TransportSet::slot_bytes`].
     #[must_use]
     pub fn slot_bytes(mut self, bytes: u64) -> Self {
         self.terms.slot_bytes = Some(bytes);
@@ -111,7 +111,7 @@ impl Setup {
     }
 
     /// Sets the paths to other hosts, in order: on each host an interface, an address or a network, as
-    /// [`Setup::interface`], or an RDMA device, and under the same name on all. With more than one,
+    /// [`JobSetup::interface`], or an RDMA device, and under the same name on all. With more than one,
     /// algorithms may split what they move over them, and a call goes on over the others when one fails. One
     /// path is none, but one device is the only rail.
     #[must_use]
@@ -121,7 +121,7 @@ impl Setup {
     }
 
     /// Sets the topology file (`docs/paths.md`), the same on all hosts: which paths there are, what each is
-    /// on this host, and what they can do. With [`Setup::paths`] only those of them are used.
+    /// on this host, and what they can do. With [`JobSetup::paths`] only those of them are used.
     #[must_use]
     pub fn topology(mut self, file: impl Into<String>) -> Self {
         self.options.topology = Some(file.into());
@@ -140,7 +140,7 @@ impl Setup {
     /// an error when ranks join.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
-        self.options.secret = Some(Secret::from(secret.into()));
+        self.options.secret = Some(JobSecret::from(secret.into()));
         self
     }
 
@@ -189,7 +189,7 @@ impl Setup {
     /// [`Error::Usage`] for hints that are not understood; [`Error::Start`] and [`Error::System`] for a secret that is
     /// given and cannot be read, or is empty, and for a label that is not UTF-8.
     pub fn from_env() -> Result<Self, Error> {
-        let mut setup = Setup::new().hints(&Hints::from_env()?);
+        let mut setup = JobSetup::new().hints(&Hints::from_env()?);
         if let Some(secret) = secret()? {
             setup = setup.secret(secret);
         }
@@ -200,7 +200,7 @@ impl Setup {
     }
 }
 
-impl Setup {
+impl JobSetup {
     /// Returns the bytes of the secret, none if there is none; an error for an empty secret.
     pub(super) fn secret_bytes(&self) -> Result<&[u8], Error> {
         let Some(secret) = &self.options.secret else { return Ok(&[]) };
@@ -217,7 +217,7 @@ impl Communicator {
     /// [`Error::Start`], [`Error::Timeout`] or [`Error::LostRank`] if the ranks do not come together;
     /// the text names the rank that is missing, or the cause for which one was refused. [`Error::Memory`] if shared memory
     /// cannot be had.
-    pub fn join(membership: &Membership, setup: &Setup) -> Result<Communicator, Error> {
+    pub fn join(membership: &JobMembership, setup: &JobSetup) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
         let secret = setup.secret_bytes()?;
         let place = StorePlace::of(&setup.options);
@@ -236,7 +236,7 @@ impl Communicator {
     pub fn join_with(
         rank: u32,
         size: u32,
-        setup: &Setup,
+        setup: &JobSetup,
         share: impl FnOnce(Option<&str>) -> Result<String, Error>,
     ) -> Result<Communicator, Error> {
         if rank >= size {
@@ -254,7 +254,7 @@ impl Communicator {
         rank: u32,
         size: u32,
         mut store: Box<dyn Store + Send>,
-        setup: &Setup,
+        setup: &JobSetup,
     ) -> Result<Communicator, Error> {
         let mut comm = Self::meet_at(rank, size, &mut *store, setup)?;
         if let Err(error) = store.finish(Instant::now() + setup.options.timeout) {
@@ -278,7 +278,7 @@ impl Communicator {
     /// cause itself, not of one that was aborted.
     pub fn local_over(
         ranks: u32,
-        setup: impl Fn(u32) -> Setup + Sync,
+        setup: impl Fn(u32) -> JobSetup + Sync,
     ) -> Result<Vec<Communicator>, Error> {
         let store = InProcessStore::at(Ipv4Addr::LOCALHOST.into());
         let stores: Vec<_> = (0..ranks).map(|rank| (rank, store.of(rank))).collect();
@@ -305,25 +305,25 @@ impl Communicator {
         rank: u32,
         size: u32,
         store: &mut dyn Store,
-        setup: &Setup,
+        setup: &JobSetup,
     ) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
         let identity = setup.identity(store.address());
         let mut identity = identity.map_err(|error| store.fail(error))?;
-        let listener = Listener::open(identity.options.clone(), store.address());
+        let listener = RankListener::open(identity.options.clone(), store.address());
         let listener = Arc::new(listener.map_err(|error| store.fail(error))?);
         identity.reporting = match setup.terms.doctor {
             true => Some(reporter::open(&listener).map_err(|error| store.fail(error))?),
             false => None,
         };
         let reports_at = identity.reporting.as_ref().map(|reporting| reporting.at);
-        let note = postcard::to_allocvec(&Note::of(setup.terms, &listener, reports_at, None))
+        let note = postcard::to_allocvec(&RankNote::of(setup.terms, &listener, reports_at, None))
             .map_err(|e| Error::Start(e.to_string()))?;
-        let net = Net::join(rank, size, 0, listener.clone(), store, note)?;
+        let net = RankNetwork::join(rank, size, 0, listener.clone(), store, note)?;
         let (job, id) = net.names();
         identity.comm = mix(mix(job as u64, (job >> 64) as u64), id);
         let reporters = (rank == 0 && setup.terms.doctor).then(|| reporters(net.endpoints()));
-        let mut group = Group::join(rank, net, setup.terms, timeout, store, None)?;
+        let mut group = RankGroup::join(rank, net, setup.terms, timeout, store, None)?;
         if let Some(reporters) = reporters
             && let Err(error) = reporter::publish(store, &group, &reporters)
         {

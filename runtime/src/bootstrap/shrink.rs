@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::bootstrap::Handles;
+use crate::bootstrap::RankHandles;
 use crate::comm::Communicator;
 use roundelay_engine::executor::watchdog;
 use roundelay_net::error::Error;
@@ -61,7 +61,7 @@ impl Communicator {
             let group = &self.core()?.group;
             let list = group.rally(&listener?, &own, &watchdog::has_ended, timeout, until)?;
             let left = until.saturating_duration_since(Instant::now());
-            match self.reconfigure("shrink", Handles::List(&list), timeout.min(left)) {
+            match self.reconfigure("shrink", RankHandles::List(&list), timeout.min(left)) {
                 Err(error) if !matches!(error, Error::Usage(_)) && Instant::now() < until => {}
                 made => return made,
             }

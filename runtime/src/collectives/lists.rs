@@ -1,9 +1,9 @@
 //! Collectives with a buffer for each rank. The blocks go through one buffer that is kept between
 //! calls, so a list costs one copy of the data here.
 
-use crate::comm::{Communicator, Memory, MemoryMut};
+use crate::comm::{Communicator, ElementMemory, MemoryMut};
 use roundelay_engine::{
-    ALL_GATHER, ALL_TO_ALL, Collective, GATHER, Operand, Operation, REDUCE_SCATTER, Reduction,
+    ALL_GATHER, ALL_TO_ALL, CallOperand, Collective, GATHER, Operation, REDUCE_SCATTER, Reduction,
     SCATTER,
 };
 use roundelay_net::error::Error;
@@ -23,7 +23,7 @@ impl Communicator {
     pub fn all_gather<O, I>(&mut self, outputs: &mut [&mut O], input: &I) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
         self.gather_list(&ALL_GATHER, outputs, input, 0)
     }
@@ -47,7 +47,7 @@ impl Communicator {
     ) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
         self.scatter_list(&REDUCE_SCATTER, output, inputs, 0, op.into())
     }
@@ -65,10 +65,10 @@ impl Communicator {
     pub fn all_to_all<O, I>(&mut self, outputs: &mut [&mut O], inputs: &[&I]) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        let output = Operand::List(outputs.iter_mut().map(|o| o.operand_mut()).collect());
-        let input = Operand::List(inputs.iter().map(|i| i.operand()).collect());
+        let output = CallOperand::List(outputs.iter_mut().map(|o| o.operand_mut()).collect());
+        let input = CallOperand::List(inputs.iter().map(|i| i.operand()).collect());
         let (collective, reduction) = (&ALL_TO_ALL, Reduction::NONE);
         self.perform(&mut Operation { collective, output, input, reduction, root: 0 })
     }
@@ -94,7 +94,7 @@ impl Communicator {
     ) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
         self.gather_list(&GATHER, outputs, input, root)
     }
@@ -113,7 +113,7 @@ impl Communicator {
     pub fn scatter<O, I>(&mut self, output: &mut O, inputs: &[&I], root: u32) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
         self.scatter_list(&SCATTER, output, inputs, root, Reduction::NONE)
     }
@@ -127,10 +127,10 @@ impl Communicator {
     ) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        let output = Operand::List(outputs.iter_mut().map(|o| o.operand_mut()).collect());
-        let (input, reduction) = (Operand::One(input.operand()), Reduction::NONE);
+        let output = CallOperand::List(outputs.iter_mut().map(|o| o.operand_mut()).collect());
+        let (input, reduction) = (CallOperand::One(input.operand()), Reduction::NONE);
         self.perform(&mut Operation { collective, output, input, reduction, root })
     }
 
@@ -144,10 +144,10 @@ impl Communicator {
     ) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        let output = Operand::One(output.operand_mut());
-        let input = Operand::List(inputs.iter().map(|i| i.operand()).collect());
+        let output = CallOperand::One(output.operand_mut());
+        let input = CallOperand::List(inputs.iter().map(|i| i.operand()).collect());
         self.perform(&mut Operation { collective, output, input, reduction, root })
     }
 }

@@ -14,10 +14,10 @@ mod play;
 mod ragged;
 mod tolerant;
 
-use crate::comm::{Communicator, Memory, MemoryMut};
+use crate::comm::{Communicator, ElementMemory, MemoryMut};
 use roundelay_engine::{
-    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, Collective, GATHER, Operand, Operation,
-    REDUCE, REDUCE_SCATTER, Reduction, SCATTER,
+    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, CallOperand, Collective, GATHER,
+    Operation, REDUCE, REDUCE_SCATTER, Reduction, SCATTER,
 };
 use roundelay_net::error::Error;
 
@@ -67,7 +67,7 @@ impl Communicator {
     ) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
         self.out_of_place(&ALL_REDUCE, 0, op.into(), output, input)
     }
@@ -121,7 +121,7 @@ impl Communicator {
     ) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
         self.out_of_place(&REDUCE, root, op.into(), output, input)
     }
@@ -166,7 +166,7 @@ impl Communicator {
     ) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
         self.out_of_place(&BROADCAST, root, Reduction::NONE, output, input)
     }
@@ -184,7 +184,7 @@ impl Communicator {
     pub fn all_gather_single<O, I>(&mut self, output: &mut O, input: &I) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
         self.out_of_place(&ALL_GATHER, 0, Reduction::NONE, output, input)
     }
@@ -209,7 +209,7 @@ impl Communicator {
     ) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
         self.out_of_place(&REDUCE_SCATTER, 0, op.into(), output, input)
     }
@@ -227,7 +227,7 @@ impl Communicator {
     pub fn all_to_all_single<O, I>(&mut self, output: &mut O, input: &I) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
         self.out_of_place(&ALL_TO_ALL, 0, Reduction::NONE, output, input)
     }
@@ -268,7 +268,7 @@ impl Communicator {
     pub fn gather_single<O, I>(&mut self, output: &mut O, input: &I, root: u32) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
         self.out_of_place(&GATHER, root, Reduction::NONE, output, input)
     }
@@ -293,7 +293,7 @@ impl Communicator {
     ) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
         self.out_of_place(&SCATTER, root, Reduction::NONE, output, input)
     }
@@ -311,7 +311,7 @@ impl Communicator {
     ///
     /// The errors of [`Communicator::run`].
     pub fn barrier(&mut self) -> Result<(), Error> {
-        self.perform(&mut Operation::in_place(&BARRIER, Operand::None, Reduction::NONE, 0))
+        self.perform(&mut Operation::in_place(&BARRIER, CallOperand::None, Reduction::NONE, 0))
     }
 
     #[inline]
@@ -322,7 +322,7 @@ impl Communicator {
         reduction: Reduction,
         data: &mut M,
     ) -> Result<(), Error> {
-        let data = Operand::One(data.operand_mut());
+        let data = CallOperand::One(data.operand_mut());
         self.perform(&mut Operation::in_place(collective, data, reduction, root))
     }
 
@@ -337,9 +337,10 @@ impl Communicator {
     ) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        let (output, input) = (Operand::One(output.operand_mut()), Operand::One(input.operand()));
+        let (output, input) =
+            (CallOperand::One(output.operand_mut()), CallOperand::One(input.operand()));
         self.perform(&mut Operation { collective, output, input, reduction, root })
     }
 }

@@ -1,4 +1,4 @@
-//! The most common calls, started in the background. Buffers are owned ([`Buffer`](crate::Buffer),
+//! The most common calls, started in the background. Buffers are owned ([`RegionBuffer`](crate::RegionBuffer),
 //! `Vec`, boxed slices) and come back with the result; everything else is
 //! [`Communicator::start`] with a closure.
 

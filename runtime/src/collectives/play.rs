@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use roundelay_compiler::Plan;
-use roundelay_compiler::plan::Placement;
+use roundelay_compiler::plan::BufferPlacement;
 
-use crate::comm::{Communicator, Engine, Memory, MemoryMut};
-use crate::prototype::Playable;
+use crate::comm::{Communicator, ElementMemory, MemoryEngine, MemoryMut};
+use crate::prototype::RunnableAlgorithm;
 use roundelay_engine::Reduction;
 use roundelay_engine::custom::Algorithm;
 use roundelay_net::error::Error;
@@ -74,8 +74,8 @@ impl Communicator {
     /// ranks, [`Error::Usage`] if its shape has another number of ranks, or the placement is not its.
     pub fn plan(
         &self,
-        algorithm: &impl Playable,
-        placement: Placement,
+        algorithm: &impl RunnableAlgorithm,
+        placement: BufferPlacement,
     ) -> Result<Arc<Plan>, Error> {
         self.plan_of(algorithm.algorithm()?, placement)
     }
@@ -101,10 +101,10 @@ impl Communicator {
     /// The errors of [`Communicator::plan`] and [`Communicator::run`].
     pub fn run_algorithm<M: MemoryMut + ?Sized>(
         &mut self,
-        algorithm: &impl Playable,
+        algorithm: &impl RunnableAlgorithm,
         data: &mut M,
         op: impl Into<Reduction>,
-    ) -> Result<<M::Engine as Engine>::Played, Error> {
+    ) -> Result<<M::Engine as MemoryEngine>::Played, Error> {
         let stats = self.execute(algorithm.algorithm()?, &mut data.operand_mut(), op.into());
         stats.map(M::Engine::played)
     }
@@ -118,14 +118,14 @@ impl Communicator {
     /// The errors of [`Communicator::plan`] and [`Communicator::run`].
     pub fn run_algorithm_into<O, I>(
         &mut self,
-        algorithm: &impl Playable,
+        algorithm: &impl RunnableAlgorithm,
         output: &mut O,
         input: &I,
         op: impl Into<Reduction>,
-    ) -> Result<<O::Engine as Engine>::Played, Error>
+    ) -> Result<<O::Engine as MemoryEngine>::Played, Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
         let (output, input) = (&mut output.operand_mut(), &input.operand());
         let stats = self.execute_into(algorithm.algorithm()?, output, input, op.into());

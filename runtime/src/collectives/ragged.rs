@@ -5,8 +5,8 @@
 //! `all_to_all_v` is a batch of messages: no rank knows the lengths of the others' blocks, so there is
 //! nothing to plan.
 
-use crate::comm::{Communicator, Memory, MemoryMut};
-use roundelay_engine::{ALL_GATHER, ALL_TO_ALL, Operand, Operation, REDUCE_SCATTER, Reduction};
+use crate::comm::{Communicator, ElementMemory, MemoryMut};
+use roundelay_engine::{ALL_GATHER, ALL_TO_ALL, CallOperand, Operation, REDUCE_SCATTER, Reduction};
 use roundelay_net::error::Error;
 
 impl Communicator {
@@ -35,10 +35,10 @@ impl Communicator {
     ) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        let output = Operand::Cut(output.operand_mut(), counts.into());
-        let (input, reduction) = (Operand::One(input.operand()), Reduction::NONE);
+        let output = CallOperand::Cut(output.operand_mut(), counts.into());
+        let (input, reduction) = (CallOperand::One(input.operand()), Reduction::NONE);
         let collective = &ALL_GATHER;
         self.perform(&mut Operation { collective, output, input, reduction, root: 0 })
     }
@@ -65,10 +65,10 @@ impl Communicator {
     ) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        let output = Operand::One(output.operand_mut());
-        let input = Operand::Cut(input.operand(), counts.into());
+        let output = CallOperand::One(output.operand_mut());
+        let input = CallOperand::Cut(input.operand(), counts.into());
         let (collective, reduction) = (&REDUCE_SCATTER, op.into());
         self.perform(&mut Operation { collective, output, input, reduction, root: 0 })
     }
@@ -97,10 +97,10 @@ impl Communicator {
     ) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+        I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        let output = Operand::Cut(output.operand_mut(), recv_counts.into());
-        let input = Operand::Cut(input.operand(), send_counts.into());
+        let output = CallOperand::Cut(output.operand_mut(), recv_counts.into());
+        let input = CallOperand::Cut(input.operand(), send_counts.into());
         let (collective, reduction) = (&ALL_TO_ALL, Reduction::NONE);
         self.perform(&mut Operation { collective, output, input, reduction, root: 0 })
     }

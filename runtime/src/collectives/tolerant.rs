@@ -1,7 +1,7 @@
 //! An all-reduce that goes on when a rank fails.
 
 use crate::comm::{Communicator, Host, MemoryMut};
-use crate::prototype::Playable;
+use crate::prototype::RunnableAlgorithm;
 use roundelay_net::dtype::RedOp;
 use roundelay_net::error::Error;
 
@@ -64,7 +64,7 @@ impl Communicator {
     /// survivors of some failure would not agree (RL0507), or that cannot be proved (RL0607).
     pub fn run_tolerant<M>(
         &mut self,
-        algorithm: &impl Playable,
+        algorithm: &impl RunnableAlgorithm,
         data: &mut M,
         op: RedOp,
     ) -> Result<Vec<u32>, Error>

@@ -6,7 +6,7 @@ use std::time::Duration;
 use roundelay_dsl::diag::codes;
 
 use super::communicator::Communicator;
-use roundelay_engine::Stop;
+use roundelay_engine::StopHandle;
 use roundelay_net::abort::AbortRecord;
 use roundelay_net::error::Error;
 
@@ -16,7 +16,7 @@ const LONGEST: Duration = Duration::from_millis(8);
 /// Ends a communicator from any thread ([`Communicator::abort_handle`]).
 #[derive(Clone)]
 pub struct AbortHandle {
-    stop: Arc<Stop>,
+    stop: Arc<StopHandle>,
 }
 
 impl AbortHandle {

@@ -4,28 +4,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roundelay_compiler::cost::Topology;
-use roundelay_compiler::plan::{Placement, Plan};
+use roundelay_compiler::plan::{BufferPlacement, Plan};
 use roundelay_dsl::diag::codes;
 
 #[cfg(feature = "cuda")]
 use super::mixed::OpenedGpu;
-use super::settings::Settings;
-use super::worker::{self, Worker};
-use roundelay_engine::bind::Stats;
+use super::settings::CallSettings;
+use super::worker::{self, ProgressWorker};
+use roundelay_engine::bind::CallStats;
 use roundelay_engine::custom::Algorithm;
 use roundelay_engine::hints::OnFailure;
-use roundelay_engine::messages::Messenger;
-use roundelay_engine::{Args, Call, Core, Stop};
+use roundelay_engine::messages::RankMessenger;
+use roundelay_engine::{CallArgs, EngineCore, PlanCall, StopHandle};
 use roundelay_net::dtype::{Element, RedOp};
 use roundelay_net::error::Error;
 use roundelay_net::fork::OwnerProcess;
-use roundelay_net::group::{Group, Identity};
+use roundelay_net::group::{RankGroup, RankIdentity};
 use roundelay_net::memory::{Arena, Buffer, bytes, bytes_mut};
-use roundelay_net::net::Deadline;
-use roundelay_net::route::Route;
+use roundelay_net::net::WaitPolicy;
+use roundelay_net::route::RankRoute;
 use roundelay_net::store::Store;
-use roundelay_net::transport::Transports;
-use roundelay_net::transport::shm::Segment;
+use roundelay_net::transport::TransportSet;
+use roundelay_net::transport::shm::ShmSegment;
 
 /// A rank of a job. Calls are collective: all ranks make the same ones in the same order, on the
 /// caller's thread or, by [`Communicator::start`], in the background. After a failed call (other than
@@ -45,32 +45,32 @@ pub struct Communicator {
     pub(super) rank: u32,
     pub(super) size: u32,
     pub(super) paths: u32,
-    pub(super) routes: Arc<[Route]>,
+    pub(super) routes: Arc<[RankRoute]>,
     pub(super) arena: Arc<Arena>,
-    pub(super) settings: Settings,
+    pub(super) settings: CallSettings,
     /// The means to end the calls, wherever the state is.
-    pub(super) stop: Arc<Stop>,
+    pub(super) stop: Arc<StopHandle>,
     /// The state, unless the worker has it.
-    pub(super) home: Option<Box<Core>>,
-    pub(super) worker: Option<Worker<Communicator>>,
+    pub(super) home: Option<Box<EngineCore>>,
+    pub(super) worker: Option<ProgressWorker<Communicator>>,
     /// The messages with tags, once they were first used.
-    pub(super) messenger: Option<Messenger>,
+    pub(super) messenger: Option<RankMessenger>,
     /// This rank's identity to others that do not know it yet, once that is wanted, or since it joined.
-    pub(super) identity: Option<Box<Identity>>,
+    pub(super) identity: Option<Box<RankIdentity>>,
     /// This rank's GPU, if the ranks opened theirs.
     #[cfg(feature = "cuda")]
     pub(super) gpu: Option<OpenedGpu>,
 }
 
 impl Communicator {
-    pub(crate) fn in_segment(segment: Arc<Segment>, rank: u32) -> Self {
+    pub(crate) fn in_segment(segment: Arc<ShmSegment>, rank: u32) -> Self {
         let arena = Arena::new(segment.clone(), rank);
-        Communicator::over(Group::whole(segment, rank), arena)
+        Communicator::over(RankGroup::whole(segment, rank), arena)
     }
 
     /// Makes the communicator of this rank in a group of ranks that found each other through a store.
     pub(crate) fn of_group(
-        group: Group,
+        group: RankGroup,
         timeout: Duration,
         store: &mut dyn Store,
     ) -> Result<Self, Error> {
@@ -80,19 +80,19 @@ impl Communicator {
         comm.set_timeout(timeout);
         let core = comm.core()?;
         let watch = &mut |_| store.look();
-        match core.open_links(Deadline { timeout, watch, members: &[] }) {
+        match core.open_links(WaitPolicy { timeout, watch, members: &[] }) {
             Ok(()) => Ok(comm),
             Err(error) => Err(core.fail(store.fail(error))),
         }
     }
 
     /// Makes the communicator of this rank in a group, whose buffers come from that arena.
-    pub(crate) fn over(group: Group, arena: Arc<Arena>) -> Self {
-        let settings = Settings::default();
-        Communicator::new(Box::new(Core::new(group, arena, settings.timeout)), settings)
+    pub(crate) fn over(group: RankGroup, arena: Arc<Arena>) -> Self {
+        let settings = CallSettings::default();
+        Communicator::new(Box::new(EngineCore::new(group, arena, settings.timeout)), settings)
     }
 
-    pub(super) fn new(core: Box<Core>, settings: Settings) -> Self {
+    pub(super) fn new(core: Box<EngineCore>, settings: CallSettings) -> Self {
         Communicator {
             process: OwnerProcess::here(),
             rank: core.rank(),
@@ -165,7 +165,7 @@ impl Communicator {
     /// # Errors
     ///
     /// [`Error::Usage`] if the progress thread is gone.
-    pub fn topology(&mut self) -> Result<(Topology, Transports), Error> {
+    pub fn topology(&mut self) -> Result<(Topology, TransportSet), Error> {
         let core = self.core()?;
         Ok((core.topology(), core.transports()))
     }
@@ -180,10 +180,10 @@ impl Communicator {
         plan: &Plan,
         op: RedOp,
         data: &mut [T],
-    ) -> Result<Stats, Error> {
+    ) -> Result<CallStats, Error> {
         let count = count_of(data.len(), plan.header.blocks, "data")?;
-        let args = Args::InPlace { data: bytes_mut(data) };
-        self.run(plan, Call { count, dtype: T::DTYPE, op, factor: 1.0, args })
+        let args = CallArgs::InPlace { data: bytes_mut(data) };
+        self.run(plan, PlanCall { count, dtype: T::DTYPE, op, factor: 1.0, args })
     }
 
     /// Plays a plan out of place.
@@ -198,9 +198,9 @@ impl Communicator {
         count: u64,
         input: &[T],
         output: &mut [T],
-    ) -> Result<Stats, Error> {
-        let args = Args::OutOfPlace { input: bytes(input), output: bytes_mut(output) };
-        self.run(plan, Call { count, dtype: T::DTYPE, op, factor: 1.0, args })
+    ) -> Result<CallStats, Error> {
+        let args = CallArgs::OutOfPlace { input: bytes(input), output: bytes_mut(output) };
+        self.run(plan, PlanCall { count, dtype: T::DTYPE, op, factor: 1.0, args })
     }
 
     /// Plays a plan: this rank's side of a collective call. Returns when this rank's result is
@@ -213,7 +213,11 @@ impl Communicator {
     /// [`Error::PlanMismatch`] if another rank makes another call, [`Error::Timeout`],
     /// [`Error::LostRank`], [`Error::Aborted`], [`Error::Memory`].
     #[inline]
-    pub fn run(&mut self, plan: &Plan, call: Call<&[u8], &mut [u8]>) -> Result<Stats, Error> {
+    pub fn run(
+        &mut self,
+        plan: &Plan,
+        call: PlanCall<&[u8], &mut [u8]>,
+    ) -> Result<CallStats, Error> {
         self.callable()?.lend(|core| core.run(plan, call))
     }
 
@@ -230,7 +234,7 @@ impl Communicator {
     pub(crate) fn plan_of(
         &self,
         algorithm: &Algorithm,
-        placement: Placement,
+        placement: BufferPlacement,
     ) -> Result<Arc<Plan>, Error> {
         algorithm.plan(self.size(), self.rank(), algorithm.root(), placement, self.paths())
     }
@@ -245,14 +249,14 @@ impl Communicator {
     /// Returns the state, ready for a call with the settings of now. Every call on the caller's thread comes
     /// through here.
     #[inline]
-    pub(crate) fn core(&mut self) -> Result<&mut Core, Error> {
+    pub(crate) fn core(&mut self) -> Result<&mut EngineCore, Error> {
         self.check_process()?;
         self.core_here()
     }
 
     /// Returns the state, in the process of the rank.
     #[inline]
-    fn core_here(&mut self) -> Result<&mut Core, Error> {
+    fn core_here(&mut self) -> Result<&mut EngineCore, Error> {
         self.settled()?;
         let Some(core) = self.home.as_deref_mut() else { return Err(worker::gone()) };
         if self.settings.timeout.is_zero() {
@@ -270,7 +274,7 @@ impl Communicator {
     /// Returns the state for a call that all ranks make, with the ranks that are left if one was lost and the hint
     /// `on_failure` says so.
     #[inline]
-    pub(crate) fn callable(&mut self) -> Result<&mut Core, Error> {
+    pub(crate) fn callable(&mut self) -> Result<&mut EngineCore, Error> {
         if self.core()?.failed.is_some() {
             self.go_on_if_wished()?;
             return self.core_here();
@@ -306,7 +310,7 @@ impl Communicator {
     }
 
     /// Returns the state, after pending work is done.
-    pub(super) fn into_core(mut self) -> Option<Box<Core>> {
+    pub(super) fn into_core(mut self) -> Option<Box<EngineCore>> {
         self.settled().ok()?;
         self.home.take()
     }

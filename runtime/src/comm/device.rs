@@ -7,21 +7,21 @@ use std::time::Duration;
 use super::communicator::Communicator;
 use super::mixed::{ByHost, OpenedGpu, STALLED};
 use super::settings::CallOptions;
-use super::with::With;
+use super::with::WithOptions;
 use super::worker;
-use roundelay_cuda::backend::{Context, Fault};
+use roundelay_cuda::backend::{DeviceContext, Fault};
 use roundelay_cuda::{
-    CudaBuffer, CudaGraph, CudaKernel, CudaStream, CudaWork, Device, DeviceFunction, DevicePtr,
-    Gpu, GpuDirect, KernelArg, KernelGrid, Launch, Protocol,
+    CudaBuffer, CudaDevice, CudaGraph, CudaKernel, CudaLaunch, CudaStream, CudaWork,
+    DeviceFunction, DeviceProtocol, DevicePtr, Gpu, GpuDirect, KernelArg, KernelGrid,
 };
 use roundelay_engine::custom::Algorithm;
-use roundelay_engine::{Args, BARRIER, Call, Core, Reduction};
+use roundelay_engine::{BARRIER, CallArgs, EngineCore, PlanCall, Reduction};
 use roundelay_net::dtype::{DType, Element};
 use roundelay_net::error::Error;
 
 /// The means to make a call on memory of this rank's GPU.
-pub(super) enum Means<'c> {
-    Kernels(&'c mut Core, &'c mut Gpu, CudaStream),
+pub(super) enum DeviceMeans<'c> {
+    Kernels(&'c mut EngineCore, &'c mut Gpu, CudaStream),
     ByHost(ByHost<'c>),
 }
 
@@ -31,7 +31,7 @@ impl Communicator {
     /// # Errors
     ///
     /// [`Error::Usage`] if the ranks have not opened their GPUs.
-    pub fn device(&self) -> Result<&Device, Error> {
+    pub fn device(&self) -> Result<&CudaDevice, Error> {
         Ok(self.opened()?.0.device())
     }
 
@@ -73,7 +73,7 @@ impl Communicator {
     ///
     /// Calls are played in the order in which they are made, even in different streams: a call that is put into
     /// another stream than the one before waits for that one.
-    pub fn on(&mut self, stream: &CudaStream) -> With<'_> {
+    pub fn on(&mut self, stream: &CudaStream) -> WithOptions<'_> {
         self.with(CallOptions::new().stream(stream))
     }
 
@@ -151,11 +151,13 @@ impl Communicator {
     /// The errors of [`Communicator::call`].
     pub fn stream_barrier(&mut self) -> Result<(), Error> {
         let Reduction { op, factor } = Reduction::NONE;
-        let args = Args::InPlace { data: DevicePtr::NULL };
-        let call = Call { count: 0, dtype: DType::U8, op, factor, args };
+        let args = CallArgs::InPlace { data: DevicePtr::NULL };
+        let call = PlanCall { count: 0, dtype: DType::U8, op, factor, args };
         match self.means()? {
-            Means::Kernels(core, gpu, stream) => gpu.perform(core, &BARRIER, 0, call, &stream),
-            Means::ByHost(host) => host.barrier(),
+            DeviceMeans::Kernels(core, gpu, stream) => {
+                gpu.perform(core, &BARRIER, 0, call, &stream)
+            }
+            DeviceMeans::ByHost(host) => host.barrier(),
         }
     }
 
@@ -171,7 +173,7 @@ impl Communicator {
     pub fn call(
         &mut self,
         algorithm: &Algorithm,
-        launch: Launch,
+        launch: CudaLaunch,
         stream: &CudaStream,
     ) -> Result<(), Error> {
         let (core, gpu) = self.both()?;
@@ -187,8 +189,8 @@ impl Communicator {
     pub fn how(
         &mut self,
         algorithm: &Algorithm,
-        launch: &Launch,
-    ) -> Result<(Protocol, u32), Error> {
+        launch: &CudaLaunch,
+    ) -> Result<(DeviceProtocol, u32), Error> {
         let (core, gpu) = self.both()?;
         gpu.how(core, algorithm, launch)
     }
@@ -198,7 +200,7 @@ impl Communicator {
     /// # Errors
     ///
     /// The errors of [`Communicator::call`].
-    pub fn source(&mut self, algorithm: &Algorithm, launch: &Launch) -> Result<String, Error> {
+    pub fn source(&mut self, algorithm: &Algorithm, launch: &CudaLaunch) -> Result<String, Error> {
         let (core, gpu) = self.both()?;
         gpu.source(core, algorithm, launch)
     }
@@ -218,7 +220,7 @@ impl Communicator {
     pub fn device_function(
         &mut self,
         algorithm: &Algorithm,
-        launch: &Launch,
+        launch: &CudaLaunch,
         name: Option<&str>,
     ) -> Result<DeviceFunction, Error> {
         let (core, gpu) = self.both()?;
@@ -303,7 +305,7 @@ impl Communicator {
     #[doc(hidden)]
     pub fn look_beside(&mut self) -> Result<(), Error> {
         let is_away = self.home.is_none();
-        if is_away && self.worker.as_ref().is_some_and(worker::Worker::is_busy) {
+        if is_away && self.worker.as_ref().is_some_and(worker::ProgressWorker::is_busy) {
             return Ok(());
         }
         match self.gpu {
@@ -389,7 +391,7 @@ impl Communicator {
     }
 
     /// Returns this rank's context and stream, whether the others have GPUs or not.
-    fn opened(&self) -> Result<(&Arc<Context>, &CudaStream), Error> {
+    fn opened(&self) -> Result<(&Arc<DeviceContext>, &CudaStream), Error> {
         self.check_process()?;
         match &self.gpu {
             Some(OpenedGpu::Kernels(gpu)) => Ok((gpu.context(), gpu.stream())),
@@ -399,7 +401,7 @@ impl Communicator {
     }
 
     /// Returns the state and the GPU, ready for a call.
-    pub(super) fn both(&mut self) -> Result<(&mut Core, &mut Gpu), Error> {
+    pub(super) fn both(&mut self) -> Result<(&mut EngineCore, &mut Gpu), Error> {
         self.core()?;
         match (self.home.as_deref_mut(), &mut self.gpu) {
             (Some(core), Some(OpenedGpu::Kernels(gpu))) => Ok((core, gpu)),
@@ -410,16 +412,16 @@ impl Communicator {
     }
 
     /// Returns the means to make a call.
-    pub(super) fn means(&mut self) -> Result<Means<'_>, Error> {
+    pub(super) fn means(&mut self) -> Result<DeviceMeans<'_>, Error> {
         if !matches!(self.gpu, Some(OpenedGpu::ByHost(_))) {
             let (core, gpu, stream) = self.streamed()?;
-            return Ok(Means::Kernels(core, gpu, stream));
+            return Ok(DeviceMeans::Kernels(core, gpu, stream));
         }
         self.callable()?;
         let given = self.settings.stream.clone();
         match (self.home.as_deref_mut(), &self.gpu) {
             (Some(core), Some(OpenedGpu::ByHost(staged))) => {
-                ByHost::new(core, staged, given).map(Means::ByHost)
+                ByHost::new(core, staged, given).map(DeviceMeans::ByHost)
             }
             (None, _) => Err(worker::gone()),
             // It went on without those that were lost, and without GPUs.
@@ -428,7 +430,7 @@ impl Communicator {
     }
 
     /// Returns both, and the stream that calls are put into.
-    pub(super) fn streamed(&mut self) -> Result<(&mut Core, &mut Gpu, CudaStream), Error> {
+    pub(super) fn streamed(&mut self) -> Result<(&mut EngineCore, &mut Gpu, CudaStream), Error> {
         let (given, overlaps) = (self.settings.stream.clone(), self.settings.overlaps);
         let (core, gpu) = self.both()?;
         gpu.set_overlaps(overlaps);

@@ -2,22 +2,22 @@
 
 use super::block_count::block_count;
 use super::communicator::Communicator;
-use super::device::Means;
-use super::memory::{Engine, Memory, MemoryMut, Sealed};
+use super::device::DeviceMeans;
+use super::memory::{ElementMemory, MemoryEngine, MemoryMut, SealedMemory};
 use super::mixed::pointer;
-use roundelay_cuda::{Cuda, CudaBuffer, CudaSlice, DevicePtr, Launch};
-use roundelay_engine::bind::Stats;
+use roundelay_cuda::{Cuda, CudaBuffer, CudaLaunch, CudaSlice, DevicePtr};
+use roundelay_engine::bind::CallStats;
 use roundelay_engine::custom::Algorithm;
 use roundelay_engine::{
-    Args, Blocks, Call, CallBuffer, CallForm, CallerRank, InputBuffer, Message, Operand, Operation,
-    OperationShape, OutputBuffer, Reduction,
+    CallArgs, CallBlocks, CallBuffer, CallForm, CallMessage, CallOperand, CallerRank, InputBuffer,
+    Operation, OperationShape, OutputBuffer, PlanCall, Reduction,
 };
 use roundelay_net::dtype::{DType, Element};
 use roundelay_net::error::Error;
 
-impl Sealed for Cuda {}
+impl SealedMemory for Cuda {}
 
-impl Engine for Cuda {
+impl MemoryEngine for Cuda {
     type Input<'a> = DevicePtr;
     type Output<'a> = DevicePtr;
     type Played = ();
@@ -32,25 +32,25 @@ impl Engine for Cuda {
         unsafe { CallBuffer::on_device(lent.address(), elements, dtype) }
     }
 
-    fn played(_: Stats) {}
+    fn played(_: CallStats) {}
 }
 
 /// Returns the address of the one buffer of an operand, null if there is none.
-fn only<A>(operand: &Operand<'_, A>) -> DevicePtr {
+fn only<A>(operand: &CallOperand<'_, A>) -> DevicePtr {
     operand.buffers().first().map_or(DevicePtr::NULL, pointer)
 }
 
 /// Returns the addresses of an operand's blocks; none of a list that has no meaning on this rank.
 fn blocks<A>(
-    operand: &Operand<'_, A>,
+    operand: &CallOperand<'_, A>,
     has_meaning: bool,
-) -> Blocks<DevicePtr, std::vec::IntoIter<DevicePtr>> {
+) -> CallBlocks<DevicePtr, std::vec::IntoIter<DevicePtr>> {
     match operand {
-        Operand::List(list) if has_meaning => {
-            Blocks::Each(list.iter().map(pointer).collect::<Vec<_>>().into_iter())
+        CallOperand::List(list) if has_meaning => {
+            CallBlocks::Each(list.iter().map(pointer).collect::<Vec<_>>().into_iter())
         }
-        Operand::List(_) => Blocks::Each(Vec::new().into_iter()),
-        one => Blocks::One(only(one)),
+        CallOperand::List(_) => CallBlocks::Each(Vec::new().into_iter()),
+        one => CallBlocks::One(only(one)),
     }
 }
 
@@ -62,8 +62,8 @@ impl Communicator {
         shape: OperationShape,
     ) -> Result<(), Error> {
         let (core, gpu, stream) = match self.means()? {
-            Means::Kernels(core, gpu, stream) => (core, gpu, stream),
-            Means::ByHost(host) => return host.perform(operation, shape),
+            DeviceMeans::Kernels(core, gpu, stream) => (core, gpu, stream),
+            DeviceMeans::ByHost(host) => return host.perform(operation, shape),
         };
         let Operation { collective, output, input, reduction, root } = operation;
         let OperationShape { form, count, dtype, .. } = shape;
@@ -71,27 +71,27 @@ impl Communicator {
         let caller = CallerRank { rank: core.rank(), ranks: core.size(), root: *root };
         match form {
             CallForm::InPlace => {
-                let args = Args::InPlace { data: only(output) };
-                let call = Call { count, dtype, op, factor, args };
+                let args = CallArgs::InPlace { data: only(output) };
+                let call = PlanCall { count, dtype, op, factor, args };
                 gpu.perform(core, collective, *root, call, &stream)
             }
             CallForm::OutOfPlace => {
-                let args = Args::OutOfPlace { input: only(input), output: only(output) };
-                let call = Call { count, dtype, op, factor, args };
+                let args = CallArgs::OutOfPlace { input: only(input), output: only(output) };
+                let call = PlanCall { count, dtype, op, factor, args };
                 gpu.perform(core, collective, *root, call, &stream)
             }
             CallForm::Listed => {
                 let input = blocks(input, collective.has_input(caller));
                 let output = blocks(output, collective.has_output(caller));
-                let args = Args::OutOfPlace { input, output };
-                let call = Call { count, dtype, op, factor, args };
+                let args = CallArgs::OutOfPlace { input, output };
+                let call = PlanCall { count, dtype, op, factor, args };
                 gpu.perform_listed(core, collective, *root, call, &stream)
             }
             CallForm::Cut => {
-                let args = Args::OutOfPlace { input: only(input), output: only(output) };
-                let call = Call { count, dtype, op, factor, args };
+                let args = CallArgs::OutOfPlace { input: only(input), output: only(output) };
+                let call = PlanCall { count, dtype, op, factor, args };
                 let counts = match (&*output, &*input) {
-                    (Operand::Cut(_, counts), _) | (_, Operand::Cut(_, counts)) => counts,
+                    (CallOperand::Cut(_, counts), _) | (_, CallOperand::Cut(_, counts)) => counts,
                     _ => return Ok(()),
                 };
                 gpu.perform_cut(core, collective, call, counts, &stream)
@@ -106,15 +106,15 @@ impl Communicator {
     pub(super) fn exchange_on_device(
         &mut self,
         name: &'static str,
-        messages: &mut [Message<'_>],
-    ) -> Result<Stats, Error> {
+        messages: &mut [CallMessage<'_>],
+    ) -> Result<CallStats, Error> {
         match self.means()? {
-            Means::Kernels(core, gpu, stream) => {
+            DeviceMeans::Kernels(core, gpu, stream) => {
                 gpu.exchange(core, name, messages, false, &stream)?;
             }
-            Means::ByHost(host) => host.exchange(name, messages)?,
+            DeviceMeans::ByHost(host) => host.exchange(name, messages)?,
         }
-        Ok(Stats::default())
+        Ok(CallStats::default())
     }
 
     /// Executes an algorithm on memory of this rank's GPU, in place without an input.
@@ -124,37 +124,37 @@ impl Communicator {
         output: &mut OutputBuffer<'_>,
         input: Option<&InputBuffer<'_>>,
         reduction: Reduction,
-    ) -> Result<Stats, Error> {
+    ) -> Result<CallStats, Error> {
         let (core, gpu, stream) = match self.means()? {
-            Means::Kernels(core, gpu, stream) => (core, gpu, stream),
-            Means::ByHost(host) => {
+            DeviceMeans::Kernels(core, gpu, stream) => (core, gpu, stream),
+            DeviceMeans::ByHost(host) => {
                 host.execute(algorithm, output, input, reduction)?;
-                return Ok(Stats::default());
+                return Ok(CallStats::default());
             }
         };
         let (args, lens) = match input {
-            None => (Args::InPlace { data: pointer(output) }, [output.elements(), 0]),
+            None => (CallArgs::InPlace { data: pointer(output) }, [output.elements(), 0]),
             Some(input) => {
-                let args = Args::OutOfPlace { input: pointer(input), output: pointer(output) };
+                let args = CallArgs::OutOfPlace { input: pointer(input), output: pointer(output) };
                 (args, [input.elements(), output.elements()])
             }
         };
         let (dtype, Reduction { op, factor }) = (output.dtype(), reduction);
-        let launch = Launch::from(Call { count: 0, dtype, op, factor, args });
+        let launch = CudaLaunch::from(PlanCall { count: 0, dtype, op, factor, args });
         let plans = gpu.plans(algorithm, &launch)?;
-        let Some(plan) = plans.plans().first() else { return Ok(Stats::default()) };
+        let Some(plan) = plans.plans().first() else { return Ok(CallStats::default()) };
         let count = block_count(algorithm, &plan.header, args.placement(), lens)?;
-        let launch = Launch { call: Call { count, ..launch.call }, ..launch };
+        let launch = CudaLaunch { call: PlanCall { count, ..launch.call }, ..launch };
         gpu.play(core, &plans, &launch, None, &stream)?;
-        Ok(Stats::default())
+        Ok(CallStats::default())
     }
 }
 
 macro_rules! device_memory {
     ($($memory:ident),*) => {$(
-        impl<T: Element> Sealed for $memory<T> {}
+        impl<T: Element> SealedMemory for $memory<T> {}
 
-        impl<T: Element> Memory for $memory<T> {
+        impl<T: Element> ElementMemory for $memory<T> {
             type Element = T;
             type Engine = Cuda;
 

@@ -1,7 +1,7 @@
 //! Opens the GPUs of a communicator's ranks.
 
 use super::communicator::Communicator;
-use super::mixed::{OpenedGpu, Staged};
+use super::mixed::{OpenedGpu, StagedGpu};
 use roundelay_cuda::{CudaOptions, agree, open};
 use roundelay_net::error::Error;
 
@@ -56,7 +56,7 @@ impl Communicator {
         }
         let mut comm = self.whole()?;
         let rank = comm.rank();
-        let made = options.map(|options| Staged::open(rank, &options)).transpose();
+        let made = options.map(|options| StagedGpu::open(rank, &options)).transpose();
         let staged = agree(comm.core()?, made)?;
         comm.gpu = staged.map(|staged| OpenedGpu::ByHost(Box::new(staged)));
         Ok(comm)

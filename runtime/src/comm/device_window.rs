@@ -1,10 +1,10 @@
 //! Windows of device memory.
 
 use super::communicator::Communicator;
-use super::memory::{Memory, MemoryMut};
-use roundelay_cuda::{Copied, Cuda, CudaRank, CudaWindow, DevicePtr, Gpu, There};
-use roundelay_engine::Core;
-use roundelay_engine::window::Fetch;
+use super::memory::{ElementMemory, MemoryMut};
+use roundelay_cuda::{CopyDirection, Cuda, CudaRank, CudaWindow, DevicePtr, Gpu, WindowSpan};
+use roundelay_engine::EngineCore;
+use roundelay_engine::window::AtomicFetch;
 use roundelay_net::error::Error;
 
 /// The bytes of a word that is changed in one step.
@@ -68,11 +68,11 @@ impl Communicator {
     ) -> Result<(), Error>
     where
         M: MemoryMut<Engine = Cuda>,
-        D: Memory<Engine = Cuda, Element = M::Element>,
+        D: ElementMemory<Engine = Cuda, Element = M::Element>,
     {
         let there = there(window, data, peer, at)?;
         let (core, gpu, stream) = self.streamed()?;
-        gpu.transfer(core, (window.part(), Copied::Put), (data.lend(), there), &stream)
+        gpu.transfer(core, (window.part(), CopyDirection::Put), (data.lend(), there), &stream)
     }
 
     /// Copies elements of the part of a rank, from element `at` of it on, to `data`.
@@ -93,7 +93,7 @@ impl Communicator {
     {
         let there = there(window, data, peer, at)?;
         let (core, gpu, stream) = self.streamed()?;
-        gpu.transfer(core, (window.part(), Copied::Get), (data.lend_mut(), there), &stream)
+        gpu.transfer(core, (window.part(), CopyDirection::Get), (data.lend_mut(), there), &stream)
     }
 
     /// Signals a rank, behind what is in the stream: a rank that has waited for the signal sees what was put before.
@@ -139,7 +139,7 @@ impl Communicator {
         M: MemoryMut<Engine = Cuda>,
         R: MemoryMut<Engine = Cuda>,
     {
-        self.change(window, (peer, at), Fetch::Add(value), result)
+        self.change(window, (peer, at), AtomicFetch::Add(value), result)
     }
 
     /// Writes `value` to the 64-bit word that begins at element `at` of the part of a rank if it is `compared`, as
@@ -160,14 +160,14 @@ impl Communicator {
         M: MemoryMut<Engine = Cuda>,
         R: MemoryMut<Engine = Cuda>,
     {
-        self.change(window, (peer, at), Fetch::Swap(compared, value), result)
+        self.change(window, (peer, at), AtomicFetch::Swap(compared, value), result)
     }
 
     fn change<M, R>(
         &mut self,
         window: &CudaWindow<M>,
         (peer, at): (u32, usize),
-        fetch: Fetch,
+        fetch: AtomicFetch,
         result: &mut R,
     ) -> Result<(), Error>
     where
@@ -178,7 +178,7 @@ impl Communicator {
             return Err(Error::Usage("the result of an atomic operation needs 8 bytes".into()));
         }
         let at = (at as u64).saturating_mul(window.memory().dtype().size() as u64);
-        let word = There { peer, at, bytes: WORD as u64 };
+        let word = WindowSpan { peer, at, bytes: WORD as u64 };
         let (core, gpu, stream) = self.streamed()?;
         gpu.fetch(core, (window.part(), word, result.lend_mut()), fetch, &stream)
     }
@@ -209,22 +209,22 @@ impl Communicator {
 }
 
 impl CudaRank for Communicator {
-    fn parts(&mut self) -> Result<(&mut Core, &mut Gpu), Error> {
+    fn parts(&mut self) -> Result<(&mut EngineCore, &mut Gpu), Error> {
         self.both()
     }
 }
 
 /// Returns the place of as many elements as `data` has in a peer's part, from element `at` on.
-fn there<M: Memory, D: Memory>(
+fn there<M: ElementMemory, D: ElementMemory>(
     window: &CudaWindow<M>,
     data: &D,
     peer: u32,
     at: usize,
-) -> Result<There, Error> {
+) -> Result<WindowSpan, Error> {
     let (theirs, own) = (window.memory().dtype(), data.dtype());
     if theirs != own {
         return Err(Error::Usage(format!("elements of {own}, and the window has {theirs}")));
     }
     let bytes = |elements: usize| (elements as u64).saturating_mul(own.size() as u64);
-    Ok(There { peer, at: bytes(at), bytes: bytes(data.elements()) })
+    Ok(WindowSpan { peer, at: bytes(at), bytes: bytes(data.elements()) })
 }

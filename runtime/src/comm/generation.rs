@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::communicator::Communicator;
-use roundelay_engine::Core;
+use roundelay_engine::EngineCore;
 use roundelay_net::error::Error;
-use roundelay_net::group::{Group, Identity, Kept};
+use roundelay_net::group::{KeptMemory, RankGroup, RankIdentity};
 use roundelay_net::memory::Arena;
-use roundelay_net::net::Deadline;
+use roundelay_net::net::WaitPolicy;
 
 impl Communicator {
     /// Returns this rank's identity, which it has once its handle was asked for, or since it joined.
-    pub(crate) fn identity(&mut self) -> &mut Option<Box<Identity>> {
+    pub(crate) fn identity(&mut self) -> &mut Option<Box<RankIdentity>> {
         &mut self.identity
     }
 
@@ -22,7 +22,7 @@ impl Communicator {
     }
 
     /// Returns the memory that the next generation may keep. Waits for pending work.
-    pub(crate) fn kept(&mut self) -> Result<Kept, Error> {
+    pub(crate) fn kept(&mut self) -> Result<KeptMemory, Error> {
         Ok(self.core()?.group.kept())
     }
 
@@ -30,7 +30,7 @@ impl Communicator {
     /// fails here, it fails on all of them, sooner or later, and this communicator is what it was.
     pub(crate) fn go_on_in(
         &mut self,
-        group: Group,
+        group: RankGroup,
         left: &dyn Fn() -> Duration,
         watch: &mut dyn FnMut(u32) -> Option<Error>,
     ) -> Result<(), Error> {
@@ -41,9 +41,9 @@ impl Communicator {
             true => old.arena.clone(),
             false => Arena::new(group.heap().clone(), own),
         };
-        let mut core = Box::new(Core::new(group, arena, left()));
+        let mut core = Box::new(EngineCore::new(group, arena, left()));
         core.plans = std::mem::take(&mut old.plans);
-        let linked = core.open_links(Deadline { timeout: left(), watch, members: &[] });
+        let linked = core.open_links(WaitPolicy { timeout: left(), watch, members: &[] });
         let linked = linked.map_err(|error| core.fail(error));
         core.timeout = left();
         if let Err(error) = linked.and_then(|()| core.agree_on_installed()) {

@@ -1,12 +1,12 @@
 //! The choice of a call's algorithm: hints, and installed algorithms.
 
-use roundelay_compiler::plan::Placement;
+use roundelay_compiler::plan::BufferPlacement;
 
 use super::communicator::Communicator;
-use crate::prototype::Playable;
-use roundelay_engine::choose::Choice;
+use crate::prototype::RunnableAlgorithm;
+use roundelay_engine::choose::AlgorithmChoice;
 use roundelay_engine::hints::Hints;
-use roundelay_engine::{Collective, Named, SERVED, served};
+use roundelay_engine::{Collective, NamedCall, SERVED, served};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;
 
@@ -42,19 +42,19 @@ impl Communicator {
         bytes: u64,
         dtype: DType,
         op: RedOp,
-    ) -> Result<Choice, Error> {
+    ) -> Result<AlgorithmChoice, Error> {
         let Some(Collective { name: collective, .. }) = served(collective) else {
             let names = SERVED.map(|served| served.name).join(", ");
             let text = format!("there is no call `{collective}`; there are {names}");
             return Err(Error::Usage(text));
         };
         let placement = match *collective {
-            "all_reduce" | "broadcast" | "reduce" | "barrier" => Placement::InPlace,
-            _ => Placement::OutOfPlace,
+            "all_reduce" | "broadcast" | "reduce" | "barrier" => BufferPlacement::InPlace,
+            _ => BufferPlacement::OutOfPlace,
         };
         let core = self.core()?;
         let transport = core.transports().to_string();
-        core.choice(&Named { collective, bytes, dtype, op, root: 0, placement }, &transport)
+        core.choice(&NamedCall { collective, bytes, dtype, op, root: 0, placement }, &transport)
     }
 
     /// Installs this algorithm for its collective on this communicator, at every size, in the place of those
@@ -66,7 +66,7 @@ impl Communicator {
     /// [`Error::PlanMismatch`] if ranks disagree, on all ranks; [`Error::Refused`] and
     /// [`Error::Usage`] if the algorithm cannot be played here. Nothing has changed then, and the
     /// communicator stays usable. Otherwise the errors of [`Communicator::barrier`].
-    pub fn install(&mut self, algorithm: &impl Playable) -> Result<(), Error> {
+    pub fn install(&mut self, algorithm: &impl RunnableAlgorithm) -> Result<(), Error> {
         self.core()?.install(algorithm.algorithm()?)
     }
 

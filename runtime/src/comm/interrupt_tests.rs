@@ -8,7 +8,7 @@ use roundelay_net::error::Error;
 use roundelay_net::interrupt::{INTERVAL, set_interrupt_check};
 
 use crate::Communicator;
-use crate::Setup;
+use crate::JobSetup;
 
 thread_local! {
     static WANTED: Cell<bool> = const { Cell::new(false) };
@@ -73,7 +73,7 @@ fn a_wait_with_an_end_of_its_own_is_not_interrupted() {
 
 #[test]
 fn a_rank_that_joins_ends_by_an_interrupt() {
-    let setup = Setup::default().timeout(Duration::from_secs(60));
+    let setup = JobSetup::default().timeout(Duration::from_secs(60));
     // No rank is where the note leads to.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = listener.local_addr().expect("its number");

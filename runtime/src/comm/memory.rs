@@ -2,21 +2,21 @@
 
 use std::fmt::Debug;
 
-use roundelay_engine::bind::Stats;
+use roundelay_engine::bind::CallStats;
 use roundelay_engine::{InputBuffer, OutputBuffer};
 use roundelay_net::dtype::{DType, Element};
 use roundelay_net::memory::{Buffer, bytes, bytes_mut};
 
 /// Keeps traits to the types of this crate.
-pub trait Sealed {}
+pub trait SealedMemory {}
 
 /// Elements in memory, as calls read them: slices, arrays, vectors and [`Buffer`]s of this host, and buffers of
 /// its GPUs (`roundelay::cuda`). All buffers of a call belong to one engine.
-pub trait Memory: Sealed {
+pub trait ElementMemory: SealedMemory {
     /// The type of the elements; [`AnyElement`](super::AnyElement) if it is known at run time only.
     type Element;
     /// The engine that plays calls on it.
-    type Engine: Engine;
+    type Engine: MemoryEngine;
 
     /// Returns the number of elements.
     fn elements(&self) -> usize;
@@ -25,7 +25,7 @@ pub trait Memory: Sealed {
     fn dtype(&self) -> DType;
 
     #[doc(hidden)]
-    fn lend(&self) -> <Self::Engine as Engine>::Input<'_>;
+    fn lend(&self) -> <Self::Engine as MemoryEngine>::Input<'_>;
 
     /// Returns the memory as an operand that is read.
     #[doc(hidden)]
@@ -37,9 +37,9 @@ pub trait Memory: Sealed {
 }
 
 /// Elements in memory, as calls read and write them.
-pub trait MemoryMut: Memory {
+pub trait MemoryMut: ElementMemory {
     #[doc(hidden)]
-    fn lend_mut(&mut self) -> <Self::Engine as Engine>::Output<'_>;
+    fn lend_mut(&mut self) -> <Self::Engine as MemoryEngine>::Output<'_>;
 
     /// Returns the memory as an operand that is written.
     #[doc(hidden)]
@@ -53,7 +53,7 @@ pub trait MemoryMut: Memory {
 
 /// The engine of a kind of memory: [`Host`], or `roundelay::cuda::Cuda`. It decides how the memory of a call is named;
 /// the call itself is an [`Operation`](roundelay_engine::Operation), whatever the memory.
-pub trait Engine: Sealed + Sized {
+pub trait MemoryEngine: SealedMemory + Sized {
     /// A buffer that is read.
     type Input<'a>: Copy + Debug;
     /// A buffer that is written.
@@ -86,19 +86,19 @@ pub trait Engine: Sealed + Sized {
     ) -> OutputBuffer<'a>;
 
     #[doc(hidden)]
-    fn played(stats: Stats) -> Self::Played;
+    fn played(stats: CallStats) -> Self::Played;
 }
 
 /// The engine of this host's memory.
 #[derive(Debug)]
 pub enum Host {}
 
-impl Sealed for Host {}
+impl SealedMemory for Host {}
 
-impl Engine for Host {
+impl MemoryEngine for Host {
     type Input<'a> = &'a [u8];
     type Output<'a> = &'a mut [u8];
-    type Played = Stats;
+    type Played = CallStats;
 
     #[inline]
     unsafe fn input<'a: 'a>(lent: &'a [u8], elements: usize, dtype: DType) -> InputBuffer<'a> {
@@ -116,16 +116,16 @@ impl Engine for Host {
         unsafe { OutputBuffer::of_host_mut(lent, elements, dtype) }
     }
 
-    fn played(stats: Stats) -> Stats {
+    fn played(stats: CallStats) -> CallStats {
         stats
     }
 }
 
 macro_rules! host_memory {
     ($([$($generics:tt)*] $memory:ty;)*) => {$(
-        impl<$($generics)*> Sealed for $memory {}
+        impl<$($generics)*> SealedMemory for $memory {}
 
-        impl<$($generics)*> Memory for $memory {
+        impl<$($generics)*> ElementMemory for $memory {
             type Element = T;
             type Engine = Host;
 

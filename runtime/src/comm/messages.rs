@@ -8,9 +8,11 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::communicator::Communicator;
-use super::memory::{Host, Memory, MemoryMut};
-use super::work::Status;
-use roundelay_engine::messages::{Delivered, Messenger, Operation, Peer, Place, Shape};
+use super::memory::{ElementMemory, Host, MemoryMut};
+use super::work::WorkStatus;
+use roundelay_engine::messages::{
+    DeliveredMessage, MessageBuffer, MessageOperation, MessageShape, RankMessenger, ReceiveSource,
+};
 use roundelay_net::error::Error;
 
 /// Sends and receives messages with tags ([`Communicator::messages`]). Any thread may, whatever else the
@@ -38,8 +40,8 @@ use roundelay_net::error::Error;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Messages {
-    messenger: Messenger,
+pub struct TaggedMessages {
+    messenger: RankMessenger,
     timeout: Option<Duration>,
 }
 
@@ -47,8 +49,8 @@ pub struct Messages {
 /// buffer.
 #[must_use = "errors of the message are found only by waiting for it"]
 pub struct PendingMessage<M> {
-    messenger: Messenger,
-    operation: Arc<Operation>,
+    messenger: RankMessenger,
+    operation: Arc<MessageOperation>,
     /// None once it was given back.
     buffer: Option<Arc<MessageMemory<M>>>,
 }
@@ -80,16 +82,16 @@ impl<M> Drop for MessageMemory<M> {
     }
 }
 
-fn place(bytes: &[u8], of: roundelay_net::dtype::DType) -> Place {
-    let shape = Shape { dtype: of, bytes: bytes.len() as u64 };
-    Place { address: bytes.as_ptr().cast_mut(), shape }
+fn place(bytes: &[u8], of: roundelay_net::dtype::DType) -> MessageBuffer {
+    let shape = MessageShape { dtype: of, bytes: bytes.len() as u64 };
+    MessageBuffer { address: bytes.as_ptr().cast_mut(), shape }
 }
 
-impl Messages {
+impl TaggedMessages {
     /// Sets the longest time for which a message waits and nothing moves between its two ranks, other messages
     /// included; by default that of the communicator ([`Communicator::set_timeout`]).
     pub fn with_timeout(self, timeout: Duration) -> Self {
-        Messages { timeout: Some(timeout), ..self }
+        TaggedMessages { timeout: Some(timeout), ..self }
     }
 
     fn limits(&self, tag: u64) -> (u64, Duration) {
@@ -106,7 +108,7 @@ impl Messages {
     /// [`Error::Memory`].
     pub fn send<M>(&self, data: &M, to: u32, tag: u64) -> Result<(), Error>
     where
-        M: Memory<Engine = Host> + ?Sized,
+        M: ElementMemory<Engine = Host> + ?Sized,
     {
         let place = place(data.lend(), data.dtype());
         // SAFETY: it is borrowed until the operation has ended.
@@ -118,8 +120,13 @@ impl Messages {
     ///
     /// # Errors
     ///
-    /// The errors of [`Messages::send`].
-    pub fn recv<M>(&self, data: &mut M, from: impl Into<Peer>, tag: u64) -> Result<Delivered, Error>
+    /// The errors of [`TaggedMessages::send`].
+    pub fn recv<M>(
+        &self,
+        data: &mut M,
+        from: impl Into<ReceiveSource>,
+        tag: u64,
+    ) -> Result<DeliveredMessage, Error>
     where
         M: MemoryMut<Engine = Host> + ?Sized,
     {
@@ -141,7 +148,7 @@ impl Messages {
     /// [`PendingMessage::wait`].
     pub fn start_send<M>(&self, data: M, to: u32, tag: u64) -> Result<PendingMessage<M>, Error>
     where
-        M: Memory<Engine = Host> + Send + 'static,
+        M: ElementMemory<Engine = Host> + Send + 'static,
     {
         let buffer = Arc::new(MessageMemory::new(data));
         // SAFETY: only this function has it.
@@ -157,11 +164,11 @@ impl Messages {
     ///
     /// # Errors
     ///
-    /// The errors of [`Messages::start_send`].
+    /// The errors of [`TaggedMessages::start_send`].
     pub fn start_recv<M>(
         &self,
         data: M,
-        from: impl Into<Peer>,
+        from: impl Into<ReceiveSource>,
         tag: u64,
     ) -> Result<PendingMessage<M>, Error>
     where
@@ -183,14 +190,14 @@ impl Messages {
 
     fn pending<M>(
         &self,
-        operation: Arc<Operation>,
+        operation: Arc<MessageOperation>,
         buffer: Arc<MessageMemory<M>>,
     ) -> PendingMessage<M> {
         self.messenger.leave_running();
         PendingMessage { messenger: self.messenger.clone(), operation, buffer: Some(buffer) }
     }
 
-    fn finish(&self, operation: &Operation) -> Result<Delivered, Error> {
+    fn finish(&self, operation: &MessageOperation) -> Result<DeliveredMessage, Error> {
         self.messenger.wait(operation, None);
         operation.result().unwrap_or_else(|| Err(Error::Work("the message has no end".into())))
     }
@@ -201,8 +208,8 @@ impl<M> PendingMessage<M> {
     ///
     /// # Errors
     ///
-    /// The errors of [`Messages::send`].
-    pub fn wait(mut self) -> Result<(M, Delivered), Error> {
+    /// The errors of [`TaggedMessages::send`].
+    pub fn wait(mut self) -> Result<(M, DeliveredMessage), Error> {
         self.messenger.wait(&self.operation, None);
         self.take()
     }
@@ -218,19 +225,19 @@ impl<M> PendingMessage<M> {
     }
 
     /// Returns the progress of the message.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> WorkStatus {
         status(&self.operation)
     }
 
     /// Returns the result of a message that has ended.
-    pub fn result(&self) -> Option<Result<Delivered, Error>> {
+    pub fn result(&self) -> Option<Result<DeliveredMessage, Error>> {
         self.operation.result()
     }
 
     /// Has a function called once when the message has ended, with its final status: on the thread that moves
     /// messages, so it should be short, or on this one if the message has ended before. It may start other messages,
     /// but not wait for them. A panic in it is caught.
-    pub fn on_completion(&self, callback: impl FnOnce(Status) + Send + 'static) {
+    pub fn on_completion(&self, callback: impl FnOnce(WorkStatus) + Send + 'static) {
         let operation = self.operation.clone();
         let call = move || callback(status(&operation));
         if let Err(call) = self.operation.then(Box::new(call)) {
@@ -238,7 +245,7 @@ impl<M> PendingMessage<M> {
         }
     }
 
-    fn take(&mut self) -> Result<(M, Delivered), Error> {
+    fn take(&mut self) -> Result<(M, DeliveredMessage), Error> {
         let taken = || Error::Usage("the result of this message was taken before".into());
         let delivered = self.operation.result().unwrap_or_else(|| Err(taken()))?;
         let Some(mut buffer) = self.buffer.take() else { return Err(taken()) };
@@ -253,17 +260,17 @@ impl<M> PendingMessage<M> {
     }
 }
 
-fn status(operation: &Operation) -> Status {
+fn status(operation: &MessageOperation) -> WorkStatus {
     match operation.result() {
-        None => Status::InProgress,
-        Some(Ok(_)) => Status::Completed,
-        Some(Err(Error::Timeout { .. })) => Status::TimedOut,
-        Some(Err(_)) => Status::Failed,
+        None => WorkStatus::InProgress,
+        Some(Ok(_)) => WorkStatus::Completed,
+        Some(Err(Error::Timeout { .. })) => WorkStatus::TimedOut,
+        Some(Err(_)) => WorkStatus::Failed,
     }
 }
 
 impl<M> Future for PendingMessage<M> {
-    type Output = Result<(M, Delivered), Error>;
+    type Output = Result<(M, DeliveredMessage), Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.operation.wakes(context.waker()) {
@@ -281,7 +288,7 @@ impl<M> std::fmt::Debug for PendingMessage<M> {
     }
 }
 
-impl std::fmt::Debug for Messages {
+impl std::fmt::Debug for TaggedMessages {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Messages").field("timeout", &self.timeout).finish()
     }
@@ -294,13 +301,13 @@ impl Communicator {
     /// # Errors
     ///
     /// The errors of a call on a communicator whose progress thread is gone.
-    pub fn messages(&mut self) -> Result<Messages, Error> {
+    pub fn messages(&mut self) -> Result<TaggedMessages, Error> {
         self.check_process()?;
         let messenger = match &self.messenger {
             Some(messenger) => messenger.clone(),
             None => self.core()?.messenger(),
         };
         self.messenger = Some(messenger.clone());
-        Ok(Messages { messenger, timeout: None })
+        Ok(TaggedMessages { messenger, timeout: None })
     }
 }

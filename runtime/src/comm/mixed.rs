@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use roundelay_compiler::plan::Placement;
+use roundelay_compiler::plan::BufferPlacement;
 
 use super::block_count::block_count;
-use roundelay_cuda::backend::{Context, Fault};
+use roundelay_cuda::backend::{DeviceContext, Fault};
 use roundelay_cuda::{CudaOptions, CudaStream, DevicePtr, Gpu, context};
 use roundelay_engine::custom::Algorithm;
 use roundelay_engine::{
-    Args, BARRIER, Call, CallBuffer, Core, InputBuffer, MemoryKind, Message, MessageEnd, Operand,
-    Operation, OperationShape, OutputBuffer, Reduction,
+    BARRIER, CallArgs, CallBuffer, CallMessage, CallOperand, EngineCore, InputBuffer, MemoryKind,
+    MessageEnd, Operation, OperationShape, OutputBuffer, PlanCall, Reduction,
 };
 use roundelay_net::error::Error;
 
@@ -32,37 +32,37 @@ pub(super) enum OpenedGpu {
     /// Every rank has one: calls are kernels.
     Kernels(Box<Gpu>),
     /// Some have none: calls are made on the host.
-    ByHost(Box<Staged>),
+    ByHost(Box<StagedGpu>),
 }
 
 /// The GPU of a rank.
-pub(crate) struct Staged {
-    pub(super) context: Arc<Context>,
+pub(crate) struct StagedGpu {
+    pub(super) context: Arc<DeviceContext>,
     pub(super) stream: CudaStream,
 }
 
-impl Staged {
+impl StagedGpu {
     pub(super) fn open(rank: u32, options: &CudaOptions) -> Result<Self, Error> {
         let context = context(rank, options)?;
         let stream = CudaStream::new(&context);
         let stream = stream.map_err(|fault| fault.on(rank, context.device()))?;
-        Ok(Staged { context, stream })
+        Ok(StagedGpu { context, stream })
     }
 }
 
 /// A call on memory of this rank's GPU that is made on the host. What fails on this rank alone ends the communicator, for
 /// the others wait.
 pub(super) struct ByHost<'c> {
-    core: &'c mut Core,
-    staged: &'c Staged,
+    core: &'c mut EngineCore,
+    staged: &'c StagedGpu,
     stream: CudaStream,
 }
 
 impl<'c> ByHost<'c> {
     /// Returns the means to make a call behind what is in a stream, the communicator's own if none is given.
     pub(super) fn new(
-        core: &'c mut Core,
-        staged: &'c Staged,
+        core: &'c mut EngineCore,
+        staged: &'c StagedGpu,
         given: Option<CudaStream>,
     ) -> Result<Self, Error> {
         let stream = given.unwrap_or_else(|| staged.stream.clone());
@@ -121,7 +121,7 @@ impl<'c> ByHost<'c> {
 
     /// Waits until all ranks have come here.
     pub(super) fn barrier(self) -> Result<(), Error> {
-        let mut operation = Operation::in_place(&BARRIER, Operand::None, Reduction::NONE, 0);
+        let mut operation = Operation::in_place(&BARRIER, CallOperand::None, Reduction::NONE, 0);
         let shape = operation.check(self.core.rank(), self.core.size())?;
         self.core.perform(&mut operation, shape)
     }
@@ -164,7 +164,7 @@ impl<'c> ByHost<'c> {
     pub(super) fn exchange(
         mut self,
         name: &'static str,
-        messages: &[Message<'_>],
+        messages: &[CallMessage<'_>],
     ) -> Result<(), Error> {
         let mut hosts = Vec::with_capacity(messages.len());
         for message in messages {
@@ -175,18 +175,18 @@ impl<'c> ByHost<'c> {
             });
         }
         let each = messages.iter().zip(&mut hosts);
-        let mut list: Vec<Message<'_>> = each
+        let mut list: Vec<CallMessage<'_>> = each
             .map(|(message, host)| match &message.end {
                 MessageEnd::Sent(from) => {
                     // SAFETY: the copy has the elements of the buffer, of an allocation that suits all types.
                     let copy = unsafe { InputBuffer::of_host(host, from.elements(), from.dtype()) };
-                    Message::sent(copy, message.peer)
+                    CallMessage::sent(copy, message.peer)
                 }
                 MessageEnd::Received(to) => {
                     // SAFETY: the copy has the elements of the buffer, of an allocation that suits all types.
                     let copy =
                         unsafe { OutputBuffer::of_host_mut(host, to.elements(), to.dtype()) };
-                    Message::received(copy, message.peer)
+                    CallMessage::received(copy, message.peer)
                 }
             })
             .collect();
@@ -208,7 +208,8 @@ impl<'c> ByHost<'c> {
         input: Option<&InputBuffer<'_>>,
         Reduction { op, factor }: Reduction,
     ) -> Result<(), Error> {
-        let placement = if input.is_some() { Placement::OutOfPlace } else { Placement::InPlace };
+        let placement =
+            if input.is_some() { BufferPlacement::OutOfPlace } else { BufferPlacement::InPlace };
         let (ranks, rank, paths) = (self.core.size(), self.core.rank(), self.core.paths());
         let plan = algorithm.plan(ranks, rank, algorithm.root(), placement, paths)?;
         let lens = match input {
@@ -222,10 +223,10 @@ impl<'c> ByHost<'c> {
         };
         let mut to = self.fetch(pointer(output), output.len() as u64)?;
         let args = match input {
-            None => Args::InPlace { data: &mut to[..] },
-            Some(_) => Args::OutOfPlace { input: &from[..], output: &mut to[..] },
+            None => CallArgs::InPlace { data: &mut to[..] },
+            Some(_) => CallArgs::OutOfPlace { input: &from[..], output: &mut to[..] },
         };
-        self.core.run(&plan, Call { count, dtype: output.dtype(), op, factor, args })?;
+        self.core.run(&plan, PlanCall { count, dtype: output.dtype(), op, factor, args })?;
         self.deliver(pointer(output), &to)
     }
 }

@@ -6,8 +6,8 @@
 use std::marker::PhantomData;
 
 use super::communicator::Communicator;
-use super::memory::{Engine, Memory, MemoryMut};
-use roundelay_engine::Message;
+use super::memory::{ElementMemory, MemoryEngine, MemoryMut};
+use roundelay_engine::CallMessage;
 use roundelay_net::error::Error;
 
 /// Messages that are sent and received at once ([`Communicator::batch`]).
@@ -29,15 +29,19 @@ use roundelay_net::error::Error;
 /// ```
 #[derive(Debug)]
 #[must_use = "nothing moves before `run`"]
-pub struct Batch<'a, E: Engine> {
-    messages: Vec<Message<'a>>,
+pub struct MessageBatch<'a, E: MemoryEngine> {
+    messages: Vec<CallMessage<'a>>,
     engine: PhantomData<E>,
 }
 
-impl<'a, E: Engine> Batch<'a, E> {
+impl<'a, E: MemoryEngine> MessageBatch<'a, E> {
     /// Adds a message to a rank; elements may be of another type than those of other messages.
-    pub fn send<M: Memory<Engine = E> + ?Sized>(&mut self, data: &'a M, to: u32) -> &mut Self {
-        self.messages.push(Message::sent(data.operand(), to));
+    pub fn send<M: ElementMemory<Engine = E> + ?Sized>(
+        &mut self,
+        data: &'a M,
+        to: u32,
+    ) -> &mut Self {
+        self.messages.push(CallMessage::sent(data.operand(), to));
         self
     }
 
@@ -47,7 +51,7 @@ impl<'a, E: Engine> Batch<'a, E> {
         data: &'a mut M,
         from: u32,
     ) -> &mut Self {
-        self.messages.push(Message::received(data.operand_mut(), from));
+        self.messages.push(CallMessage::received(data.operand_mut(), from));
         self
     }
 
@@ -73,7 +77,7 @@ impl Communicator {
     /// Sends to one rank, which calls [`Communicator::recv`] with the same length and type.
     ///
     /// Returns when `data` may be overwritten. A few short messages may be on their way then; one of
-    /// 64 KiB and more, or of 8 KiB and more in a [`Buffer`](crate::Buffer), waits until it is
+    /// 64 KiB and more, or of 8 KiB and more in a [`RegionBuffer`](crate::RegionBuffer), waits until it is
     /// received. So two ranks must not both send before they receive: for that there is
     /// [`Communicator::batch`].
     ///
@@ -93,22 +97,22 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// The errors of [`Batch::run`].
-    pub fn send<M: Memory + ?Sized>(&mut self, data: &M, to: u32) -> Result<(), Error> {
-        self.exchange("send", &mut [Message::sent(data.operand(), to)]).map(drop)
+    /// The errors of [`MessageBatch::run`].
+    pub fn send<M: ElementMemory + ?Sized>(&mut self, data: &M, to: u32) -> Result<(), Error> {
+        self.exchange("send", &mut [CallMessage::sent(data.operand(), to)]).map(drop)
     }
 
     /// Receives the next message of one rank; [`Communicator::send`] has an example.
     ///
     /// # Errors
     ///
-    /// The errors of [`Batch::run`].
+    /// The errors of [`MessageBatch::run`].
     pub fn recv<M: MemoryMut + ?Sized>(&mut self, data: &mut M, from: u32) -> Result<(), Error> {
-        self.exchange("recv", &mut [Message::received(data.operand_mut(), from)]).map(drop)
+        self.exchange("recv", &mut [CallMessage::received(data.operand_mut(), from)]).map(drop)
     }
 
     /// Returns an empty list of messages, to be sent and received at once.
-    pub fn batch<'a, E: Engine>(&self) -> Batch<'a, E> {
-        Batch { messages: Vec::new(), engine: PhantomData }
+    pub fn batch<'a, E: MemoryEngine>(&self) -> MessageBatch<'a, E> {
+        MessageBatch { messages: Vec::new(), engine: PhantomData }
     }
 }

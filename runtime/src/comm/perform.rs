@@ -1,13 +1,14 @@
 //! Calls as data: what all typed methods, and all other languages, make their calls of.
 
-use roundelay_compiler::plan::Placement;
+use roundelay_compiler::plan::BufferPlacement;
 
 use super::block_count::block_count;
 use super::communicator::Communicator;
-use roundelay_engine::bind::Stats;
+use roundelay_engine::bind::CallStats;
 use roundelay_engine::custom::Algorithm;
 use roundelay_engine::{
-    Args, Call, InputBuffer, MemoryKind, Message, Operation, OutputBuffer, Reduction, common_memory,
+    CallArgs, CallMessage, InputBuffer, MemoryKind, Operation, OutputBuffer, PlanCall, Reduction,
+    common_memory,
 };
 use roundelay_net::error::Error;
 
@@ -26,18 +27,18 @@ impl Communicator {
         }
     }
 
-    /// Sends and receives messages that are given as data, side by side, as [`Batch`](super::Batch) does.
+    /// Sends and receives messages that are given as data, side by side, as [`MessageBatch`](super::MessageBatch) does.
     ///
     /// # Errors
     ///
-    /// The errors of [`Batch::run`](super::Batch::run).
+    /// The errors of [`MessageBatch::run`](super::MessageBatch::run).
     #[inline]
     pub fn exchange(
         &mut self,
         name: &'static str,
-        messages: &mut [Message<'_>],
-    ) -> Result<Stats, Error> {
-        match common_memory(messages.iter().map(Message::memory))? {
+        messages: &mut [CallMessage<'_>],
+    ) -> Result<CallStats, Error> {
+        match common_memory(messages.iter().map(CallMessage::memory))? {
             MemoryKind::Host => self.callable()?.lend(|core| core.exchange(name, messages, None)),
             MemoryKind::Device => self.exchange_on_device(name, messages),
         }
@@ -53,16 +54,16 @@ impl Communicator {
         algorithm: &Algorithm,
         data: &mut OutputBuffer<'_>,
         reduction: Reduction,
-    ) -> Result<Stats, Error> {
+    ) -> Result<CallStats, Error> {
         match data.memory() {
             MemoryKind::Host => {
-                let plan = self.plan_of(algorithm, Placement::InPlace)?;
+                let plan = self.plan_of(algorithm, BufferPlacement::InPlace)?;
                 let (elements, dtype) = (data.elements(), data.dtype());
                 let count =
-                    block_count(algorithm, &plan.header, Placement::InPlace, [elements, 0])?;
-                let args = Args::InPlace { data: data.bytes_mut() };
+                    block_count(algorithm, &plan.header, BufferPlacement::InPlace, [elements, 0])?;
+                let args = CallArgs::InPlace { data: data.bytes_mut() };
                 let Reduction { op, factor } = reduction;
-                self.run(&plan, Call { count, dtype, op, factor, args })
+                self.run(&plan, PlanCall { count, dtype, op, factor, args })
             }
             MemoryKind::Device => self.execute_on_device(algorithm, data, None, reduction),
         }
@@ -79,7 +80,7 @@ impl Communicator {
         output: &mut OutputBuffer<'_>,
         input: &InputBuffer<'_>,
         reduction: Reduction,
-    ) -> Result<Stats, Error> {
+    ) -> Result<CallStats, Error> {
         let dtype = output.dtype();
         if input.dtype() != dtype {
             return Err(Error::Usage(format!(
@@ -89,12 +90,14 @@ impl Communicator {
         }
         match common_memory([output.memory(), input.memory()])? {
             MemoryKind::Host => {
-                let plan = self.plan_of(algorithm, Placement::OutOfPlace)?;
+                let plan = self.plan_of(algorithm, BufferPlacement::OutOfPlace)?;
                 let lens = [input.elements(), output.elements()];
-                let count = block_count(algorithm, &plan.header, Placement::OutOfPlace, lens)?;
-                let args = Args::OutOfPlace { input: input.bytes(), output: output.bytes_mut() };
+                let count =
+                    block_count(algorithm, &plan.header, BufferPlacement::OutOfPlace, lens)?;
+                let args =
+                    CallArgs::OutOfPlace { input: input.bytes(), output: output.bytes_mut() };
                 let Reduction { op, factor } = reduction;
-                self.run(&plan, Call { count, dtype, op, factor, args })
+                self.run(&plan, PlanCall { count, dtype, op, factor, args })
             }
             MemoryKind::Device => self.execute_on_device(algorithm, output, Some(input), reduction),
         }
@@ -114,8 +117,8 @@ impl Communicator {
     fn exchange_on_device(
         &mut self,
         _: &'static str,
-        _: &mut [Message<'_>],
-    ) -> Result<Stats, Error> {
+        _: &mut [CallMessage<'_>],
+    ) -> Result<CallStats, Error> {
         Err(without_cuda())
     }
 
@@ -125,7 +128,7 @@ impl Communicator {
         _: &mut OutputBuffer<'_>,
         _: Option<&InputBuffer<'_>>,
         _: Reduction,
-    ) -> Result<Stats, Error> {
+    ) -> Result<CallStats, Error> {
         Err(without_cuda())
     }
 }

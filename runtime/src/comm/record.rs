@@ -1,7 +1,7 @@
 //! Reports of a communicator about itself: its flight recorder, and traces.
 
 use super::communicator::Communicator;
-use roundelay_engine::trace::{Flight, Trace, Tracer, now};
+use roundelay_engine::trace::{FlightDump, RankTrace, SpanTracer, now};
 use roundelay_net::error::Error;
 
 impl Communicator {
@@ -12,7 +12,7 @@ impl Communicator {
     /// # Errors
     ///
     /// [`Error::Usage`] if the progress thread is gone.
-    pub fn flight(&mut self) -> Result<Flight, Error> {
+    pub fn flight(&mut self) -> Result<FlightDump, Error> {
         Ok(self.core()?.flight())
     }
 
@@ -27,14 +27,14 @@ impl Communicator {
         let before = now();
         self.barrier()?;
         let stamp = now();
-        let tracer = Tracer::new(self.rank(), spans, stamp, stamp - before);
+        let tracer = SpanTracer::new(self.rank(), spans, stamp, stamp - before);
         self.core()?.recorder.tracer = Some(Box::new(tracer));
         Ok(())
     }
 
     /// Ends what [`Communicator::start_trace`] began, and hands out the spans of this rank;
     /// [`trace::write`](roundelay_engine::trace::write) makes a file of those of all ranks.
-    pub fn take_trace(&mut self) -> Option<Trace> {
+    pub fn take_trace(&mut self) -> Option<RankTrace> {
         let tracer = self.core().ok()?.recorder.tracer.take();
         tracer.map(|tracer| tracer.finish())
     }

@@ -8,7 +8,7 @@ use roundelay_net::error::Error;
 /// The resources that one rank of a communicator holds, and the connections it made to meet the others. Parts
 /// that were split off share the listener and the arenas with the whole, and count them too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Resources {
+pub struct HeldResources {
     /// Bytes of shared memory that all ranks of this machine have reserved together: control pages,
     /// connections, arenas. Of the far larger range of addresses nothing else is memory.
     pub shared_bytes: u64,
@@ -51,14 +51,14 @@ impl Communicator {
     /// # Errors
     ///
     /// [`Error::Usage`] if the progress thread is gone.
-    pub fn resources(&mut self) -> Result<Resources, Error> {
+    pub fn resources(&mut self) -> Result<HeldResources, Error> {
         let listening = self.identity.as_ref().map_or(0, |identity| identity.descriptors());
         let core = self.core()?;
         // Between hosts the group counts it.
         let listening = if core.group.is_networked() { 0 } else { listening };
         let counts = core.group.counts();
         let data_sockets = core.endpoints.posted();
-        Ok(Resources {
+        Ok(HeldResources {
             shared_bytes: core.group.reserved(),
             arena_bytes: core.arena.in_use(),
             staging_bytes: core.endpoints.kept(),

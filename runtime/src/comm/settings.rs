@@ -12,7 +12,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The settings in force for the calls that a communicator makes, or starts, now.
 #[derive(Debug, Clone)]
-pub(super) struct Settings {
+pub(super) struct CallSettings {
     pub(super) timeout: Duration,
     pub(super) hints: Option<Arc<Hints>>,
     /// The stream that calls on GPUs are put into, if not the communicator's own.
@@ -23,9 +23,9 @@ pub(super) struct Settings {
     pub(super) overlaps: bool,
 }
 
-impl Default for Settings {
+impl Default for CallSettings {
     fn default() -> Self {
-        Settings {
+        CallSettings {
             timeout: TIMEOUT,
             hints: None,
             #[cfg(feature = "cuda")]
@@ -82,9 +82,9 @@ impl CallOptions {
         self
     }
 
-    pub(super) fn over(self, settings: &Settings) -> Settings {
+    pub(super) fn over(self, settings: &CallSettings) -> CallSettings {
         let hinted = self.hints.as_deref().and_then(Hints::timeout);
-        Settings {
+        CallSettings {
             timeout: self.timeout.or(hinted).unwrap_or(settings.timeout),
             hints: self.hints,
             #[cfg(feature = "cuda")]

@@ -5,8 +5,8 @@ use roundelay_engine::trace::now;
 use roundelay_net::digest::mix;
 use roundelay_net::error::Error;
 use roundelay_net::group::GroupPart;
-use roundelay_net::net::Deadline;
-use roundelay_net::route::Route;
+use roundelay_net::net::WaitPolicy;
+use roundelay_net::route::RankRoute;
 
 /// The word that a rank shows when its list, or its attempt, is invalid. No list has this digest, and no
 /// descriptor this number.
@@ -16,7 +16,7 @@ const NOTHING: u64 = 0;
 
 impl Communicator {
     /// Returns the link to each rank, and the reason for it.
-    pub fn routes(&self) -> &[Route] {
+    pub fn routes(&self) -> &[RankRoute] {
         &self.routes
     }
 
@@ -117,7 +117,7 @@ impl Communicator {
         let mut net = core.group.part_net(part)?;
         let connected = net.as_mut().map_or(Ok(()), |net| {
             let watch = &mut |peer| core.watch(peer, since);
-            net.connect_part(Deadline { timeout, watch, members })
+            net.connect_part(WaitPolicy { timeout, watch, members })
         });
         if let Err(error) = connected {
             let error = core.explain(error);
@@ -128,7 +128,7 @@ impl Communicator {
         let mut made = Communicator::over(core.group.end_part(part, net)?, arena);
         made.set_timeout(timeout);
         let watch = &mut |peer| core.watch(peer, since);
-        let opened = made.core()?.open_links(Deadline { timeout, watch, members });
+        let opened = made.core()?.open_links(WaitPolicy { timeout, watch, members });
         core.watched();
         match opened {
             Ok(()) => Ok(made),

@@ -4,22 +4,22 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::communicator::Communicator;
-use super::settings::Settings;
+use super::settings::CallSettings;
 use super::work::{Work, promised};
-use super::worker::{Job, Order, Worker, WorkerState};
-use roundelay_engine::Core;
+use super::worker::{Job, ProgressWorker, WorkerOrder, WorkerState};
+use roundelay_engine::EngineCore;
 use roundelay_net::error::Error;
 
 impl WorkerState for Communicator {
-    fn of_core(core: Box<Core>) -> Self {
-        Communicator::new(core, Settings::default())
+    fn of_core(core: Box<EngineCore>) -> Self {
+        Communicator::new(core, CallSettings::default())
     }
 
-    fn set(&mut self, settings: Settings) {
+    fn set(&mut self, settings: CallSettings) {
         self.settings = settings;
     }
 
-    fn into_core(self) -> Option<Box<Core>> {
+    fn into_core(self) -> Option<Box<EngineCore>> {
         Communicator::into_core(self)
     }
 }
@@ -56,7 +56,7 @@ impl Communicator {
             promise.end(Err(error));
             return failed;
         }
-        let worker = match self.worker.take().map_or_else(|| Worker::start(self.rank), Ok) {
+        let worker = match self.worker.take().map_or_else(|| ProgressWorker::start(self.rank), Ok) {
             Ok(worker) => &*self.worker.insert(worker),
             Err(error) => {
                 let (promise, failed) = promised();
@@ -73,12 +73,12 @@ impl Communicator {
             promise.end(result.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))));
         });
         if let Some(core) = self.home.take()
-            && let Err(Order::Core(core)) = worker.order(Order::Core(core))
+            && let Err(WorkerOrder::Core(core)) = worker.order(WorkerOrder::Core(core))
         {
             self.home = Some(core);
         }
         // A job that cannot be sent is dropped, and its promise with it: the work has then failed.
-        let _ = worker.order(Order::Job(job, self.settings.clone()));
+        let _ = worker.order(WorkerOrder::Job(job, self.settings.clone()));
         handle
     }
 }

@@ -1,17 +1,17 @@
 //! Memory whose element type is known at run time only, as callers of other languages have it.
 
-use super::memory::{Host, Memory, MemoryMut, Sealed};
+use super::memory::{ElementMemory, Host, MemoryMut, SealedMemory};
 #[cfg(feature = "cuda")]
 use roundelay_cuda::{Cuda, DevicePtr};
 use roundelay_net::dtype::DType;
 use roundelay_net::error::Error;
 
-/// Stands for the element type of [`Typed`] memory, which the compiler does not know.
+/// Stands for the element type of [`TypedMemory`] memory, which the compiler does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnyElement {}
 
-/// Memory of elements of a type that is known at run time only: bytes of this host, read (`Typed<&[u8]>`) or
-/// written (`Typed<&mut [u8]>`), or an address on a GPU. Calls take it as they take slices; that all buffers of
+/// Memory of elements of a type that is known at run time only: bytes of this host, read (`TypedMemory<&[u8]>`) or
+/// written (`TypedMemory<&mut [u8]>`), or an address on a GPU. Calls take it as they take slices; that all buffers of
 /// a call have one type is checked before anything moves.
 ///
 /// ```
@@ -25,39 +25,39 @@ pub enum AnyElement {}
 /// # });
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Typed<B> {
+pub struct TypedMemory<B> {
     memory: B,
     elements: usize,
     dtype: DType,
 }
 
-impl<'a> Typed<&'a [u8]> {
+impl<'a> TypedMemory<&'a [u8]> {
     /// Describes bytes that are read.
     ///
     /// # Errors
     ///
     /// [`Error::Usage`] unless they are a number of whole elements, aligned to the size of one.
     pub fn read(bytes: &'a [u8], dtype: DType) -> Result<Self, Error> {
-        Ok(Typed { elements: elements(bytes, dtype)?, memory: bytes, dtype })
+        Ok(TypedMemory { elements: elements(bytes, dtype)?, memory: bytes, dtype })
     }
 }
 
-impl<'a> Typed<&'a mut [u8]> {
+impl<'a> TypedMemory<&'a mut [u8]> {
     /// Describes bytes that are read and written. A `bool` among them is a byte of 0 or 1.
     ///
     /// # Errors
     ///
-    /// The errors of [`Typed::read`].
+    /// The errors of [`TypedMemory::read`].
     pub fn write(bytes: &'a mut [u8], dtype: DType) -> Result<Self, Error> {
-        Ok(Typed { elements: elements(bytes, dtype)?, memory: bytes, dtype })
+        Ok(TypedMemory { elements: elements(bytes, dtype)?, memory: bytes, dtype })
     }
 }
 
 #[cfg(feature = "cuda")]
-impl Typed<DevicePtr> {
+impl TypedMemory<DevicePtr> {
     /// Describes that many elements on this rank's GPU.
     pub fn device(address: DevicePtr, elements: usize, dtype: DType) -> Self {
-        Typed { memory: address, elements, dtype }
+        TypedMemory { memory: address, elements, dtype }
     }
 }
 
@@ -79,9 +79,9 @@ fn elements(bytes: &[u8], dtype: DType) -> Result<usize, Error> {
 
 macro_rules! typed {
     ($($memory:ty: $engine:ty, $lent:ty, $typed:ident => $lend:expr;)*) => {$(
-        impl Sealed for Typed<$memory> {}
+        impl SealedMemory for TypedMemory<$memory> {}
 
-        impl Memory for Typed<$memory> {
+        impl ElementMemory for TypedMemory<$memory> {
             type Element = AnyElement;
             type Engine = $engine;
 
@@ -106,7 +106,7 @@ typed! {
     &mut [u8]: Host, &[u8], typed => &*typed.memory;
 }
 
-impl MemoryMut for Typed<&mut [u8]> {
+impl MemoryMut for TypedMemory<&mut [u8]> {
     fn lend_mut(&mut self) -> &mut [u8] {
         self.memory
     }
@@ -118,7 +118,7 @@ typed! {
 }
 
 #[cfg(feature = "cuda")]
-impl MemoryMut for Typed<DevicePtr> {
+impl MemoryMut for TypedMemory<DevicePtr> {
     fn lend_mut(&mut self) -> DevicePtr {
         self.memory
     }

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use super::communicator::Communicator;
-use super::settings::{CallOptions, Settings};
+use super::settings::{CallOptions, CallSettings};
 
 impl Communicator {
     /// Returns the communicator with other options, for as long as the guard lives:
@@ -17,22 +17,22 @@ impl Communicator {
     /// ```
     ///
     /// Work that is started takes the options of its start along.
-    pub fn with(&mut self, options: CallOptions) -> With<'_> {
+    pub fn with(&mut self, options: CallOptions) -> WithOptions<'_> {
         let with = options.over(&self.settings);
         let before = std::mem::replace(&mut self.settings, with);
-        With { comm: self, before }
+        WithOptions { comm: self, before }
     }
 }
 
 /// A communicator with other options; it has its own again when this is dropped.
 #[must_use = "the options hold for calls made through it"]
 #[derive(Debug)]
-pub struct With<'a> {
+pub struct WithOptions<'a> {
     comm: &'a mut Communicator,
-    before: Settings,
+    before: CallSettings,
 }
 
-impl Deref for With<'_> {
+impl Deref for WithOptions<'_> {
     type Target = Communicator;
 
     fn deref(&self) -> &Communicator {
@@ -40,13 +40,13 @@ impl Deref for With<'_> {
     }
 }
 
-impl DerefMut for With<'_> {
+impl DerefMut for WithOptions<'_> {
     fn deref_mut(&mut self) -> &mut Communicator {
         self.comm
     }
 }
 
-impl Drop for With<'_> {
+impl Drop for WithOptions<'_> {
     fn drop(&mut self) {
         std::mem::swap(&mut self.comm.settings, &mut self.before);
     }

@@ -14,7 +14,7 @@ use roundelay_net::fork::OwnerProcess;
 
 /// The progress of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Status {
+pub enum WorkStatus {
     /// Other work comes first.
     NotStarted,
     /// It is being done.
@@ -27,10 +27,10 @@ pub enum Status {
     Failed,
 }
 
-impl Status {
+impl WorkStatus {
     /// Returns true if the status will not change any more.
     pub fn is_final(self) -> bool {
-        !matches!(self, Status::NotStarted | Status::InProgress)
+        !matches!(self, WorkStatus::NotStarted | WorkStatus::InProgress)
     }
 }
 
@@ -45,7 +45,7 @@ pub struct Work<R> {
 }
 
 /// The side that does the work. Dropped without a result, it says so.
-pub(crate) struct Promise<R> {
+pub(crate) struct WorkPromise<R> {
     shared: Arc<SharedWork<R>>,
 }
 
@@ -55,27 +55,27 @@ pub(super) trait CallbackThread: Send + Sync {
     fn awaited(&self) -> &AtomicU32;
 
     /// Has the callback called on that thread, or on this one if that is gone.
-    fn call(&self, callback: Callback);
+    fn call(&self, callback: WorkCallback);
 }
 
 /// A thread that waits for the progress thread, for as long as this lives.
-pub(super) struct Waiter<'a>(&'a AtomicU32);
+pub(super) struct WorkWaiter<'a>(&'a AtomicU32);
 
-impl<'a> Waiter<'a> {
+impl<'a> WorkWaiter<'a> {
     pub(super) fn new(awaited: &'a AtomicU32) -> Self {
         awaited.fetch_add(1, Ordering::Relaxed);
-        Waiter(awaited)
+        WorkWaiter(awaited)
     }
 }
 
-impl Drop for Waiter<'_> {
+impl Drop for WorkWaiter<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// A function to call once, when it is run or dropped, whichever comes first.
-pub(super) struct Callback {
+pub(super) struct WorkCallback {
     call: Option<Box<dyn FnOnce() + Send>>,
 }
 
@@ -89,9 +89,9 @@ struct SharedWork<R> {
 }
 
 struct WorkState<R> {
-    status: Status,
+    status: WorkStatus,
     result: Option<Result<R, Error>>,
-    then: Vec<Box<dyn FnOnce(Status) + Send>>,
+    then: Vec<Box<dyn FnOnce(WorkStatus) + Send>>,
     waker: Option<Waker>,
 }
 
@@ -110,16 +110,16 @@ impl<R> SharedWork<R> {
 pub(super) fn pair<R>(
     worker: Option<Arc<dyn CallbackThread>>,
     thread: Option<ThreadId>,
-) -> (Promise<R>, Work<R>) {
+) -> (WorkPromise<R>, Work<R>) {
     let state =
-        WorkState { status: Status::NotStarted, result: None, then: Vec::new(), waker: None };
+        WorkState { status: WorkStatus::NotStarted, result: None, then: Vec::new(), waker: None };
     let (process, state) = (OwnerProcess::here(), Mutex::new(state));
     let shared = Arc::new(SharedWork { process, state, done: Condvar::new(), thread });
-    (Promise { shared: shared.clone() }, Work { shared, thread: worker })
+    (WorkPromise { shared: shared.clone() }, Work { shared, thread: worker })
 }
 
 /// Makes both sides of work that no progress thread does.
-pub(crate) fn promised<R>() -> (Promise<R>, Work<R>) {
+pub(crate) fn promised<R>() -> (WorkPromise<R>, Work<R>) {
     pair(None, None)
 }
 
@@ -164,17 +164,17 @@ impl<R> Work<R> {
     }
 
     /// Returns the progress of the work.
-    pub fn status(&self) -> Status {
-        if self.shared.process.is_here() { self.shared.lock().status } else { Status::Failed }
+    pub fn status(&self) -> WorkStatus {
+        if self.shared.process.is_here() { self.shared.lock().status } else { WorkStatus::Failed }
     }
 
     /// Has a function called once when the work has ended, with its final status: on the progress
     /// thread, between two pieces of work, so it should be short. If the work has ended before, the
     /// progress thread calls it as soon as it can; if the communicator is gone, this thread does so
     /// now. It may start more work, but not wait for it. A panic in it is caught.
-    pub fn on_completion(&self, callback: impl FnOnce(Status) + Send + 'static) {
+    pub fn on_completion(&self, callback: impl FnOnce(WorkStatus) + Send + 'static) {
         if !self.shared.process.is_here() {
-            drop(Callback { call: Some(Box::new(move || callback(Status::Failed))) });
+            drop(WorkCallback { call: Some(Box::new(move || callback(WorkStatus::Failed))) });
             return;
         }
         let mut state = self.shared.lock();
@@ -184,7 +184,7 @@ impl<R> Work<R> {
             return;
         }
         drop(state);
-        let callback = Callback { call: Some(Box::new(move || callback(status))) };
+        let callback = WorkCallback { call: Some(Box::new(move || callback(status))) };
         if let Some(thread) = &self.thread {
             thread.call(callback);
         }
@@ -225,7 +225,7 @@ impl<R> Work<R> {
                     .into(),
             ));
         }
-        let _waiter = self.thread.as_deref().map(|thread| Waiter::new(thread.awaited()));
+        let _waiter = self.thread.as_deref().map(|thread| WorkWaiter::new(thread.awaited()));
         let done = &self.shared.done;
         while !state.status.is_final() {
             state = match until.map(|at| at.saturating_duration_since(Instant::now())) {
@@ -266,9 +266,9 @@ impl<R> std::fmt::Debug for Work<R> {
     }
 }
 
-impl<R> Promise<R> {
+impl<R> WorkPromise<R> {
     pub(crate) fn begin(&self) {
-        self.shared.lock().status = Status::InProgress;
+        self.shared.lock().status = WorkStatus::InProgress;
     }
 
     /// Ends the work: first the threads that wait see it, then the callbacks are called.
@@ -283,30 +283,30 @@ impl<R> Promise<R> {
             return;
         }
         let status = match &result {
-            Ok(_) => Status::Completed,
-            Err(Error::Timeout { .. }) => Status::TimedOut,
-            Err(_) => Status::Failed,
+            Ok(_) => WorkStatus::Completed,
+            Err(Error::Timeout { .. }) => WorkStatus::TimedOut,
+            Err(_) => WorkStatus::Failed,
         };
         (state.status, state.result) = (status, Some(result));
         let (then, waker) = (std::mem::take(&mut state.then), state.waker.take());
         drop(state);
         self.shared.done.notify_all();
         if let Some(waker) = waker {
-            drop(Callback { call: Some(Box::new(|| waker.wake())) });
+            drop(WorkCallback { call: Some(Box::new(|| waker.wake())) });
         }
         for callback in then {
-            drop(Callback { call: Some(Box::new(move || callback(status))) });
+            drop(WorkCallback { call: Some(Box::new(move || callback(status))) });
         }
     }
 }
 
-impl<R> Drop for Promise<R> {
+impl<R> Drop for WorkPromise<R> {
     fn drop(&mut self) {
         self.end(Err(Error::Work("the communicator ended before this work was done".into())));
     }
 }
 
-impl Drop for Callback {
+impl Drop for WorkCallback {
     fn drop(&mut self) {
         if let Some(call) = self.call.take() {
             // The panic's message was printed; nothing here depends on it.

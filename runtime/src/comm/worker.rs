@@ -10,9 +10,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender, channel};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
-use super::settings::Settings;
-use super::work::{Callback, CallbackThread, Promise, Waiter, Work, pair};
-use roundelay_engine::{Core, Stop};
+use super::settings::CallSettings;
+use super::work::{CallbackThread, Work, WorkCallback, WorkPromise, WorkWaiter, pair};
+use roundelay_engine::{EngineCore, StopHandle};
 use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
 use roundelay_net::fork::OwnerProcess;
 use roundelay_net::interrupt;
@@ -20,25 +20,25 @@ use roundelay_net::interrupt;
 /// What the thread does its work with: the communicator that has the core meanwhile.
 pub(super) trait WorkerState: Sized + 'static {
     /// Takes the core.
-    fn of_core(core: Box<Core>) -> Self;
+    fn of_core(core: Box<EngineCore>) -> Self;
 
     /// Sets the settings of the next piece of work.
-    fn set(&mut self, settings: Settings);
+    fn set(&mut self, settings: CallSettings);
 
     /// Gives the core back, if it is still there.
-    fn into_core(self) -> Option<Box<Core>>;
+    fn into_core(self) -> Option<Box<EngineCore>>;
 }
 
 /// A piece of work.
 pub(super) type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
 
-pub(super) enum Order<S> {
+pub(super) enum WorkerOrder<S> {
     /// The state, for the jobs that follow.
-    Core(Box<Core>),
+    Core(Box<EngineCore>),
     /// A piece of work, with the settings at its start.
-    Job(Job<S>, Settings),
+    Job(Job<S>, CallSettings),
     /// A callback of work that had ended before.
-    Call(Callback),
+    Call(WorkCallback),
     /// The state is wanted back.
     GiveBack,
     /// No more will come.
@@ -46,9 +46,9 @@ pub(super) enum Order<S> {
 }
 
 /// The communicator's side of its progress thread.
-pub(super) struct Worker<S> {
+pub(super) struct ProgressWorker<S> {
     orders: Arc<WorkerOrders<S>>,
-    returns: Receiver<Option<Box<Core>>>,
+    returns: Receiver<Option<Box<EngineCore>>>,
     thread: JoinHandle<()>,
     /// Pieces of work that were started and have not ended.
     pending: Arc<AtomicU32>,
@@ -56,7 +56,7 @@ pub(super) struct Worker<S> {
 
 /// A way to the progress thread for those who may outlive it.
 struct WorkerOrders<S> {
-    sender: Sender<Order<S>>,
+    sender: Sender<WorkerOrder<S>>,
     awaited: Arc<AtomicU32>,
 }
 
@@ -81,9 +81,9 @@ impl<S: 'static> CallbackThread for WorkerOrders<S> {
         &self.awaited
     }
 
-    fn call(&self, callback: Callback) {
+    fn call(&self, callback: WorkCallback) {
         // A callback that cannot be sent is dropped, which is a call too.
-        let _ = self.sender.send(Order::Call(callback));
+        let _ = self.sender.send(WorkerOrder::Call(callback));
     }
 }
 
@@ -93,7 +93,7 @@ pub(super) fn gone() -> Error {
     Error::Work("this communicator has lost its progress thread: start the job again".into())
 }
 
-impl<S: WorkerState> Worker<S> {
+impl<S: WorkerState> ProgressWorker<S> {
     pub(super) fn start(rank: u32) -> Result<Self, Error> {
         let (sender, inbox) = channel();
         let (outbox, returns) = channel();
@@ -110,7 +110,7 @@ impl<S: WorkerState> Worker<S> {
                 )
             })?;
         let orders = Arc::new(WorkerOrders { sender, awaited });
-        Ok(Worker { orders, returns, thread, pending })
+        Ok(ProgressWorker { orders, returns, thread, pending })
     }
 
     /// Returns true if work that was started has not ended.
@@ -125,12 +125,12 @@ impl<S: WorkerState> Worker<S> {
     }
 
     /// Makes both sides of work that this thread does.
-    pub(super) fn promise<R>(&self) -> (Promise<R>, Work<R>) {
+    pub(super) fn promise<R>(&self) -> (WorkPromise<R>, Work<R>) {
         pair(Some(self.orders.clone()), Some(self.id()))
     }
 
     /// Gives an order; gives it back if the thread is gone.
-    pub(super) fn order(&self, order: Order<S>) -> Result<(), Order<S>> {
+    pub(super) fn order(&self, order: WorkerOrder<S>) -> Result<(), WorkerOrder<S>> {
         self.orders.sender.send(order).map_err(|SendError(order)| order)
     }
 
@@ -143,7 +143,7 @@ impl<S: WorkerState> Worker<S> {
     }
 
     /// Waits for all pending work, and gives the state back. An interrupt of this thread ends the work first.
-    pub(super) fn give_back(&self, stop: &Stop) -> Result<Box<Core>, Error> {
+    pub(super) fn give_back(&self, stop: &StopHandle) -> Result<Box<EngineCore>, Error> {
         if self.is_this_thread() {
             return Err(Error::Usage(
                 "a callback runs between two pieces of work and cannot make calls on its own \
@@ -151,8 +151,8 @@ impl<S: WorkerState> Worker<S> {
                     .into(),
             ));
         }
-        let _waiter = Waiter::new(&self.orders.awaited);
-        self.orders.sender.send(Order::GiveBack).map_err(|_| gone())?;
+        let _waiter = WorkWaiter::new(&self.orders.awaited);
+        self.orders.sender.send(WorkerOrder::GiveBack).map_err(|_| gone())?;
         loop {
             match self.returns.recv_timeout(interrupt::INTERVAL) {
                 Ok(core) => return core.ok_or_else(gone),
@@ -168,8 +168,8 @@ impl<S: WorkerState> Worker<S> {
 
     /// Waits for all pending work, and ends the thread.
     pub(super) fn stop(self) {
-        let _waiter = Waiter::new(&self.orders.awaited);
-        let _ = self.orders.sender.send(Order::Stop);
+        let _waiter = WorkWaiter::new(&self.orders.awaited);
+        let _ = self.orders.sender.send(WorkerOrder::Stop);
         // A callback may own the communicator, and drop it on the progress thread itself.
         if !self.is_this_thread() {
             let _ = self.thread.join();
@@ -178,26 +178,26 @@ impl<S: WorkerState> Worker<S> {
 }
 
 fn serve<S: WorkerState>(
-    inbox: &Receiver<Order<S>>,
-    outbox: &Sender<Option<Box<Core>>>,
+    inbox: &Receiver<WorkerOrder<S>>,
+    outbox: &Sender<Option<Box<EngineCore>>>,
     awaited: &Arc<AtomicU32>,
 ) {
     let process = OwnerProcess::here();
     let mut state: Option<S> = None;
     for order in inbox {
         match order {
-            Order::Core(mut core) => {
+            WorkerOrder::Core(mut core) => {
                 core.group.contention.set_background(Some(awaited.clone()));
                 state = Some(S::of_core(core));
             }
-            Order::Job(job, settings) => {
+            WorkerOrder::Job(job, settings) => {
                 let Some(state) = &mut state else { continue };
                 state.set(settings);
                 // The closure's panics are caught inside; this is for what it leaves to be dropped.
                 let _ = catch_unwind(AssertUnwindSafe(|| job(state)));
             }
-            Order::Call(callback) => drop(callback),
-            Order::GiveBack => {
+            WorkerOrder::Call(callback) => drop(callback),
+            WorkerOrder::GiveBack => {
                 let mut core = state.take().and_then(S::into_core);
                 if let Some(core) = &mut core {
                     core.group.contention.set_background(None);
@@ -206,7 +206,7 @@ fn serve<S: WorkerState>(
                     return;
                 }
             }
-            Order::Stop => return,
+            WorkerOrder::Stop => return,
         }
         // The work, or a callback, has forked, and this is the child: what its parent has ordered is not for it.
         if !process.is_here() {

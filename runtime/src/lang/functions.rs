@@ -2,14 +2,14 @@
 //! helper functions that Rust calls. Where the language has no value, such as `log2(0)`, they give 0.
 
 use roundelay_compiler::operate;
-use roundelay_compiler::program::Builtin;
+use roundelay_compiler::program::BuiltinFunction;
 use roundelay_dsl::ast::BinOp;
 
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident($($arg:ident),*) = $builtin:ident;)*) => {$(
         $(#[$doc])*
         pub fn $name($($arg: i64),*) -> i64 {
-            Builtin::$builtin.value(&[$($arg),*]).unwrap_or_default()
+            BuiltinFunction::$builtin.value(&[$($arg),*]).unwrap_or_default()
         }
     )*};
 }
@@ -45,7 +45,7 @@ macro_rules! questions {
     ($($(#[$doc:meta])* $name:ident = $builtin:ident;)*) => {$(
         $(#[$doc])*
         pub fn $name(x: i64) -> bool {
-            Builtin::$builtin.value(&[x]) == Ok(1)
+            BuiltinFunction::$builtin.value(&[x]) == Ok(1)
         }
     )*};
 }

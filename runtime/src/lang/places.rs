@@ -50,65 +50,65 @@ pub const root: i64 = 0;
 
 /// A buffer of every rank.
 #[derive(Debug, Clone, Copy)]
-pub struct Buffer(());
+pub struct RegionBuffer(());
 
-impl Buffer {
-    pub(super) const ANY: Buffer = Buffer(());
+impl RegionBuffer {
+    pub(super) const ANY: RegionBuffer = RegionBuffer(());
 }
 
 /// Input and output in one, in place.
-pub const data: Buffer = Buffer::ANY;
+pub const data: RegionBuffer = RegionBuffer::ANY;
 /// The buffer that a rank brings; it is only read.
-pub const input: Buffer = Buffer::ANY;
+pub const input: RegionBuffer = RegionBuffer::ANY;
 /// The buffer that a rank ends with.
-pub const output: Buffer = Buffer::ANY;
+pub const output: RegionBuffer = RegionBuffer::ANY;
 
 /// Some chunks of a buffer.
 #[derive(Debug, Clone, Copy)]
-pub struct Region(());
+pub struct BufferRegion(());
 
-impl From<Buffer> for Region {
-    fn from(_: Buffer) -> Self {
-        Region(())
+impl From<RegionBuffer> for BufferRegion {
+    fn from(_: RegionBuffer) -> Self {
+        BufferRegion(())
     }
 }
 
 /// Selects `cyclic(first, count)`: that many chunks from the first on, going on at 0 where the buffer ends.
-pub fn cyclic(_first: i64, _count: i64) -> Blocks {
-    Blocks(())
+pub fn cyclic(_first: i64, _count: i64) -> ChunkBlocks {
+    ChunkBlocks(())
 }
 
 /// Chunks, or blocks of chunks at a stride.
 #[derive(Debug, Clone, Copy)]
-pub struct Blocks(());
+pub struct ChunkBlocks(());
 
-impl Blocks {
+impl ChunkBlocks {
     /// Selects blocks at this distance from each other.
     #[must_use]
-    pub fn by(self, _stride: i64) -> Blocks {
+    pub fn by(self, _stride: i64) -> ChunkBlocks {
         self
     }
 
     /// Selects this many chunks each.
     #[must_use]
-    pub fn take(self, _chunks: i64) -> Blocks {
+    pub fn take(self, _chunks: i64) -> ChunkBlocks {
         self
     }
 }
 
 /// Ranges whose chunks stand apart: `(a..b).by(2).take(1)`.
-pub trait Stride {
+pub trait StridedRange {
     /// Selects blocks at this distance from each other.
     #[must_use]
-    fn by(self, stride: i64) -> Blocks;
+    fn by(self, stride: i64) -> ChunkBlocks;
 }
 
 macro_rules! indices {
     ($($index:ty),*) => {$(
-        impl Index<$index> for Buffer {
-            type Output = Region;
-            fn index(&self, _: $index) -> &Region {
-                &Region(())
+        impl Index<$index> for RegionBuffer {
+            type Output = BufferRegion;
+            fn index(&self, _: $index) -> &BufferRegion {
+                &BufferRegion(())
             }
         }
     )*};
@@ -120,15 +120,15 @@ indices!(
     RangeTo<i64>,
     RangeToInclusive<i64>,
     RangeFull,
-    Blocks,
+    ChunkBlocks,
     Axis
 );
 
 macro_rules! strides {
     ($($range:ty),*) => {$(
-        impl Stride for $range {
-            fn by(self, _: i64) -> Blocks {
-                Blocks(())
+        impl StridedRange for $range {
+            fn by(self, _: i64) -> ChunkBlocks {
+                ChunkBlocks(())
             }
         }
     )*};

@@ -3,9 +3,9 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use roundelay_algorithms::Entry;
+use roundelay_algorithms::CatalogueEntry;
 
-use super::places::{Axis, Buffer, Region};
+use super::places::{Axis, BufferRegion, RegionBuffer};
 use crate::prototype::Prototype;
 
 /// Sets the number of chunks into which the whole vector is cut. A clause: it stands before what moves.
@@ -18,20 +18,20 @@ pub fn requires(_condition: bool) {}
 pub fn tolerates(_failures: i64) {}
 
 /// The operator of the call, for [`commutative`].
-pub const op: Operator = Operator(());
+pub const op: CallOperator = CallOperator(());
 
 /// The operator of a call.
 #[derive(Debug, Clone, Copy)]
-pub struct Operator(());
+pub struct CallOperator(());
 
 /// Requires, in `requires(commutative(op))`, that the operator commutes.
-pub fn commutative(_op: Operator) -> bool {
+pub fn commutative(_op: CallOperator) -> bool {
     true
 }
 
 /// Adds a buffer of this many chunks on every rank: `let t = scratch(n);`. A clause.
-pub fn scratch(_chunks: i64) -> Buffer {
-    Buffer::ANY
+pub fn scratch(_chunks: i64) -> RegionBuffer {
+    RegionBuffer::ANY
 }
 
 /// Makes a round: what the closure states happens on all ranks at once, and every read sees the state before.
@@ -41,103 +41,103 @@ pub fn each<R, T>(_body: impl FnOnce(R) -> T) {}
 /// Cuts the buffer into parts of equal size, or over paths in proportion to their bandwidth, that have
 /// nothing to do with each other; in the closure, which has the number of the part, the buffer is the part.
 /// `paths` makes one a path between the ranks.
-pub fn split<T>(_buffer: Buffer, _parts: impl Parts, _body: impl FnOnce(i64) -> T) {}
+pub fn split<T>(_buffer: RegionBuffer, _parts: impl PartCount, _body: impl FnOnce(i64) -> T) {}
 
 /// The number of parts: a range, or [`paths`].
-pub trait Parts {}
-impl Parts for Range<i64> {}
-impl Parts for RangeInclusive<i64> {}
-impl Parts for Paths {}
-impl Parts for Shared {}
+pub trait PartCount {}
+impl PartCount for Range<i64> {}
+impl PartCount for RangeInclusive<i64> {}
+impl PartCount for AllPaths {}
+impl PartCount for SharedPaths {}
 
 /// The paths between the ranks.
 #[derive(Debug, Clone, Copy)]
-pub struct Paths(());
+pub struct AllPaths(());
 
-impl Paths {
+impl AllPaths {
     /// Divides in proportion to what the paths can do: `paths.by(bandwidth)`.
-    pub fn by(self, _bandwidth: impl FnOnce(i64) -> i64) -> Shared {
-        Shared(())
+    pub fn by(self, _bandwidth: impl FnOnce(i64) -> i64) -> SharedPaths {
+        SharedPaths(())
     }
 }
 
 /// The paths between the ranks, each with its share.
 #[derive(Debug, Clone, Copy)]
-pub struct Shared(());
+pub struct SharedPaths(());
 
 /// One part a path between the ranks.
-pub const paths: Paths = Paths(());
+pub const paths: AllPaths = AllPaths(());
 
 /// Runs another algorithm as a part of this one: of the library, `play(reduce_scatter::ring)`, or one's own
 /// that is named in `with(…)`.
-pub fn play(_algorithm: impl Part) -> Played {
-    Played(())
+pub fn play(_algorithm: impl UsedPart) -> RunPart {
+    RunPart(())
 }
 
 /// An algorithm that can run as a part.
-pub trait Part {}
-impl Part for Entry {}
-impl Part for Prototype {}
+pub trait UsedPart {}
+impl UsedPart for CatalogueEntry {}
+impl UsedPart for Prototype {}
 
 /// A part, to which more is added.
 #[derive(Debug, Clone, Copy)]
-pub struct Played(());
+pub struct RunPart(());
 
-impl Played {
+impl RunPart {
     /// Runs it in every group along this axis at once.
-    pub fn over(self, _axis: Axis) -> Played {
+    pub fn over(self, _axis: Axis) -> RunPart {
         self
     }
 
     /// Runs it on this region as its `data`, or `input`.
-    pub fn on(self, _region: impl Into<Region>) -> Played {
+    pub fn on(self, _region: impl Into<BufferRegion>) -> RunPart {
         self
     }
 
     /// Runs it with this region as its `output`.
     #[allow(clippy::should_implement_trait, reason = "it is a word of the language")]
-    pub fn into(self, _region: impl Into<Region>) -> Played {
+    pub fn into(self, _region: impl Into<BufferRegion>) -> RunPart {
         self
     }
 
     /// Runs it with this root, counted inside the group.
-    pub fn root(self, _rank: i64) -> Played {
+    pub fn root(self, _rank: i64) -> RunPart {
         self
     }
 
     /// Runs it on this path.
-    pub fn via(self, _path: i64) -> Played {
+    pub fn via(self, _path: i64) -> RunPart {
         self
     }
 }
 
 /// Sets the schedule by which the algorithm runs; it stands last and never changes the result.
-pub fn schedule() -> Schedule {
-    Schedule(())
+pub fn schedule() -> ScheduleFields {
+    ScheduleFields(())
 }
 
 /// A schedule, to be filled.
 #[derive(Debug, Clone, Copy)]
-pub struct Schedule(());
+pub struct ScheduleFields(());
 
-impl Schedule {
+impl ScheduleFields {
     /// Runs in at least this many pieces, so that one may run ahead of the next.
-    pub fn pipeline(self, _pieces: i64) -> Schedule {
+    pub fn pipeline(self, _pieces: i64) -> ScheduleFields {
         self
     }
 
     /// Makes copies side by side, each with a part of the data.
-    pub fn channels(self, _copies: i64) -> Schedule {
+    pub fn channels(self, _copies: i64) -> ScheduleFields {
         self
     }
 
     /// Allows at most this many messages in flight between two ranks.
-    pub fn slots(self, _messages: i64) -> Schedule {
+    pub fn slots(self, _messages: i64) -> ScheduleFields {
         self
     }
 
     /// Chooses how messages travel: [`auto`], [`staged`] or [`direct`].
-    pub fn protocol(self, _protocol: ScheduleProtocol) -> Schedule {
+    pub fn protocol(self, _protocol: ScheduleProtocol) -> ScheduleFields {
         self
     }
 }

@@ -2,56 +2,56 @@
 
 use half::{bf16, f16};
 
-use super::places::Region;
+use super::places::BufferRegion;
 
 /// A rank: its number, or its coordinates.
-pub trait Rank: Sized {
+pub trait RankIndex: Sized {
     /// Begins a transfer from this rank to another.
-    fn to(self, _target: impl Rank) -> Transfer {
-        Transfer(())
+    fn to(self, _target: impl RankIndex) -> RankTransfer {
+        RankTransfer(())
     }
 }
 
-impl Rank for i64 {}
-impl Rank for (i64, i64) {}
-impl Rank for (i64, i64, i64) {}
-impl Rank for (i64, i64, i64, i64) {}
+impl RankIndex for i64 {}
+impl RankIndex for (i64, i64) {}
+impl RankIndex for (i64, i64, i64) {}
+impl RankIndex for (i64, i64, i64, i64) {}
 
 /// `r.to(p)`, a transfer whose source region is still to be given.
 #[derive(Debug, Clone, Copy)]
-pub struct Transfer(());
+pub struct RankTransfer(());
 
-impl Transfer {
+impl RankTransfer {
     /// Overwrites what the target has.
-    pub fn copy(self, _from: impl Into<Region>) -> Moved {
-        Moved(())
+    pub fn copy(self, _from: impl Into<BufferRegion>) -> SourcedTransfer {
+        SourcedTransfer(())
     }
 
     /// Combines with what the target has.
-    pub fn reduce(self, _from: impl Into<Region>) -> Moved {
-        Moved(())
+    pub fn reduce(self, _from: impl Into<BufferRegion>) -> SourcedTransfer {
+        SourcedTransfer(())
     }
 }
 
 /// A transfer with its source region.
 #[derive(Debug, Clone, Copy)]
-pub struct Moved(());
+pub struct SourcedTransfer(());
 
-impl Moved {
+impl SourcedTransfer {
     /// Sets the place at the target, if it is another than the one read.
     #[allow(clippy::should_implement_trait, reason = "it is a word of the language")]
-    pub fn into(self, _to: impl Into<Region>) -> Moved {
+    pub fn into(self, _to: impl Into<BufferRegion>) -> SourcedTransfer {
         self
     }
 
     /// Sets the type on the wire: `wire::<bf16>()`. The plan is checked with its rounding.
-    pub fn wire<W: Wire>(self) -> Moved {
+    pub fn wire<W: WireType>(self) -> SourcedTransfer {
         self
     }
 }
 
 /// The types that elements may have on the wire.
-pub trait Wire {}
-impl Wire for f16 {}
-impl Wire for bf16 {}
-impl Wire for f32 {}
+pub trait WireType {}
+impl WireType for f16 {}
+impl WireType for bf16 {}
+impl WireType for f32 {}

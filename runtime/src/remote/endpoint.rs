@@ -8,13 +8,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::endpoint_state::EndpointState;
-use super::link::Link;
+use super::link::EndpointLink;
 use super::link_state::LinkState;
-use super::region::Region;
+use super::region::RegisteredRegion;
 use super::served_region::ServedRegion;
-use crate::bootstrap::{PeerAddress, PeerListener, Setup};
+use crate::bootstrap::{JobSetup, PeerAddress, PeerListener};
 use crate::comm::{Host, KeptOwner, MemoryMut, Work, ended, promised};
-use roundelay_engine::window::{Rights, Span};
+use roundelay_engine::window::{MemorySpan, WindowRights};
 use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
 use roundelay_net::fork::OwnerProcess;
 
@@ -65,7 +65,7 @@ impl Endpoint {
     ///
     /// [`Error::Start`] and [`Error::System`] if this host has no such address, or it is taken; [`Error::Settings`] if
     /// the settings make no sense.
-    pub fn bind(setup: &Setup) -> Result<Endpoint, Error> {
+    pub fn bind(setup: &JobSetup) -> Result<Endpoint, Error> {
         let listener = PeerListener::open(setup)?;
         let (closed, state) = (AtomicBool::new(false), Mutex::default());
         let process = OwnerProcess::here();
@@ -86,13 +86,13 @@ impl Endpoint {
     /// [`Error::Usage`] if the bytes are no address, or this endpoint's own, or one that it has connected to before.
     /// [`Error::Timeout`] and [`Error::Start`] if the peer does not come in time, [`Error::System`] if it is not
     /// reached or has another secret; [`Error::LostRank`] and [`Error::Aborted`] if it ends meanwhile.
-    pub fn connect(&self, peer: &[u8], timeout: Duration) -> Result<Link, Error> {
+    pub fn connect(&self, peer: &[u8], timeout: Duration) -> Result<EndpointLink, Error> {
         let address = self.admit(peer, timeout)?;
         self.shared.connect_to(&address, timeout)
     }
 
     /// Starts [`Endpoint::connect`], on a thread of its own.
-    pub fn start_connect(&self, peer: &[u8], timeout: Duration) -> Work<Link> {
+    pub fn start_connect(&self, peer: &[u8], timeout: Duration) -> Work<EndpointLink> {
         let address = match self.admit(peer, timeout) {
             Ok(address) => address,
             Err(error) => return ended(Err(error)),
@@ -142,14 +142,14 @@ impl Endpoint {
     /// # Errors
     ///
     /// [`Error::Memory`] if a link has no room for the region's words; [`Error::Usage`] once the endpoint was closed.
-    pub fn register<B>(&self, buffer: B, rights: Rights) -> Result<Region<B>, Error>
+    pub fn register<B>(&self, buffer: B, rights: WindowRights) -> Result<RegisteredRegion<B>, Error>
     where
         B: MemoryMut<Engine = Host> + Send + 'static,
     {
         let kept = Arc::new(KeptOwner::new(buffer));
         // SAFETY: nothing else has it yet.
         let lent = unsafe { &mut *kept.as_ptr() }.lend_mut();
-        let span = Span::new(lent.as_mut_ptr(), lent.len() as u64);
+        let span = MemorySpan::new(lent.as_mut_ptr(), lent.len() as u64);
         self.register_span(span, rights, kept)
     }
 
@@ -167,11 +167,11 @@ impl Endpoint {
     pub unsafe fn register_at(
         &self,
         (address, bytes): (*mut u8, usize),
-        rights: Rights,
+        rights: WindowRights,
         owner: Box<dyn Any + Send>,
-    ) -> Result<Region<Box<dyn Any + Send>>, Error> {
+    ) -> Result<RegisteredRegion<Box<dyn Any + Send>>, Error> {
         self.register_span(
-            Span::new(address, bytes as u64),
+            MemorySpan::new(address, bytes as u64),
             rights,
             Arc::new(KeptOwner::new(owner)),
         )
@@ -179,10 +179,10 @@ impl Endpoint {
 
     fn register_span<B: Send + 'static>(
         &self,
-        span: Span,
-        rights: Rights,
+        span: MemorySpan,
+        rights: WindowRights,
         buffer: Arc<KeptOwner<B>>,
-    ) -> Result<Region<B>, Error> {
+    ) -> Result<RegisteredRegion<B>, Error> {
         self.check_process()?;
         let part = Arc::new(ServedRegion::new(
             self.shared.listener.number(),
@@ -191,7 +191,7 @@ impl Endpoint {
             buffer.clone(),
         )?);
         // Ended if anything fails from here on.
-        let region = Region::new(self.shared.clone(), part.clone(), buffer);
+        let region = RegisteredRegion::new(self.shared.clone(), part.clone(), buffer);
         let mut state = self.shared.state.lock();
         if self.shared.closed.load(Ordering::SeqCst) {
             drop(state);
@@ -235,7 +235,7 @@ impl Endpoint {
 
 impl EndpointState {
     /// Connects to a peer, and serves the regions to it.
-    fn connect_to(&self, address: &PeerAddress, timeout: Duration) -> Result<Link, Error> {
+    fn connect_to(&self, address: &PeerAddress, timeout: Duration) -> Result<EndpointLink, Error> {
         let ends = || self.closed.load(Ordering::SeqCst).then(closed);
         let comm = self.listener.connect(address, timeout, &ends);
         let comm = comm.map_err(|error| ends().unwrap_or(error))?;
@@ -248,7 +248,7 @@ impl EndpointState {
         state.regions.values().try_for_each(|part| part.serve_on(&link))?;
         link.serve_peer()?;
         state.links.push(Arc::downgrade(&link));
-        Ok(Link::new(link))
+        Ok(EndpointLink::new(link))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The bytes by which a peer names a region.
 
-use roundelay_engine::window::Rights;
+use roundelay_engine::window::WindowRights;
 use roundelay_net::error::Error;
 
 /// The beginning of a key of this version.
@@ -15,7 +15,7 @@ pub(super) struct RegionKey {
     /// The random number by which packets name it.
     pub(super) number: u64,
     pub(super) bytes: u64,
-    pub(super) rights: Rights,
+    pub(super) rights: WindowRights,
 }
 
 impl RegionKey {
@@ -34,7 +34,7 @@ impl RegionKey {
             let word = words.get(8 * at..).and_then(|rest| rest.first_chunk());
             word.map_or(0, |word| u64::from_le_bytes(*word))
         };
-        let rights = Rights::of_bits(word(3));
+        let rights = WindowRights::of_bits(word(3));
         Ok(RegionKey { endpoint: word(0), number: word(1), bytes: word(2), rights })
     }
 }
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_key_is_read_as_it_was_written() {
-        let key = RegionKey { endpoint: 1, number: u64::MAX, bytes: 3, rights: Rights::READ };
+        let key = RegionKey { endpoint: 1, number: u64::MAX, bytes: 3, rights: WindowRights::READ };
         let bytes = key.encode();
         assert_eq!(RegionKey::decode(&bytes), Ok(key));
         assert!((0..bytes.len()).all(|end| RegionKey::decode(&bytes[..end]).is_err()));

@@ -8,24 +8,24 @@ use super::key::RegionKey;
 use super::link_state::LinkState;
 use super::target::{OpenRegions, RemoteRegion};
 use roundelay_net::error::Error;
-use roundelay_net::transport::Transports;
+use roundelay_net::transport::TransportSet;
 
 /// The connection of two endpoints ([`Endpoint::connect`](crate::Endpoint::connect)). Clones are the same; any thread
 /// may use it. It is closed when the last of them and of its [`RemoteRegion`]s is dropped: keep one until work has
 /// ended.
 ///
-/// In errors the two ends are ranks 0 and 1, as in [`Link::side`]. An operation that fails by anything but
+/// In errors the two ends are ranks 0 and 1, as in [`EndpointLink::side`]. An operation that fails by anything but
 /// [`Error::Window`] ends the link, at both ends: in time or not at all, so that no memory is written later.
 #[derive(Clone)]
-pub struct Link {
+pub struct EndpointLink {
     state: Arc<LinkState>,
     /// The regions of the peer that are open.
     open: Arc<OpenRegions>,
 }
 
-impl Link {
+impl EndpointLink {
     pub(super) fn new(state: Arc<LinkState>) -> Self {
-        Link { open: Arc::new(OpenRegions::new(state.clone())), state }
+        EndpointLink { open: Arc::new(OpenRegions::new(state.clone())), state }
     }
 
     /// Returns the number by which errors name this end of the link: 0 or 1, the other one's is 1 or 0.
@@ -34,7 +34,7 @@ impl Link {
     }
 
     /// Returns the transport that carries the link.
-    pub fn transports(&self) -> Transports {
+    pub fn transports(&self) -> TransportSet {
         self.state.transports()
     }
 
@@ -110,7 +110,7 @@ impl Link {
     }
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for EndpointLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link")
             .field("side", &self.side())

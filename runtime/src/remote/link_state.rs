@@ -9,19 +9,21 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::comm::{AbortHandle, Communicator, KeptOwner, typed};
-use roundelay_engine::executor::watchdog::{Trouble, examine};
-use roundelay_engine::messages::{Messenger, Operation, Peer, Place, Shape, What};
-use roundelay_engine::window::{Block, Exposed, Remote};
+use roundelay_engine::executor::watchdog::{PeerFailure, examine};
+use roundelay_engine::messages::{
+    MessageBuffer, MessageOperation, MessageShape, RankMessenger, ReceiveSource, TransferKind,
+};
+use roundelay_engine::window::{ExposedPart, ServedPart, WindowBlock};
 use roundelay_net::dtype::DType;
-use roundelay_net::error::{Error, Location, Refusal};
+use roundelay_net::error::{AccessRefusal, Error, ErrorLocation};
 use roundelay_net::fork::OwnerProcess;
-use roundelay_net::group::Group;
-use roundelay_net::transport::Transports;
+use roundelay_net::group::RankGroup;
+use roundelay_net::transport::TransportSet;
 
 /// The tag of notifications: nothing else is sent on a link.
 const NOTIFICATION_TAG: u64 = 0;
 /// The shape of a notification's value.
-const NOTIFICATION_SHAPE: Shape = Shape { dtype: DType::U64, bytes: 8 };
+const NOTIFICATION_SHAPE: MessageShape = MessageShape { dtype: DType::U64, bytes: 8 };
 
 /// The state of a link.
 pub(super) struct LinkState {
@@ -29,13 +31,13 @@ pub(super) struct LinkState {
     side: u32,
     /// The number of the peer's endpoint.
     endpoint: u64,
-    transports: Transports,
+    transports: TransportSet,
     /// None once the link was closed.
     comm: Mutex<Option<Communicator>>,
-    messenger: Messenger,
+    messenger: RankMessenger,
     abort: AbortHandle,
     /// Shows whether the peer is alive.
-    group: Mutex<Group>,
+    group: Mutex<RankGroup>,
     closed: Arc<AtomicBool>,
     /// Receives of notifications whose waits have timed out.
     notifications: Mutex<VecDeque<PendingNotification>>,
@@ -43,7 +45,7 @@ pub(super) struct LinkState {
 
 /// A receive of a notification.
 struct PendingNotification {
-    operation: Arc<Operation>,
+    operation: Arc<MessageOperation>,
     value: Arc<KeptOwner<u64>>,
 }
 
@@ -86,7 +88,7 @@ impl LinkState {
         1 - self.side
     }
 
-    pub(super) fn messenger(&self) -> &Messenger {
+    pub(super) fn messenger(&self) -> &RankMessenger {
         &self.messenger
     }
 
@@ -99,17 +101,17 @@ impl LinkState {
     pub(super) fn check_usable(&self, what: impl Fn() -> String) -> Result<(), Error> {
         self.process.check("link")?;
         if self.closed.load(Ordering::Acquire) {
-            return Err(self.refused(what(), Refusal::Over));
+            return Err(self.refused(what(), AccessRefusal::Over));
         }
         if !self.abort.is_aborted() {
             return Ok(());
         }
         let (rank, name, text) = (self.side, "link".into(), what());
-        let location = Location { rank, name, step: 0, site: String::new(), text };
+        let location = ErrorLocation { rank, name, step: 0, site: String::new(), text };
         Err(self.group.lock().aborted(Some(location)))
     }
 
-    pub(super) fn refused(&self, what: String, refusal: Refusal) -> Error {
+    pub(super) fn refused(&self, what: String, refusal: AccessRefusal) -> Error {
         Error::Window { rank: self.side, what, refusal }
     }
 
@@ -127,10 +129,13 @@ impl LinkState {
     /// The bytes at the address can be read or written, as the operation needs, until it has ended.
     pub(super) unsafe fn start(
         &self,
-        what: What,
+        what: TransferKind,
         (offset, address, bytes): (u64, *mut u8, usize),
-    ) -> Result<Arc<Operation>, Error> {
-        let place = Place { address, shape: Shape { dtype: DType::U8, bytes: bytes as u64 } };
+    ) -> Result<Arc<MessageOperation>, Error> {
+        let place = MessageBuffer {
+            address,
+            shape: MessageShape { dtype: DType::U8, bytes: bytes as u64 },
+        };
         let limits = self.limits(offset);
         // SAFETY: the caller's promise.
         self.with_cause(unsafe { self.messenger.operate(what, place, self.peer(), limits, None) })
@@ -144,8 +149,8 @@ impl LinkState {
     pub(super) unsafe fn start_notification(
         &self,
         value: *const u64,
-    ) -> Result<Arc<Operation>, Error> {
-        let place = Place { address: value.cast_mut().cast(), shape: NOTIFICATION_SHAPE };
+    ) -> Result<Arc<MessageOperation>, Error> {
+        let place = MessageBuffer { address: value.cast_mut().cast(), shape: NOTIFICATION_SHAPE };
         let limits = self.limits(NOTIFICATION_TAG);
         // SAFETY: the caller's promise.
         self.with_cause(unsafe { self.messenger.send(place, self.peer(), limits, None) })
@@ -156,7 +161,7 @@ impl LinkState {
     }
 
     /// Waits for an operation.
-    pub(super) fn finish(&self, operation: &Operation) -> Result<(), Error> {
+    pub(super) fn finish(&self, operation: &MessageOperation) -> Result<(), Error> {
         self.messenger.wait(operation, None);
         typed(operation.result(), &self.closed, self.side)
     }
@@ -166,7 +171,7 @@ impl LinkState {
     pub(super) fn serve(
         &self,
         number: u64,
-        expose: impl FnOnce(Block, Box<dyn Any + Send>) -> Option<Arc<Exposed>>,
+        expose: impl FnOnce(WindowBlock, Box<dyn Any + Send>) -> Option<Arc<ExposedPart>>,
     ) -> Result<(), Error> {
         let mut comm = self.comm.lock();
         let Some(comm) = comm.as_mut().filter(|_| !self.abort.is_aborted()) else { return Ok(()) };
@@ -177,7 +182,7 @@ impl LinkState {
     }
 
     /// Opens a part of the peer, so that operations on it may begin.
-    pub(super) fn open_part(&self, remote: Arc<Remote>) -> Result<(), Error> {
+    pub(super) fn open_part(&self, remote: Arc<ServedPart>) -> Result<(), Error> {
         self.with_cause(self.messenger.serve_window(0, None, vec![remote], &[self.peer()]))
     }
 
@@ -196,7 +201,7 @@ impl LinkState {
         self.endpoint
     }
 
-    pub(super) fn transports(&self) -> Transports {
+    pub(super) fn transports(&self) -> TransportSet {
         self.transports
     }
 
@@ -208,7 +213,7 @@ impl LinkState {
         }
         let group = self.group.lock();
         group.listen();
-        let is_gone = matches!(examine(&group, self.peer(), 0, None), Some(Trouble::Gone(_)));
+        let is_gone = matches!(examine(&group, self.peer(), 0, None), Some(PeerFailure::Gone(_)));
         !is_gone && !group.is_aborted()
     }
 
@@ -244,10 +249,10 @@ impl LinkState {
 
     fn post_notification(&self) -> Result<PendingNotification, Error> {
         let value = Arc::new(KeptOwner::new(0u64));
-        let place = Place { address: value.as_ptr().cast(), shape: NOTIFICATION_SHAPE };
+        let place = MessageBuffer { address: value.as_ptr().cast(), shape: NOTIFICATION_SHAPE };
         let limits = (NOTIFICATION_TAG, Duration::MAX);
         let kept = Some(Box::new(value.clone()) as Box<_>);
-        let peer = Peer::Rank(self.peer());
+        let peer = ReceiveSource::Rank(self.peer());
         // SAFETY: it lies there until the operation has ended and dropped what is kept.
         let operation =
             self.with_cause(unsafe { self.messenger.receive(place, peer, limits, kept) })?;

@@ -32,6 +32,6 @@ mod served_region;
 mod target;
 
 pub use endpoint::Endpoint;
-pub use link::Link;
-pub use region::Region;
+pub use link::EndpointLink;
+pub use region::RegisteredRegion;
 pub use target::RemoteRegion;

@@ -5,28 +5,28 @@ use std::sync::Arc;
 use super::endpoint_state::EndpointState;
 use super::served_region::ServedRegion;
 use crate::comm::KeptOwner;
-use roundelay_engine::window::Rights;
-use roundelay_net::error::{Error, Refusal};
+use roundelay_engine::window::WindowRights;
+use roundelay_net::error::{AccessRefusal, Error};
 use roundelay_net::fork::OwnerProcess;
 
 /// Memory that the peers of an [`Endpoint`](crate::Endpoint) may read and write by its key.
 ///
-/// Dropped, it is revoked as by [`Region::revoke`], but without a wait: accesses that have begun end, and the buffer is
+/// Dropped, it is revoked as by [`RegisteredRegion::revoke`], but without a wait: accesses that have begun end, and the buffer is
 /// dropped after the last of them.
-pub struct Region<B> {
+pub struct RegisteredRegion<B> {
     endpoint: Arc<EndpointState>,
     part: Arc<ServedRegion>,
     buffer: Option<Arc<KeptOwner<B>>>,
     process: OwnerProcess,
 }
 
-impl<B> Region<B> {
+impl<B> RegisteredRegion<B> {
     pub(super) fn new(
         endpoint: Arc<EndpointState>,
         part: Arc<ServedRegion>,
         buffer: Arc<KeptOwner<B>>,
     ) -> Self {
-        Region { endpoint, part, buffer: Some(buffer), process: OwnerProcess::here() }
+        RegisteredRegion { endpoint, part, buffer: Some(buffer), process: OwnerProcess::here() }
     }
 
     /// Returns the bytes by which a peer names the region: 36 of them, with a random number of 64 bits. A peer with
@@ -46,7 +46,7 @@ impl<B> Region<B> {
     }
 
     /// Returns the rights that peers have.
-    pub fn rights(&self) -> Rights {
+    pub fn rights(&self) -> WindowRights {
         self.part.rights()
     }
 
@@ -68,7 +68,7 @@ impl<B> Region<B> {
         read.map(drop).map_err(|refusal| self.refused("read", at, data.len(), refusal))
     }
 
-    /// Writes bytes of the region, as [`Region::read`] reads them.
+    /// Writes bytes of the region, as [`RegisteredRegion::read`] reads them.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl<B> Region<B> {
         written.map(drop).map_err(|refusal| self.refused("write", at, data.len(), refusal))
     }
 
-    fn refused(&self, name: &str, at: u64, bytes: usize, refusal: Refusal) -> Error {
+    fn refused(&self, name: &str, at: u64, bytes: usize, refusal: AccessRefusal) -> Error {
         let what = format!("{name} {bytes} bytes at byte {at} of its own region");
         Error::Window { rank: 0, what, refusal }
     }
@@ -115,7 +115,7 @@ impl<B> Region<B> {
     }
 }
 
-impl<B> Drop for Region<B> {
+impl<B> Drop for RegisteredRegion<B> {
     fn drop(&mut self) {
         // A process that was forked from the endpoint's ends nothing.
         if !self.process.is_here() {
@@ -126,7 +126,7 @@ impl<B> Drop for Region<B> {
     }
 }
 
-impl<B> std::fmt::Debug for Region<B> {
+impl<B> std::fmt::Debug for RegisteredRegion<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let rights = self.rights().to_string();
         f.debug_struct("Region").field("len", &self.len()).field("rights", &rights).finish()

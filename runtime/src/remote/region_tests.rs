@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::super::Endpoint;
 use super::*;
-use crate::bootstrap::Setup;
-use roundelay_net::transport::Transports;
+use crate::bootstrap::JobSetup;
+use roundelay_net::transport::TransportSet;
 
 /// The timeout of waits for accesses that never end.
 const SHORT: Duration = Duration::from_millis(300);
@@ -14,11 +14,11 @@ const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn memory_that_a_dropped_link_still_uses_is_not_given_back() {
-    let setup = Setup::new().transports(Transports::SHM).interface("127.0.0.1").timeout(SHORT);
+    let setup = JobSetup::new().transports(TransportSet::SHM).interface("127.0.0.1").timeout(SHORT);
     let bind = || Endpoint::bind(&setup).expect("an endpoint");
     for is_used in [true, false] {
         let (a, b) = (bind(), bind());
-        let region = a.register(vec![5u8; 8], Rights::WRITE).expect("a region");
+        let region = a.register(vec![5u8; 8], WindowRights::WRITE).expect("a region");
         let links = [a.start_connect(&b.address(), LONG), b.start_connect(&a.address(), LONG)];
         let links = links.map(|link| link.wait().expect("a link"));
         let access = is_used.then(|| region.part.announce_access().expect("an access"));

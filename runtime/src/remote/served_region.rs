@@ -9,9 +9,11 @@ use parking_lot::Mutex;
 
 use super::key::RegionKey;
 use super::link_state::LinkState;
-use roundelay_engine::window::{self, Block, Exposed, Place, Rights, Span};
+use roundelay_engine::window::{
+    self, ExposedPart, MemorySpan, PartMemory, WindowBlock, WindowRights,
+};
 use roundelay_net::dtype::DType;
-use roundelay_net::error::{Error, Location};
+use roundelay_net::error::{Error, ErrorLocation};
 use roundelay_net::interrupt;
 use roundelay_net::secret::random;
 
@@ -22,8 +24,8 @@ const QUIET_POLL_INTERVAL: Duration = Duration::from_micros(100);
 pub(super) struct ServedRegion {
     endpoint: u64,
     number: u64,
-    span: Span,
-    rights: Rights,
+    span: MemorySpan,
+    rights: WindowRights,
     ended: AtomicBool,
     state: Mutex<ServedState>,
 }
@@ -39,20 +41,20 @@ struct ServedState {
 struct ServedLink {
     link: Weak<LinkState>,
     side: u32,
-    exposed: Arc<Exposed>,
+    exposed: Arc<ExposedPart>,
 }
 
 impl ServedRegion {
     /// Makes a region of memory, with a random number.
     pub(super) fn new(
         endpoint: u64,
-        span: Span,
-        rights: Rights,
+        span: MemorySpan,
+        rights: WindowRights,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Result<Self, Error> {
         let number = random().map(u64::from_le_bytes)?;
         // Atomic operations are those of windows.
-        let rights = rights.without(Rights::ATOMICS);
+        let rights = rights.without(WindowRights::ATOMICS);
         let state = Mutex::new(ServedState { owner: Some(owner), served: Vec::new() });
         Ok(ServedRegion { endpoint, number, span, rights, ended: AtomicBool::new(false), state })
     }
@@ -61,7 +63,7 @@ impl ServedRegion {
         self.number
     }
 
-    pub(super) fn span(&self) -> &Span {
+    pub(super) fn span(&self) -> &MemorySpan {
         &self.span
     }
 
@@ -72,8 +74,8 @@ impl ServedRegion {
     }
 
     /// Returns the rights that peers have: none once it has ended.
-    pub(super) fn rights(&self) -> Rights {
-        if self.ended.load(Ordering::Acquire) { Rights::NONE } else { self.rights }
+    pub(super) fn rights(&self) -> WindowRights {
+        if self.ended.load(Ordering::Acquire) { WindowRights::NONE } else { self.rights }
     }
 
     /// Serves the region on a link; does nothing if either has ended.
@@ -85,14 +87,14 @@ impl ServedRegion {
     fn expose(
         &self,
         link: &Arc<LinkState>,
-        block: Block,
+        block: WindowBlock,
         words: Box<dyn Any + Send>,
-    ) -> Option<Arc<Exposed>> {
+    ) -> Option<Arc<ExposedPart>> {
         let mut state = self.state.lock();
         let memory = Box::new(state.owner.clone()?);
         block.give(self.rights);
-        let place = Place::new(self.span, DType::U8, block);
-        let exposed = Arc::new(Exposed::new(place, window::Kept { memory, words }));
+        let place = PartMemory::new(self.span, DType::U8, block);
+        let exposed = Arc::new(ExposedPart::new(place, window::PartOwners { memory, words }));
         state.served.retain(|served| served.link.strong_count() > 0);
         let served =
             ServedLink { link: Arc::downgrade(link), side: link.side(), exposed: exposed.clone() };
@@ -106,7 +108,7 @@ impl ServedRegion {
         let mut state = self.state.lock();
         state.owner = None;
         for ServedLink { link, exposed, .. } in &state.served {
-            exposed.withdraw(Rights::ALL);
+            exposed.withdraw(WindowRights::ALL);
             if let Some(link) = link.upgrade() {
                 link.messenger().end_window(self.number, &[], false);
             }
@@ -141,10 +143,10 @@ impl ServedRegion {
 #[cfg(test)]
 impl ServedRegion {
     /// Announces a write of the peer of the first link.
-    pub(super) fn announce_access(&self) -> Option<window::Entered> {
+    pub(super) fn announce_access(&self) -> Option<window::PeerAccess> {
         let state = self.state.lock();
         let served = state.served.first()?;
-        served.exposed.enter(1 - served.side, Rights::WRITE).ok()
+        served.exposed.enter(1 - served.side, WindowRights::WRITE).ok()
     }
 }
 
@@ -153,7 +155,7 @@ fn access_timeout(rank: u32, after: Duration) -> Error {
     let peer = 1 - rank;
     let awaited = format!("rank {peer} to end its access");
     let (name, text) = ("revoke".into(), format!("wait for {awaited}"));
-    let location = Location { rank, name, step: 0, site: String::new(), text };
+    let location = ErrorLocation { rank, name, step: 0, site: String::new(), text };
     let remark =
         format!("; is the process of rank {peer} stopped? abort the link to have the memory back");
     Error::Timeout { location: location.into(), awaited, peer, after, remark }

@@ -8,13 +8,15 @@ use parking_lot::Mutex;
 
 use super::key::RegionKey;
 use super::link_state::LinkState;
-use crate::comm::{Host, KeptOwner, Memory, MemoryMut, Work, ended, gather, pieces, promised};
-use roundelay_engine::messages::{Operation, What};
-use roundelay_engine::window::{Remote, Rights};
-use roundelay_net::error::{Bytes, Error};
+use crate::comm::{
+    ElementMemory, Host, KeptOwner, MemoryMut, Work, ended, gather, pieces, promised,
+};
+use roundelay_engine::messages::{MessageOperation, TransferKind};
+use roundelay_engine::window::{ServedPart, WindowRights};
+use roundelay_net::error::{ByteCount, Error};
 use roundelay_net::fork::OwnerProcess;
 
-/// A region of the peer of a [`Link`](crate::Link). Clones are the same; any thread may use it. Places are counted in
+/// A region of the peer of a [`EndpointLink`](crate::EndpointLink). Clones are the same; any thread may use it. Places are counted in
 /// bytes.
 ///
 /// Operations of one thread take effect in the order in which they were begun; nothing else is ordered. An aligned word
@@ -28,7 +30,7 @@ pub struct RemoteRegion {
 pub(super) struct OpenRegion {
     link: Arc<LinkState>,
     open: Arc<OpenRegions>,
-    remote: Arc<Remote>,
+    remote: Arc<ServedPart>,
     process: OwnerProcess,
 }
 
@@ -53,7 +55,7 @@ impl OpenRegions {
             return Ok(target);
         }
         let link = self.link.clone();
-        let remote = Arc::new(Remote::new(link.peer(), key.number, key.bytes, key.rights));
+        let remote = Arc::new(ServedPart::new(link.peer(), key.number, key.bytes, key.rights));
         link.open_part(remote.clone())?;
         let process = OwnerProcess::here();
         let target = Arc::new(OpenRegion { link, open: self.clone(), remote, process });
@@ -73,12 +75,12 @@ impl OpenRegions {
 
 impl OpenRegion {
     fn describe(&self, name: &str, (at, _, bytes): CallerBytes) -> String {
-        let bytes = Bytes(bytes as u64);
+        let bytes = ByteCount(bytes as u64);
         format!("{name} {bytes} at byte {at} of a region of rank {}", self.link.peer())
     }
 
     /// Fails unless an operation may begin, as far as is known here.
-    fn check(&self, name: &str, place: CallerBytes, needed: Rights) -> Result<(), Error> {
+    fn check(&self, name: &str, place: CallerBytes, needed: WindowRights) -> Result<(), Error> {
         self.link.check_usable(|| self.describe(name, place))?;
         let checked = self.remote.check(place.0, place.2 as u64, needed);
         checked.map_err(|refusal| self.link.refused(self.describe(name, place), refusal))
@@ -93,19 +95,21 @@ impl OpenRegion {
         &self,
         place: CallerBytes,
         value: Option<*const u64>,
-    ) -> Vec<Result<Arc<Operation>, Error>> {
+    ) -> Vec<Result<Arc<MessageOperation>, Error>> {
         let key = self.remote.key();
         let mut begun = Vec::with_capacity(3);
         if place.2 > 0 {
             // SAFETY: the caller's promise.
-            begun.push(unsafe { self.link.start(What::Put(key), place) });
+            begun.push(unsafe { self.link.start(TransferKind::Put(key), place) });
         }
         if let Some(value) = value.filter(|_| begun.iter().all(Result::is_ok)) {
             // SAFETY: the caller's promise.
             begun.push(unsafe { self.link.start_notification(value) });
         }
         // SAFETY: it has no bytes.
-        begun.push(unsafe { self.link.start(What::Flush(key), (0, std::ptr::null_mut(), 0)) });
+        begun.push(unsafe {
+            self.link.start(TransferKind::Flush(key), (0, std::ptr::null_mut(), 0))
+        });
         begun
     }
 
@@ -114,14 +118,14 @@ impl OpenRegion {
     /// # Safety
     ///
     /// The bytes can be written until all operations have ended.
-    unsafe fn post_read(&self, place: CallerBytes) -> Vec<Result<Arc<Operation>, Error>> {
-        let what = What::Get(self.remote.key());
+    unsafe fn post_read(&self, place: CallerBytes) -> Vec<Result<Arc<MessageOperation>, Error>> {
+        let what = TransferKind::Get(self.remote.key());
         // SAFETY: segments of the memory that the caller promises.
         pieces(what, place).map(|piece| unsafe { self.link.start(what, piece) }).collect()
     }
 
     /// Waits for all operations; returns the first error.
-    fn finish(&self, begun: Vec<Result<Arc<Operation>, Error>>) -> Result<(), Error> {
+    fn finish(&self, begun: Vec<Result<Arc<MessageOperation>, Error>>) -> Result<(), Error> {
         let finished = begun.into_iter().map(|operation| self.link.finish(&*operation?));
         finished.fold(Ok(()), Result::and)
     }
@@ -129,7 +133,7 @@ impl OpenRegion {
     /// Returns the work of operations that were started.
     fn work<B: Send + 'static>(
         &self,
-        begun: Vec<Result<Arc<Operation>, Error>>,
+        begun: Vec<Result<Arc<MessageOperation>, Error>>,
         kept: KeptOwner<B>,
     ) -> Work<B> {
         let work = gather(begun, (self.link.closed(), self.link.side()), kept);
@@ -139,7 +143,7 @@ impl OpenRegion {
 }
 
 /// Fails if the peer has refused a write: from then on it refuses all that need the same right or are out of bounds.
-fn check_refusal(remote: &Remote) -> Result<(), Error> {
+fn check_refusal(remote: &ServedPart) -> Result<(), Error> {
     let Some((offset, refusal)) = remote.refusal() else { return Ok(()) };
     let peer = remote.peer();
     let what = format!("write at byte {offset} of a region of rank {peer}");
@@ -170,7 +174,7 @@ impl RemoteRegion {
     }
 
     /// Returns the rights on it that are known last.
-    pub fn rights(&self) -> Rights {
+    pub fn rights(&self) -> WindowRights {
         self.target.remote.rights()
     }
 
@@ -183,7 +187,7 @@ impl RemoteRegion {
     /// the link: [`Error::Timeout`], [`Error::LostRank`], [`Error::Aborted`].
     pub fn write<M>(&self, data: &M, at: u64) -> Result<(), Error>
     where
-        M: Memory<Engine = Host> + ?Sized,
+        M: ElementMemory<Engine = Host> + ?Sized,
     {
         self.write_and(data, at, None)
     }
@@ -197,18 +201,18 @@ impl RemoteRegion {
     /// The errors of [`RemoteRegion::write`].
     pub fn write_notify<M>(&self, data: &M, at: u64, value: u64) -> Result<(), Error>
     where
-        M: Memory<Engine = Host> + ?Sized,
+        M: ElementMemory<Engine = Host> + ?Sized,
     {
         self.write_and(data, at, Some(&value))
     }
 
     fn write_and<M>(&self, data: &M, at: u64, value: Option<&u64>) -> Result<(), Error>
     where
-        M: Memory<Engine = Host> + ?Sized,
+        M: ElementMemory<Engine = Host> + ?Sized,
     {
         let (target, lent) = (&self.target, data.lend());
         let place = (at, lent.as_ptr().cast_mut(), lent.len());
-        target.check("write", place, Rights::WRITE)?;
+        target.check("write", place, WindowRights::WRITE)?;
         // SAFETY: it is borrowed, only read, and waited for.
         let begun = unsafe { target.post_write(place, value.map(std::ptr::from_ref)) };
         target.finish(begun)?;
@@ -226,7 +230,7 @@ impl RemoteRegion {
     {
         let lent = data.lend_mut();
         let place = (at, lent.as_mut_ptr(), lent.len());
-        self.target.check("read", place, Rights::READ)?;
+        self.target.check("read", place, WindowRights::READ)?;
         // SAFETY: it is borrowed, and waited for.
         self.target.finish(unsafe { self.target.post_read(place) })
     }
@@ -234,7 +238,7 @@ impl RemoteRegion {
     /// Starts [`RemoteRegion::write`]. The buffer comes back with the result.
     pub fn write_async<M>(&self, data: M, at: u64) -> Work<M>
     where
-        M: Memory<Engine = Host> + Send + 'static,
+        M: ElementMemory<Engine = Host> + Send + 'static,
     {
         self.start_write(data, at, None)
     }
@@ -242,14 +246,14 @@ impl RemoteRegion {
     /// Starts [`RemoteRegion::write_notify`]. The buffer comes back with the result.
     pub fn write_notify_async<M>(&self, data: M, at: u64, value: u64) -> Work<M>
     where
-        M: Memory<Engine = Host> + Send + 'static,
+        M: ElementMemory<Engine = Host> + Send + 'static,
     {
         self.start_write(data, at, Some(value))
     }
 
     fn start_write<M>(&self, data: M, at: u64, value: Option<u64>) -> Work<M>
     where
-        M: Memory<Engine = Host> + Send + 'static,
+        M: ElementMemory<Engine = Host> + Send + 'static,
     {
         let kept = KeptOwner::new((data, value));
         // SAFETY: nothing else has it yet.
@@ -288,7 +292,7 @@ impl RemoteRegion {
         kept: KeptOwner<(O, Option<u64>)>,
     ) -> Work<O> {
         let target = &self.target;
-        if let Err(error) = target.check("write", place, Rights::WRITE) {
+        if let Err(error) = target.check("write", place, WindowRights::WRITE) {
             return ended(Err(error));
         }
         // SAFETY: nothing else has it yet.
@@ -329,7 +333,7 @@ impl RemoteRegion {
         place: CallerBytes,
         kept: KeptOwner<O>,
     ) -> Work<O> {
-        match self.target.check("read", place, Rights::READ) {
+        match self.target.check("read", place, WindowRights::READ) {
             Err(error) => ended(Err(error)),
             Ok(()) if place.2 == 0 => ended(Ok(kept.into_inner())),
             // SAFETY: the caller's promise.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use roundelay::{Communicator, Ending, Error, Launcher, RedOp, Transport};
+use roundelay::{Communicator, Error, ProcessEnding, RankLauncher, RedOp, Transport};
 use roundelay_dsl::diag::codes;
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -81,7 +81,7 @@ fn play(scene: &str) -> Result<(), Error> {
 }
 
 fn launch(over: Over, name: &str, grace: Duration) -> Job {
-    let launcher = Launcher::new(RANKS).hosts(over.hosts()).hints(over.hints());
+    let launcher = RankLauncher::new(RANKS).hosts(over.hosts()).hints(over.hints());
     let launcher = launcher.timeout(FOREVER).grace(grace);
     Job::play(scene::scene(launcher, module_path!(), &format!("{name} {over:?}")))
 }
@@ -89,12 +89,12 @@ fn launch(over: Over, name: &str, grace: Duration) -> Job {
 pub(crate) fn killed(over: Over) {
     let Job { outcome, said, took } = launch(over, "killed", GRACE);
     assert!(took < FOREVER, "it took the deadline: {said:?}");
-    assert_eq!(outcome.endings[1], Ending::Signalled(9), "{said:?}");
+    assert_eq!(outcome.endings[1], ProcessEnding::Signalled(9), "{said:?}");
     // Over sockets the others may notice before the launcher does.
     let cause = Some("rank 1: signal 9 (SIGKILL) ended its process");
     assert!(over != Over::One(Transport::Shm) || outcome.cause.as_deref() == cause, "{outcome:?}");
     for rank in [0, 2, 3] {
-        assert_eq!(outcome.endings[rank], Ending::Exited(3), "{said:?}");
+        assert_eq!(outcome.endings[rank], ProcessEnding::Exited(3), "{said:?}");
         let text = &said[rank][1];
         assert!(text.starts_with("RL0704 rank 1 is gone: "), "{over:?}: {text}");
         assert!(text.contains("all_reduce.ring") && text.contains("hand.algo:"), "{text}");
@@ -104,7 +104,7 @@ pub(crate) fn killed(over: Over) {
 pub(crate) fn stopped(over: Over) {
     // The one that is stopped does not end by itself.
     let Job { outcome, said, .. } = launch(over, "stopped", 2 * SHORT);
-    assert_eq!(outcome.endings[1], Ending::Killed, "{said:?}");
+    assert_eq!(outcome.endings[1], ProcessEnding::Killed, "{said:?}");
     for rank in [0, 2, 3] {
         let text = &said[rank][1];
         assert!(text.starts_with("RL0703 "), "{over:?}: {text}");

@@ -2,8 +2,8 @@
 //! for `tests/played` to say, which compares them with a reference.
 
 use roundelay::{Algorithm, Communicator, Error, RedOp, Transport};
-use roundelay_algorithms::{CATALOGUE, Entry};
-use roundelay_compiler::{Options, Placement, Plan, Shape, compile};
+use roundelay_algorithms::{CATALOGUE, CatalogueEntry};
+use roundelay_compiler::{BufferPlacement, CompileOptions, Plan, Shape, compile};
 
 use crate::conformance::{Over, threads};
 use crate::support::contribution;
@@ -23,8 +23,9 @@ struct Piece {
 fn pieces(algorithms: &[Algorithm], shape: &Shape) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for algorithm in algorithms {
-        for placement in [Placement::InPlace, Placement::OutOfPlace] {
-            let options = Options { root: shape.ranks() as u32 - 1, ..Options::default() };
+        for placement in [BufferPlacement::InPlace, BufferPlacement::OutOfPlace] {
+            let options =
+                CompileOptions { root: shape.ranks() as u32 - 1, ..CompileOptions::default() };
             let (program, sources) = (algorithm.program(), algorithm.sources());
             // Some are for some rank counts only, or for grids.
             let Ok(proved) = compile(program, sources, shape, &options, placement) else {
@@ -51,11 +52,11 @@ fn play(comm: &mut Communicator, rank: usize, pieces: &[Piece]) -> Vec<Vec<f32>>
                 (0..blocks * count).map(|i| contribution(rank, i, round)).collect()
             };
             let result = match header.placement {
-                Placement::InPlace => {
+                BufferPlacement::InPlace => {
                     let mut data = fill(header.blocks as usize);
                     comm.run_in_place(plan, RedOp::Sum, &mut data).map(|_| data)
                 }
-                Placement::OutOfPlace => {
+                BufferPlacement::OutOfPlace => {
                     let input = fill(blocks(header.input_chunks));
                     let mut output = vec![0.5; blocks(header.output_chunks) * count];
                     let count = count as u64;
@@ -71,7 +72,7 @@ fn play(comm: &mut Communicator, rank: usize, pieces: &[Piece]) -> Vec<Vec<f32>>
 
 pub(crate) fn library(over: Over) {
     let alone = Communicator::local(1).expect("a rank").remove(0);
-    let load = |e: &Entry| alone.load_text(e.path, e.text)?.named(e.name);
+    let load = |e: &CatalogueEntry| alone.load_text(e.path, e.text)?.named(e.name);
     let algorithms: Result<Vec<Algorithm>, Error> = CATALOGUE.iter().map(load).collect();
     let algorithms = algorithms.expect("the library");
     let mut played = 0;

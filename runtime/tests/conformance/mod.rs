@@ -8,9 +8,9 @@ mod library;
 mod moves;
 mod windows;
 
-use roundelay::{Communicator, Setup, Transport, Transports};
-use roundelay_compiler::plan::{Dir, Plan};
-use roundelay_tests::{Needs, skip};
+use roundelay::{Communicator, JobSetup, Transport, TransportSet};
+use roundelay_compiler::plan::{MessageDirection, Plan};
+use roundelay_tests::{CheckNeeds, skip};
 
 /// The transport that joins the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,13 +48,13 @@ impl Over {
     }
 
     /// Returns the transports that carry something.
-    pub(crate) fn transports(self) -> Transports {
+    pub(crate) fn transports(self) -> TransportSet {
         match self {
             Over::One(transport) => transport.into(),
-            Over::Mixed(transport) => Transports::SHM.with(transport),
-            Over::Paths => Transports::TCP,
-            Over::RdmaTcp => Transports::TCP.or(Transports::RDMA),
-            Over::TwoRdma => Transports::RDMA,
+            Over::Mixed(transport) => TransportSet::SHM.with(transport),
+            Over::Paths => TransportSet::TCP,
+            Over::RdmaTcp => TransportSet::TCP.or(TransportSet::RDMA),
+            Over::TwoRdma => TransportSet::RDMA,
         }
     }
 
@@ -73,7 +73,8 @@ impl Over {
             let mut plan = plan.clone().into_unproved();
             plan.header.hash[15] ^= 1 + turn as u8;
             for conn in &mut plan.part.conns {
-                let sender = if conn.dir == Dir::Send { plan.part.rank } else { conn.peer };
+                let sender =
+                    if conn.dir == MessageDirection::Send { plan.part.rank } else { conn.peer };
                 conn.path = ((sender + turn) % 2) as u16;
                 conn.channel = 2 * conn.channel + conn.path;
             }
@@ -97,8 +98,8 @@ impl Over {
     }
 
     /// Returns the setup with which a rank joins.
-    fn setup(self, rank: u32) -> Setup {
-        let setup = Setup::new().hints(&self.hints().parse().expect("hints"));
+    fn setup(self, rank: u32) -> JobSetup {
+        let setup = JobSetup::new().hints(&self.hints().parse().expect("hints"));
         match self.hosts() {
             1 => setup,
             hosts => setup.host_label(format!("machine {}", rank % hosts)),
@@ -127,12 +128,12 @@ pub(crate) fn threads<T: Send>(
 fn over(over: Over, test: impl Fn(Over)) {
     let missing = over.transports().iter().find_map(|transport| transport.probe().err());
     match (missing, devices()) {
-        (Some(why), _) => skip(Needs::Rdma, format!("no RDMA: {why}")),
+        (Some(why), _) => skip(CheckNeeds::Rdma, format!("no RDMA: {why}")),
         (_, devices) if over == Over::TwoRdma && devices.len() < 2 => {
-            skip(Needs::Rdma, "one device for RDMA only");
+            skip(CheckNeeds::Rdma, "one device for RDMA only");
         }
         _ if over == Over::Paths && std::net::TcpListener::bind("[::1]:0").is_err() => {
-            skip(Needs::Ipv6, "this machine has no IPv6 and so only one path to itself");
+            skip(CheckNeeds::Ipv6, "this machine has no IPv6 and so only one path to itself");
         }
         _ => test(over),
     }

@@ -1,7 +1,7 @@
 //! Tests that all data comes, as it was, once, in order.
 
 use roundelay::RedOp;
-use roundelay_compiler::plan::{CopyPolicy, Header, Plan};
+use roundelay_compiler::plan::{CopyPolicy, Plan, PlanHeader};
 use roundelay_dsl::diag::codes;
 
 use crate::conformance::{Over, threads};
@@ -102,7 +102,7 @@ pub(crate) fn protocols(over: Over) {
         let with = |name: &'static str, n, chunks| {
             ALL.map(|protocol| {
                 let header = header("all_reduce", &format!("{name} {protocol:?}"), n, chunks);
-                Header { protocol, ..header }
+                PlanHeader { protocol, ..header }
             })
         };
         let rings = with("ring", 3, 3).map(|header| ring(&header));

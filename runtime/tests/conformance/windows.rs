@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use roundelay::{
-    Access, Buffer, Communicator, Element, Ending, Error, Launcher, RedOp, Refusal, Rights,
-    Transport, Window,
+    AccessRefusal, Buffer, Communicator, Element, Error, ProcessEnding, RankLauncher, RedOp,
+    Transport, Window, WindowAccess, WindowRights,
 };
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::conformance::{Over, threads};
@@ -42,20 +42,20 @@ impl Memory {
 }
 
 /// Returns how one rank reaches another's part.
-fn access(over: Over, memory: Memory, own: u32, peer: u32) -> Access {
+fn access(over: Over, memory: Memory, own: u32, peer: u32) -> WindowAccess {
     let share = match over {
         Over::One(Transport::Shm) => true,
         Over::Mixed(_) => own % 2 == peer % 2,
         _ => false,
     };
     let is_mapped = own == peer || (share && memory == Memory::Shared);
-    if is_mapped { Access::Mapped } else { Access::Served }
+    if is_mapped { WindowAccess::Mapped } else { WindowAccess::Served }
 }
 
 /// Returns true if a device puts and gets there by itself.
 fn is_by_device(over: Over, memory: Memory, own: u32, peer: u32) -> bool {
     let has_devices = matches!(over, Over::One(Transport::Rdma) | Over::Mixed(Transport::Rdma));
-    has_devices && access(over, memory, own, peer) == Access::Served
+    has_devices && access(over, memory, own, peer) == WindowAccess::Served
 }
 
 /// Returns the number of rounds: devices are emulated in software, in a machine that is.
@@ -88,7 +88,7 @@ pub(crate) fn model(over: Over) {
             let stripe = LEN / n as usize;
             let begin = stripe * r as usize;
             let mut model = vec![vec![u32::MAX; stripe]; n as usize];
-            let mut dice = Dice(97 * seed + u64::from(r));
+            let mut dice = SeededRandom(97 * seed + u64::from(r));
             for _ in 0..200 {
                 let peer = dice.below(n as usize);
                 let len = [0, 1, 2, 3, 100, 9000][dice.below(6)];
@@ -127,7 +127,7 @@ pub(crate) fn signals(over: Over) {
         let window = window(comm, memory, 24, 0u64);
         let soak = std::env::var(SOAK).ok().and_then(|rounds| rounds.parse().ok());
         let rounds: u64 = match access(over, memory, r, other) {
-            Access::Mapped => 1_000_000,
+            WindowAccess::Mapped => 1_000_000,
             _ => soak.unwrap_or(rounds(over, 5000)),
         };
         for round in 1..=rounds {
@@ -182,7 +182,7 @@ pub(crate) fn atomics(over: Over) {
         let floats = window(comm, memory, 40_000, 0.0f32);
         let mut seen = Vec::new();
         let each = match access(over, memory, 0, 1) {
-            Access::Mapped => 2000,
+            WindowAccess::Mapped => 2000,
             _ => rounds(over, 100),
         };
         let own = u64::from(r);
@@ -247,12 +247,12 @@ pub(crate) fn started(over: Over) {
         assert_eq!(added.wait().expect("an accumulate").len(), LEN);
         flushed.wait().expect("a flush");
         let beyond = window.put_async(vec![1], other, LEN).wait();
-        assert_eq!(refusal(beyond), Refusal::Bounds { bytes: 4 * LEN as u64 });
-        window.withdraw(Rights::WRITE).expect("nothing is under way");
+        assert_eq!(refusal(beyond), AccessRefusal::Bounds { bytes: 4 * LEN as u64 });
+        window.withdraw(WindowRights::WRITE).expect("nothing is under way");
         comm.barrier().expect("both have withdrawn");
         let refused = window.put_async(vec![1], other, 0).wait().map(drop);
         let refused = refused.and_then(|()| window.flush_async(other).wait());
-        assert!(matches!(refusal(refused), Refusal::Rights { needed: "write", .. }));
+        assert!(matches!(refusal(refused), AccessRefusal::Rights { needed: "write", .. }));
         comm.barrier().expect("both were refused");
         window.free(comm).expect("the buffer");
     });
@@ -322,14 +322,14 @@ pub(crate) fn devices(over: Over) {
 /// Nothing is written or read once the right was withdrawn, by any rank.
 pub(crate) fn withdrawn(over: Over) {
     const LEN: usize = 100_000;
-    for right in [Rights::WRITE, Rights::READ] {
+    for right in [WindowRights::WRITE, WindowRights::READ] {
         scenes(over, 2, |comm, own, memory| {
             let window = window(comm, memory, LEN, 0u32);
             comm.barrier().expect("both begin");
             if own == 0 {
                 let mut data = vec![1u32; LEN];
                 let mut work = || match right {
-                    Rights::READ => window.get(&mut data, 1, 0),
+                    WindowRights::READ => window.get(&mut data, 1, 0),
                     _ => window.put(&data, 1, 0).and_then(|()| window.flush(1)),
                 };
                 for _ in 0..4 {
@@ -339,13 +339,13 @@ pub(crate) fn withdrawn(over: Over) {
                 let refused =
                     refusal(Err::<(), _>((0..).find_map(|_| work().err()).expect("an end")));
                 let (needed, has) = match right {
-                    Rights::READ => ("read", "write + atomics"),
+                    WindowRights::READ => ("read", "write + atomics"),
                     _ => ("write", "read + atomics"),
                 };
-                assert_eq!(refused, Refusal::Rights { needed, has: has.into() });
+                assert_eq!(refused, AccessRefusal::Rights { needed, has: has.into() });
                 // What is left may be done.
                 match right {
-                    Rights::READ => window.put(&[9], 1, 0).expect("it may still write"),
+                    WindowRights::READ => window.put(&[9], 1, 0).expect("it may still write"),
                     _ => window.get(&mut [0], 1, 0).expect("it may still read"),
                 }
                 window.flush(1).expect("a flush");
@@ -403,10 +403,10 @@ pub(crate) fn killed(over: Over) {
     let is_by_device = over == Over::One(Transport::Rdma);
     let scene = if is_by_device { "by_device" } else { "served" };
     let long = Duration::from_secs(600);
-    let launcher = Launcher::new(3).hosts(over.hosts()).hints(over.hints());
+    let launcher = RankLauncher::new(3).hosts(over.hosts()).hints(over.hints());
     let launcher = launcher.timeout(long).grace(Duration::from_secs(30));
     let job = Job::play(scene::scene(launcher, module_path!(), scene));
-    assert_eq!(job.outcome.endings[1], Ending::Signalled(9), "{:?}", job.said);
+    assert_eq!(job.outcome.endings[1], ProcessEnding::Signalled(9), "{:?}", job.said);
     for rank in [0, 2] {
         let said = job.said[rank].last().expect("an error");
         let is_lost = said.starts_with("RL0704") && said.contains("rank 1 is gone");

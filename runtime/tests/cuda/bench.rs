@@ -1,15 +1,15 @@
 //! Compares calls on GPUs with the host's.
 
-use roundelay::cuda::{CudaBuffer, Launch, Protocol};
-use roundelay::{Algorithm, Args, Call, Communicator, DType, Element, Error, Reduction};
-use roundelay_compiler::plan::{Header, Placement};
-use roundelay_tests::Dice;
+use roundelay::cuda::{CudaBuffer, CudaLaunch, DeviceProtocol};
+use roundelay::{Algorithm, CallArgs, Communicator, DType, Element, Error, PlanCall, Reduction};
+use roundelay_compiler::plan::{BufferPlacement, PlanHeader};
+use roundelay_tests::SeededRandom;
 
 use crate::support::scene::say;
 
 /// Returns bytes of whole numbers from -3 to 3 in a type, different on every rank and in every round.
 pub(crate) fn content(dtype: DType, count: usize, rank: u32, round: u64) -> Vec<u8> {
-    let mut dice = Dice(u64::from(rank) * 977 + round * 7919 + 1);
+    let mut dice = SeededRandom(u64::from(rank) * 977 + round * 7919 + 1);
     let mut bytes = Vec::with_capacity(count * dtype.size());
     for _ in 0..count {
         let x = dice.below(7) as i64 - 3;
@@ -39,7 +39,7 @@ macro_rules! with_type {
             DType::U32 => $then(cast::<u32>($bytes)),
             DType::I64 => $then(cast::<i64>($bytes)),
             DType::U64 => $then(cast::<u64>($bytes)),
-            DType::Bool => $then(cast::<roundelay::Bool>($bytes)),
+            DType::Bool => $then(cast::<roundelay::MemoryBool>($bytes)),
         }
     };
 }
@@ -69,7 +69,7 @@ macro_rules! read {
 }
 read!(half::f16, half::bf16, f32, f64, i8, u8, i32, u32, i64, u64);
 
-impl Read for roundelay::Bool {
+impl Read for roundelay::MemoryBool {
     fn read(bytes: &[u8]) -> Self {
         (bytes[0] != 0).into()
     }
@@ -82,18 +82,18 @@ impl Read for roundelay::Bool {
 fn reference<T: Element + Read>(
     comm: &mut Communicator,
     algorithm: &Algorithm,
-    placement: Placement,
+    placement: BufferPlacement,
     input: Vec<T>,
     outputs: usize,
     op: Reduction,
 ) -> Result<Vec<u8>, Error> {
     let result = match placement {
-        Placement::InPlace => {
+        BufferPlacement::InPlace => {
             let mut data = input;
             comm.run_algorithm(algorithm, &mut data, op)?;
             data
         }
-        Placement::OutOfPlace => {
+        BufferPlacement::OutOfPlace => {
             let mut output = cast::<T>(&vec![0; outputs * size_of::<T>()]);
             comm.run_algorithm_into(algorithm, &mut output, &input, op)?;
             output
@@ -105,13 +105,13 @@ fn reference<T: Element + Read>(
 }
 
 /// Returns the numbers of elements of data or input, and of output.
-fn lens(header: &Header, count: u64) -> (usize, usize) {
+fn lens(header: &PlanHeader, count: u64) -> (usize, usize) {
     let of = |chunks: u32| {
         (u64::from(chunks) * u64::from(header.blocks) / u64::from(header.chunks) * count) as usize
     };
     match header.placement {
-        Placement::InPlace => (of(header.chunks), 0),
-        Placement::OutOfPlace => (of(header.input_chunks), of(header.output_chunks)),
+        BufferPlacement::InPlace => (of(header.chunks), 0),
+        BufferPlacement::OutOfPlace => (of(header.input_chunks), of(header.output_chunks)),
     }
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct Trial {
     pub(crate) count: u64,
     pub(crate) dtype: DType,
     pub(crate) reduction: Reduction,
-    pub(crate) protocol: Option<Protocol>,
+    pub(crate) protocol: Option<DeviceProtocol>,
     pub(crate) blocks: Option<u32>,
     /// Bytes from a multiple of 256 to the buffers.
     pub(crate) shift: usize,
@@ -147,7 +147,7 @@ impl Bench {
         &mut self,
         gpu: &mut Communicator,
         algorithm: &Algorithm,
-        placement: Placement,
+        placement: BufferPlacement,
         trial: Trial,
     ) -> Result<bool, Error> {
         let Trial { count, dtype, reduction, protocol, blocks, shift } = trial;
@@ -165,14 +165,14 @@ impl Bench {
         self.input.fill(0x5a)?;
         gpu.write(self.input.at(at)?, &input)?;
         let args = match placement {
-            Placement::InPlace => Args::InPlace { data: self.input.at(at)? },
-            Placement::OutOfPlace => {
-                Args::OutOfPlace { input: self.input.at(at)?, output: self.output.at(at)? }
+            BufferPlacement::InPlace => CallArgs::InPlace { data: self.input.at(at)? },
+            BufferPlacement::OutOfPlace => {
+                CallArgs::OutOfPlace { input: self.input.at(at)?, output: self.output.at(at)? }
             }
         };
         let Reduction { op, factor } = reduction;
-        let call = Call { count, dtype, op, factor, args };
-        let launch = Launch { call, protocol, blocks };
+        let call = PlanCall { count, dtype, op, factor, args };
+        let launch = CudaLaunch { call, protocol, blocks };
         // No rank writes into buffers that others still fill.
         gpu.barrier()?;
         match gpu.call(algorithm, launch, &stream) {
@@ -182,8 +182,8 @@ impl Bench {
         }
         gpu.synchronize(&stream)?;
         let (buffer, elements) = match placement {
-            Placement::InPlace => (&self.input, inputs),
-            Placement::OutOfPlace => (&self.output, outputs),
+            BufferPlacement::InPlace => (&self.input, inputs),
+            BufferPlacement::OutOfPlace => (&self.output, outputs),
         };
         let mut all = vec![0; GUARD + shift + elements * size + GUARD];
         buffer.copy_to(&mut all)?;
@@ -208,7 +208,7 @@ impl Bench {
         // In place a rank's other blocks end with sums of some ranks, which hosts and GPUs need not both leave there.
         let bytes = elements * size;
         let own = match (plan.header.collective.as_str(), placement) {
-            ("reduce_scatter", Placement::InPlace) => {
+            ("reduce_scatter", BufferPlacement::InPlace) => {
                 let block = bytes / gpu.size() as usize;
                 block * gpu.rank() as usize..block * (gpu.rank() as usize + 1)
             }

@@ -1,8 +1,8 @@
 //! Exchanges blocks whose counts lie on the device, and compares them with what each rank must be sent.
 
-use roundelay::cuda::{Blocks, CountedShape, CudaBuffer, CudaStream};
+use roundelay::cuda::{BlockLayout, CountedShape, CudaBuffer, CudaStream};
 use roundelay::{Communicator, Error};
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 
 use crate::support::scene::say;
 
@@ -14,7 +14,7 @@ const GUARD: u8 = 0x5a;
 
 /// Returns the rows of each rank for each other: together no more than a vector has, and some of them none.
 fn drawn(n: usize, round: u64) -> Vec<Vec<u32>> {
-    let mut dice = Dice(round * 31 + 5);
+    let mut dice = SeededRandom(round * 31 + 5);
     let most = MOST.min(ROWS / n);
     let mut one = |k: usize| match dice.below(5) {
         0 => 0,
@@ -40,11 +40,11 @@ struct Memory {
 }
 
 /// Returns where each block begins.
-fn places(blocks: Blocks, counts: &[u32]) -> Vec<usize> {
+fn places(blocks: BlockLayout, counts: &[u32]) -> Vec<usize> {
     let mut at = 0;
     let place = |(k, count): (usize, &u32)| match blocks {
-        Blocks::Padded(rows) => k * rows,
-        Blocks::Packed => {
+        BlockLayout::Padded(rows) => k * rows,
+        BlockLayout::Packed => {
             at += *count as usize;
             at - *count as usize
         }
@@ -63,7 +63,7 @@ impl Memory {
         })
     }
 
-    fn fill(&self, gpu: &mut Communicator, blocks: Blocks, round: u64) -> Result<(), Error> {
+    fn fill(&self, gpu: &mut Communicator, blocks: BlockLayout, round: u64) -> Result<(), Error> {
         let (n, rank) = (gpu.size() as usize, gpu.rank() as usize);
         let sends = &drawn(n, round)[rank];
         let mut input = vec![0; ROWS * ROW];
@@ -92,7 +92,7 @@ impl Memory {
         gpu.on(stream).all_to_all_counted(&mut output, &mut receives, &input, &sends, shape)
     }
 
-    fn check(&self, gpu: &mut Communicator, blocks: Blocks, round: u64) -> Result<(), Error> {
+    fn check(&self, gpu: &mut Communicator, blocks: BlockLayout, round: u64) -> Result<(), Error> {
         let (n, rank) = (gpu.size() as usize, gpu.rank() as usize);
         let wanted: Vec<u32> = drawn(n, round).iter().map(|sends| sends[rank]).collect();
         let mut counts = vec![0; n];
@@ -116,8 +116,8 @@ impl Memory {
 }
 
 fn shapes(n: usize) -> Vec<CountedShape> {
-    let padded = Blocks::Padded(ROWS / n);
-    let all = [Blocks::Packed, padded];
+    let padded = BlockLayout::Padded(ROWS / n);
+    let all = [BlockLayout::Packed, padded];
     all.into_iter()
         .flat_map(|input| all.map(|output| CountedShape { row: ROW, most: MOST, input, output }))
         .collect()
@@ -151,12 +151,12 @@ pub(crate) fn counted(gpu: &mut Communicator) -> Result<(), Error> {
     }
     // Ranks run ahead of each other, as far as the slots let them.
     round += 1;
-    memory.fill(gpu, Blocks::Packed, round)?;
+    memory.fill(gpu, BlockLayout::Packed, round)?;
     for _ in 0..500 {
         memory.exchange(gpu, shapes(n)[0], &stream)?;
     }
     gpu.synchronize(&stream)?;
-    memory.check(gpu, Blocks::Packed, round)?;
+    memory.check(gpu, BlockLayout::Packed, round)?;
     say("counts were the device's");
     Ok(())
 }
@@ -169,7 +169,7 @@ pub(crate) fn beyond(mut gpu: Communicator, what: &str) -> Result<(), Error> {
     match what {
         "block" if gpu.rank() == 0 => sends[1] = 701,
         "padded" => {
-            shape.input = Blocks::Padded(30);
+            shape.input = BlockLayout::Padded(30);
             sends[1] = if gpu.rank() == 0 { 31 } else { 5 };
         }
         "input" if gpu.rank() == 0 => {

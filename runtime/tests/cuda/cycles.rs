@@ -5,9 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use roundelay::cuda::{CudaBuffer, CudaOptions};
-use roundelay::{Communicator, Error, Handles, RedOp, Setup};
+use roundelay::{Communicator, Error, JobSetup, RankHandles, RedOp};
 use roundelay_dsl::diag::codes;
-use roundelay_tests::{Dice, test_arguments};
+use roundelay_tests::{SeededRandom, test_arguments};
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::support::scene::{SCENE, say};
@@ -34,13 +34,13 @@ fn held() -> ([usize; 2], u64) {
 pub(crate) fn survivor() -> Result<(), Error> {
     let cycles = std::env::var("TEST_CYCLES").ok().and_then(|cycles| cycles.parse().ok());
     let last = FIRST + cycles.unwrap_or(3);
-    let mut comm = Communicator::alone(&Setup::new())?;
+    let mut comm = Communicator::alone(&JobSetup::new())?;
     let (mut before, mut longest, mut made) = (None, Duration::ZERO, Duration::ZERO);
     for cycle in 0..last {
         let own = comm.handle()?;
         let (mut child, theirs) = start(&own, cycle);
         let began = Instant::now();
-        comm.reconfigure(&format!("cycle {cycle}"), Handles::List(&[own, theirs]), TIMEOUT)?;
+        comm.reconfigure(&format!("cycle {cycle}"), RankHandles::List(&[own, theirs]), TIMEOUT)?;
         made += began.elapsed();
         let error = calls(&mut comm, u64::MAX)?.expect("the other one is killed");
         let failed = Instant::now();
@@ -83,14 +83,14 @@ fn start(own: &str, cycle: u64) -> (Child, String) {
 
 /// Joins, makes some calls and is killed: between two calls, or when its kernel has begun.
 pub(crate) fn newcomer() -> Result<(), Error> {
-    let mut comm = Communicator::alone(&Setup::new())?;
+    let mut comm = Communicator::alone(&JobSetup::new())?;
     let own = comm.handle()?;
     say(&format!("handle {own}"));
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("a line");
     let (cycle, theirs) = line.trim().split_once(' ').expect("a cycle and a handle");
-    comm.reconfigure(&format!("cycle {cycle}"), Handles::List(&[theirs.into(), own]), TIMEOUT)?;
-    let mut dice = Dice(cycle.parse().expect("a number"));
+    comm.reconfigure(&format!("cycle {cycle}"), RankHandles::List(&[theirs.into(), own]), TIMEOUT)?;
+    let mut dice = SeededRandom(cycle.parse().expect("a number"));
     calls(&mut comm, 1 + dice.below(20) as u64)?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roundelay::cuda::{CudaBuffer, DevicePtr, Protocol};
+use roundelay::cuda::{CudaBuffer, DeviceProtocol, DevicePtr};
 use roundelay::{Communicator, DType, Error, RedOp};
 
 use crate::cuda::scenes::{equal, filled, in_place, usable};
@@ -24,7 +24,7 @@ fn nothing(gpu: &mut Communicator, a: &CudaBuffer<f32>, b: &CudaBuffer<f32>) -> 
     gpu.all_gather_v(&mut output, &input, &vec![0; n as usize])?;
     let ring = gpu.algorithm("all_reduce", "ring")?;
     let stream = gpu.stream()?;
-    gpu.call(&ring, in_place(DevicePtr::NULL, 0, DType::F32, Protocol::Staged), &stream)?;
+    gpu.call(&ring, in_place(DevicePtr::NULL, 0, DType::F32, DeviceProtocol::Staged), &stream)?;
     let mut batch = gpu.batch();
     batch.send(&input, (rank + 1) % n).recv(&mut output, (rank + n - 1) % n);
     batch.run(gpu)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use roundelay::cuda::{CudaBuffer, CudaSlice, DevicePtr, KernelArg, KernelGrid};
 use roundelay::{Communicator, Error, RedOp};
 use roundelay_dsl::diag::codes;
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::cuda::windows::{KERNELS, beyond_its_end, foreign, model, words};
@@ -35,7 +35,7 @@ pub(crate) fn windows(gpu: &mut Communicator) -> Result<(), Error> {
 }
 
 fn random(seed: u64, len: usize) -> Vec<u64> {
-    let mut word = Dice(seed).below(1 << 30) as u64 | 1;
+    let mut word = SeededRandom(seed).below(1 << 30) as u64 | 1;
     let mut next = || {
         word ^= word << 13;
         word ^= word >> 7;

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use roundelay::cuda::{
-    CudaBuffer, CudaStream, DeviceFunction, DevicePtr, KernelArg, KernelGrid, Launch, Protocol,
+    CudaBuffer, CudaLaunch, CudaStream, DeviceFunction, DeviceProtocol, DevicePtr, KernelArg,
+    KernelGrid,
 };
-use roundelay::{Algorithm, Args, Call, Communicator, DType, Error, RedOp};
-use roundelay_compiler::plan::Placement;
+use roundelay::{Algorithm, CallArgs, Communicator, DType, Error, PlanCall, RedOp};
+use roundelay_compiler::plan::BufferPlacement;
 
 use crate::cuda::bench::{cast, content};
 use crate::support::scene::say;
@@ -49,15 +50,15 @@ impl Way {
         self.output.fill(0x5a)
     }
 
-    fn launch(&self, placement: Placement, count: usize) -> Launch {
+    fn launch(&self, placement: BufferPlacement, count: usize) -> CudaLaunch {
         let args = match placement {
-            Placement::InPlace => Args::InPlace { data: self.input.ptr() },
-            Placement::OutOfPlace => {
-                Args::OutOfPlace { input: self.input.ptr(), output: self.output.ptr() }
+            BufferPlacement::InPlace => CallArgs::InPlace { data: self.input.ptr() },
+            BufferPlacement::OutOfPlace => {
+                CallArgs::OutOfPlace { input: self.input.ptr(), output: self.output.ptr() }
             }
         };
         let (count, dtype) = (count as u64, DType::I32);
-        Call { count, dtype, op: RedOp::Sum, factor: 1.0, args }.into()
+        PlanCall { count, dtype, op: RedOp::Sum, factor: 1.0, args }.into()
     }
 
     fn content(&self) -> Result<[Vec<i32>; 2], Error> {
@@ -72,20 +73,20 @@ impl Way {
 struct Made {
     function: DeviceFunction,
     kernel: roundelay::cuda::CudaKernel,
-    placement: Placement,
+    placement: BufferPlacement,
 }
 
 impl Made {
     fn new(
         gpu: &mut Communicator,
         algorithm: &Algorithm,
-        placement: Placement,
-        launch: &Launch,
+        placement: BufferPlacement,
+        launch: &CudaLaunch,
     ) -> Result<Self, Error> {
         let function = gpu.device_function(algorithm, launch, Some("there"))?;
         let (text, name) = match placement {
-            Placement::InPlace => (KERNELS, "in_place"),
-            Placement::OutOfPlace => (OUT_OF_PLACE, "out_of_place"),
+            BufferPlacement::InPlace => (KERNELS, "in_place"),
+            BufferPlacement::OutOfPlace => (OUT_OF_PLACE, "out_of_place"),
         };
         let kernel = gpu.kernel(&format!("{}{text}", function.header()), name)?;
         Ok(Made { function, kernel, placement })
@@ -101,7 +102,7 @@ impl Made {
     ) -> Result<(), Error> {
         let grid = KernelGrid { blocks, threads: self.function.threads(), shared_bytes: 0 };
         let mut args = vec![KernelArg::Handle(&self.function), KernelArg::Pointer(at[0])];
-        if self.placement == Placement::OutOfPlace {
+        if self.placement == BufferPlacement::OutOfPlace {
             args.push(KernelArg::Pointer(at[1]));
         }
         args.extend([KernelArg::U64(count as u64), KernelArg::U32(TIMES)]);
@@ -135,9 +136,14 @@ pub(crate) fn functions(gpu: &mut Communicator) -> Result<(), Error> {
     ] {
         let algorithm = gpu.algorithm(collective, name)?;
         for placement in crate::cuda::scenes::placements(gpu, &algorithm) {
-            for protocol in [Protocol::Packet, Protocol::Staged, Protocol::Put, Protocol::Get] {
+            for protocol in [
+                DeviceProtocol::Packet,
+                DeviceProtocol::Staged,
+                DeviceProtocol::Put,
+                DeviceProtocol::Get,
+            ] {
                 for blocks in [Some(1), Some(7), None] {
-                    let most = Launch {
+                    let most = CudaLaunch {
                         protocol: Some(protocol),
                         blocks,
                         ..there.launch(placement, MOST)
@@ -149,7 +155,7 @@ pub(crate) fn functions(gpu: &mut Communicator) -> Result<(), Error> {
                         there.fill(gpu, played)?;
                         gpu.barrier()?;
                         for _ in 0..TIMES {
-                            let call = Launch {
+                            let call = CudaLaunch {
                                 protocol: Some(protocol),
                                 ..here.launch(placement, count)
                             };
@@ -175,9 +181,11 @@ pub(crate) fn functions(gpu: &mut Communicator) -> Result<(), Error> {
 fn replayed(gpu: &mut Communicator, here: &Way, there: &Way) -> Result<(), Error> {
     let stream = gpu.stream()?;
     let algorithm = gpu.algorithm("all_reduce", "two_shot")?;
-    let most =
-        Launch { protocol: Some(Protocol::Packet), ..there.launch(Placement::InPlace, 4800) };
-    let made = Made::new(gpu, &algorithm, Placement::InPlace, &most)?;
+    let most = CudaLaunch {
+        protocol: Some(DeviceProtocol::Packet),
+        ..there.launch(BufferPlacement::InPlace, 4800)
+    };
+    let made = Made::new(gpu, &algorithm, BufferPlacement::InPlace, &most)?;
     here.fill(gpu, 7)?;
     there.fill(gpu, 7)?;
     gpu.barrier()?;
@@ -189,8 +197,9 @@ fn replayed(gpu: &mut Communicator, here: &Way, there: &Way) -> Result<(), Error
         made.play(gpu, at, 96, blocks, &stream)
     })?;
     let call = |gpu: &mut Communicator, count| {
-        (0..TIMES)
-            .try_for_each(|_| gpu.call(&algorithm, here.launch(Placement::InPlace, count), &stream))
+        (0..TIMES).try_for_each(|_| {
+            gpu.call(&algorithm, here.launch(BufferPlacement::InPlace, count), &stream)
+        })
     };
     for _ in 0..20 {
         graph.launch(&stream)?;
@@ -206,16 +215,19 @@ fn inside(gpu: &mut Communicator, here: &Way, there: &Way) -> Result<(), Error> 
     const AT: usize = 4 * 1000;
     let stream = gpu.stream()?;
     let algorithm = gpu.algorithm("all_reduce", "two_shot")?;
-    let most = Launch { protocol: Some(Protocol::Get), ..there.launch(Placement::InPlace, 4800) };
-    let made = Made::new(gpu, &algorithm, Placement::InPlace, &most)?;
+    let most = CudaLaunch {
+        protocol: Some(DeviceProtocol::Get),
+        ..there.launch(BufferPlacement::InPlace, 4800)
+    };
+    let made = Made::new(gpu, &algorithm, BufferPlacement::InPlace, &most)?;
     here.fill(gpu, 9)?;
     there.fill(gpu, 9)?;
     gpu.barrier()?;
     made.play(gpu, [there.input.at(AT)?, DevicePtr::NULL], 4800, made.function.blocks(), &stream)?;
     for _ in 0..TIMES {
-        let args = Args::InPlace { data: here.input.at(AT)? };
-        let whole = here.launch(Placement::InPlace, 4800);
-        let call = Call { args, ..whole.call };
+        let args = CallArgs::InPlace { data: here.input.at(AT)? };
+        let whole = here.launch(BufferPlacement::InPlace, 4800);
+        let call = PlanCall { args, ..whole.call };
         gpu.call(&algorithm, call.into(), &stream)?;
     }
     gpu.synchronize(&stream)?;
@@ -226,12 +238,12 @@ fn inside(gpu: &mut Communicator, here: &Way, there: &Way) -> Result<(), Error> 
 pub(crate) fn misused(mut gpu: Communicator, what: &str) -> Result<(), Error> {
     let (stream, way) = (gpu.stream()?, Way::new(&mut gpu, 1 << 19)?);
     let algorithm = gpu.algorithm("all_reduce", "two_shot")?;
-    let get = Launch {
-        protocol: Some(Protocol::Get),
+    let get = CudaLaunch {
+        protocol: Some(DeviceProtocol::Get),
         blocks: Some(4),
-        ..way.launch(Placement::InPlace, 4800)
+        ..way.launch(BufferPlacement::InPlace, 4800)
     };
-    let mut made = Made::new(&mut gpu, &algorithm, Placement::InPlace, &get)?;
+    let mut made = Made::new(&mut gpu, &algorithm, BufferPlacement::InPlace, &get)?;
     let (mut at, mut count, mut blocks) = (way.input.ptr(), 4800, 4);
     match what {
         "count" => count += 48,
@@ -239,8 +251,9 @@ pub(crate) fn misused(mut gpu: Communicator, what: &str) -> Result<(), Error> {
         "alignment" => at = way.input.at(1)?,
         "grid" => blocks = 3,
         _ => {
-            let other = Launch { protocol: Some(Protocol::Put), ..get };
-            made.function = Made::new(&mut gpu, &algorithm, Placement::InPlace, &other)?.function;
+            let other = CudaLaunch { protocol: Some(DeviceProtocol::Put), ..get };
+            made.function =
+                Made::new(&mut gpu, &algorithm, BufferPlacement::InPlace, &other)?.function;
         }
     }
     way.fill(&gpu, 1)?;
@@ -258,8 +271,11 @@ pub(crate) fn late(mut gpu: Communicator) -> Result<(), Error> {
     let (stream, way) = (gpu.stream()?, Way::new(&mut gpu, MOST)?);
     let algorithm = gpu.algorithm("all_reduce", "ring")?;
     gpu.set_timeout(Duration::from_secs(3));
-    let most = Launch { protocol: Some(Protocol::Staged), ..way.launch(Placement::InPlace, MOST) };
-    let made = Made::new(&mut gpu, &algorithm, Placement::InPlace, &most)?;
+    let most = CudaLaunch {
+        protocol: Some(DeviceProtocol::Staged),
+        ..way.launch(BufferPlacement::InPlace, MOST)
+    };
+    let made = Made::new(&mut gpu, &algorithm, BufferPlacement::InPlace, &most)?;
     let at = [way.input.ptr(), DevicePtr::NULL];
     let blocks = made.function.blocks() + 1;
     made.play(&mut gpu, at, MOST, blocks, &stream)?;

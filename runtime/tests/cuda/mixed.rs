@@ -2,7 +2,7 @@
 
 use roundelay::cuda::{CudaOptions, CudaSlice, DevicePtr};
 use roundelay::{Communicator, Error, RedOp};
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 
 use crate::support::scene::say;
 
@@ -62,10 +62,10 @@ pub(crate) fn mixed(mut comm: Communicator) -> Result<(), Error> {
     let mut gpu = comm.cuda_mixed(options)?;
     assert_eq!(gpu.device().is_ok(), has_gpu);
     for round in 0..ROUNDS {
-        let mut dice = Dice(round);
+        let mut dice = SeededRandom(round);
         let (count, root) = ([1, 1000, 70_001][dice.below(3)], dice.below(n) as u32);
         let content = |len: usize| -> Vec<f32> {
-            let mut dice = Dice(round * 100 + rank as u64 + 1);
+            let mut dice = SeededRandom(round * 100 + rank as u64 + 1);
             (0..len).map(|_| dice.below(1 << 20) as f32 * 0.37).collect()
         };
         let comms = (&mut comm, &mut gpu);

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::support::scene::{self, Job};
 use roundelay::cuda::{CudaOptions, probe};
-use roundelay::{Communicator, Error, Launcher, RedOp};
+use roundelay::{Communicator, Error, RankLauncher, RedOp};
 
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(600);
@@ -44,7 +44,7 @@ fn ranks() -> Option<u32> {
     match probe() {
         Ok(machine) => Some((machine.devices.len() as u32).clamp(2, 4)),
         Err(why) => {
-            roundelay_tests::skip(roundelay_tests::Needs::Gpus, why);
+            roundelay_tests::skip(roundelay_tests::CheckNeeds::Gpus, why);
             None
         }
     }
@@ -56,7 +56,7 @@ fn launch(name: &str, ranks: u32) -> Job {
 
 /// Starts ranks that believe to be on `hosts` hosts.
 fn launch_over(hosts: u32, name: &str, ranks: u32) -> Job {
-    let launcher = Launcher::new(ranks).timeout(FOREVER).grace(Duration::from_secs(60));
+    let launcher = RankLauncher::new(ranks).timeout(FOREVER).grace(Duration::from_secs(60));
     Job::play(scene::scene(launcher.hosts(hosts), MODULE, name))
 }
 

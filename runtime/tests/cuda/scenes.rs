@@ -1,13 +1,13 @@
 //! Plays the scenes of ranks on their GPUs.
 
-use roundelay::cuda::{CudaBuffer, CudaOptions, CudaSlice, DevicePtr, Launch, Protocol};
+use roundelay::cuda::{CudaBuffer, CudaLaunch, CudaOptions, CudaSlice, DeviceProtocol, DevicePtr};
 use roundelay::{
-    Algorithm, Args, Call, CallOptions, Communicator, DType, Error, Hints, RedOp, Reduction,
+    Algorithm, CallArgs, CallOptions, Communicator, DType, Error, Hints, PlanCall, RedOp, Reduction,
 };
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::plan::Placement;
+use roundelay_compiler::plan::BufferPlacement;
 use roundelay_dsl::diag::codes;
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 use rustix::process::{Signal, getpid, kill_process};
 use std::time::Duration;
 
@@ -56,16 +56,21 @@ fn sum() -> Reduction {
 }
 
 /// Returns a call that sums in place, by a protocol.
-pub(crate) fn in_place(data: DevicePtr, count: usize, dtype: DType, protocol: Protocol) -> Launch {
-    let (count, args) = (count as u64, Args::InPlace { data });
-    let call = Call { count, dtype, op: RedOp::Sum, factor: 1.0, args };
-    Launch { protocol: Some(protocol), ..call.into() }
+pub(crate) fn in_place(
+    data: DevicePtr,
+    count: usize,
+    dtype: DType,
+    protocol: DeviceProtocol,
+) -> CudaLaunch {
+    let (count, args) = (count as u64, CallArgs::InPlace { data });
+    let call = PlanCall { count, dtype, op: RedOp::Sum, factor: 1.0, args };
+    CudaLaunch { protocol: Some(protocol), ..call.into() }
 }
 
 /// Returns the placements in which an algorithm can be played here; none if it does not allow these ranks.
-pub(crate) fn placements(gpu: &mut Communicator, algorithm: &Algorithm) -> Vec<Placement> {
-    let both = [Placement::InPlace, Placement::OutOfPlace];
-    let can = |p: &Placement| gpu.plan(algorithm, *p).is_ok();
+pub(crate) fn placements(gpu: &mut Communicator, algorithm: &Algorithm) -> Vec<BufferPlacement> {
+    let both = [BufferPlacement::InPlace, BufferPlacement::OutOfPlace];
+    let can = |p: &BufferPlacement| gpu.plan(algorithm, *p).is_ok();
     both.into_iter().filter(can).collect()
 }
 
@@ -75,7 +80,7 @@ fn library(gpu: &mut Communicator) -> Result<(), Error> {
     for entry in CATALOGUE.iter().filter(|e| e.collective != "barrier") {
         let algorithm = gpu.algorithm(entry.collective, entry.name)?;
         for placement in placements(gpu, &algorithm) {
-            for protocol in Protocol::TRIED {
+            for protocol in DeviceProtocol::TRIED {
                 for (count, blocks) in
                     [(1, Some(1)), (37, Some(3)), (98_304, Some(16)), (100_003, None)]
                 {
@@ -104,12 +109,14 @@ fn types(gpu: &mut Communicator) -> Result<(), Error> {
                 RedOp::PremulSum if float => Reduction::premul_sum(0.5),
                 op => op.into(),
             };
-            for (protocol, count) in
-                [(Protocol::Packet, 501), (Protocol::Get, 20_000), (Protocol::Staged, 4096)]
-            {
+            for (protocol, count) in [
+                (DeviceProtocol::Packet, 501),
+                (DeviceProtocol::Get, 20_000),
+                (DeviceProtocol::Staged, 4096),
+            ] {
                 let protocol = Some(protocol);
                 let trial = Trial { count, dtype, reduction, protocol, blocks: None, shift: 0 };
-                bench.compare(gpu, &algorithm, Placement::InPlace, trial)?;
+                bench.compare(gpu, &algorithm, BufferPlacement::InPlace, trial)?;
             }
         }
     }
@@ -304,7 +311,7 @@ fn random(gpu: &mut Communicator) -> Result<(), Error> {
     let names = ["one_shot", "two_shot", "ring"];
     let algorithms: Result<Vec<Algorithm>, Error> =
         names.iter().map(|name| gpu.algorithm("all_reduce", name)).collect();
-    let (algorithms, mut dice) = (algorithms?, Dice(5));
+    let (algorithms, mut dice) = (algorithms?, SeededRandom(5));
     let (buffer, n) = (gpu.alloc_device::<i32>(most)?, gpu.size() as i32);
     let start: Vec<i32> = (0..most as i32).map(|i| i % 1000).collect();
     buffer.copy_from(&start)?;
@@ -320,9 +327,11 @@ fn random(gpu: &mut Communicator) -> Result<(), Error> {
         let algorithm = &algorithms[dice.below(3)];
         let data = buffer.at(from / 64 * 64)?;
         let protocol = match (count < 20_000, packets) {
-            (true, true) => Protocol::ALL[dice.below(2)],
-            (_, false) => [Protocol::Staged, Protocol::Put, Protocol::Get][dice.below(3)],
-            (false, _) => Protocol::Staged,
+            (true, true) => DeviceProtocol::ALL[dice.below(2)],
+            (_, false) => {
+                [DeviceProtocol::Staged, DeviceProtocol::Put, DeviceProtocol::Get][dice.below(3)]
+            }
+            (false, _) => DeviceProtocol::Staged,
         };
         let launch = in_place(data, count, DType::I32, protocol);
         gpu.call(algorithm, launch, &stream)?;
@@ -389,7 +398,7 @@ fn memory(gpu: &mut Communicator) -> Result<(), Error> {
     for (collective, name) in [("all_reduce", "two_shot"), ("all_gather", "direct")] {
         let algorithm = gpu.algorithm(collective, name)?;
         for placement in placements(gpu, &algorithm) {
-            for protocol in Protocol::TRIED {
+            for protocol in DeviceProtocol::TRIED {
                 for shift in [4, 8, 12, 64] {
                     let (dtype, reduction, protocol) = (DType::F32, sum(), Some(protocol));
                     let trial =
@@ -406,12 +415,12 @@ fn memory(gpu: &mut Communicator) -> Result<(), Error> {
         count: 1 << 20,
         dtype: DType::F32,
         reduction: sum(),
-        protocol: Some(Protocol::Staged),
+        protocol: Some(DeviceProtocol::Staged),
         blocks: Some(128),
         shift: 0,
     };
     let algorithm = gpu.algorithm("all_reduce", "ring")?;
-    bench.compare(gpu, &algorithm, Placement::InPlace, long)?;
+    bench.compare(gpu, &algorithm, BufferPlacement::InPlace, long)?;
     foreign(gpu)
 }
 
@@ -425,14 +434,16 @@ fn foreign(gpu: &mut Communicator) -> Result<(), Error> {
     let at = unsafe { DevicePtr::new(base + 256) };
     let stream = gpu.stream()?;
     let algorithm = gpu.algorithm("all_reduce", "two_shot")?;
-    let mut args = in_place(at, COUNT, DType::F32, Protocol::Get);
+    let mut args = in_place(at, COUNT, DType::F32, DeviceProtocol::Get);
     let unknown = gpu.call(&algorithm, args, &stream);
     assert!(matches!(unknown, Err(Error::Unsupported(_))), "{unknown:?}");
     let chain = gpu.algorithm("broadcast", "chain")?;
-    let copied = Launch { protocol: Some(Protocol::Engine), ..args };
+    let copied = CudaLaunch { protocol: Some(DeviceProtocol::Engine), ..args };
     let unknown = gpu.call(&chain, copied, &stream);
     assert!(matches!(unknown, Err(Error::Unsupported(_))), "{unknown:?}");
-    for (round, protocol) in [(0, None), (1, Some(Protocol::Get)), (2, Some(Protocol::Put))] {
+    for (round, protocol) in
+        [(0, None), (1, Some(DeviceProtocol::Get)), (2, Some(DeviceProtocol::Put))]
+    {
         if round > 0 {
             gpu.register(at, (COUNT * size_of::<f32>()) as u64)?;
         }
@@ -475,10 +486,10 @@ fn refused(gpu: &mut Communicator) -> Result<(), Error> {
     let none = gpu.algorithm("all_reduce", "rong");
     assert!(none.is_err_and(|error| error.to_string().contains("ring")));
     let algorithm = gpu.algorithm("all_reduce", "one_shot")?;
-    let args = in_place(buffer.ptr(), 1 << 40, DType::F32, Protocol::Packet);
+    let args = in_place(buffer.ptr(), 1 << 40, DType::F32, DeviceProtocol::Packet);
     let huge = gpu.call(&algorithm, args, &stream);
     assert!(matches!(huge, Err(Error::Unsupported(_))), "{huge:?}");
-    let copied = in_place(buffer.ptr(), 100, DType::F32, Protocol::Engine);
+    let copied = in_place(buffer.ptr(), 100, DType::F32, DeviceProtocol::Engine);
     let error = gpu.call(&algorithm, copied, &stream).expect_err("engines do not add");
     assert!(error.to_string().contains("copy engines only copy"), "{error}");
     // Hints of a single call hold for it, and for no other of its name.
@@ -502,13 +513,13 @@ fn ends_at_its_host(gpu: &mut Communicator) -> Result<(), Error> {
         let text = error.map(|error| error.to_string()).unwrap_or_default();
         assert!(text.contains("host"), "{what}: {text}");
     };
-    let args = in_place(buffer.ptr(), 1000, DType::F32, Protocol::Staged);
+    let args = in_place(buffer.ptr(), 1000, DType::F32, DeviceProtocol::Staged);
     refused("a function", gpu.device_function(&algorithm, &args, None).err());
-    for protocol in [Protocol::Packet, Protocol::Engine] {
+    for protocol in [DeviceProtocol::Packet, DeviceProtocol::Engine] {
         let args = in_place(buffer.ptr(), 1000, DType::F32, protocol);
         refused(protocol.name(), gpu.call(&algorithm, args, &stream).err());
     }
-    let many = Launch { blocks: Some(64), ..args };
+    let many = CudaLaunch { blocks: Some(64), ..args };
     let error = gpu.call(&algorithm, many, &stream).expect_err("too many blocks");
     assert!(error.to_string().contains("32 blocks at most"), "{error}");
     gpu.on(&stream).all_reduce(&mut buffer, RedOp::Sum)?;
@@ -521,7 +532,7 @@ fn ill(scene: &str, mut gpu: Communicator) -> Result<(), Error> {
     let stream = gpu.stream()?;
     let buffer = gpu.alloc_device::<f32>(100_000)?;
     let ring = gpu.algorithm("all_reduce", "ring")?;
-    let args = in_place(buffer.ptr(), 100_000, DType::F32, Protocol::Staged);
+    let args = in_place(buffer.ptr(), 100_000, DType::F32, DeviceProtocol::Staged);
     gpu.set_timeout(Duration::from_secs(3));
     gpu.call(&ring, args, &stream)?;
     gpu.synchronize(&stream)?;

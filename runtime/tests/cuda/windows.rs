@@ -5,7 +5,7 @@ use std::time::Duration;
 use roundelay::cuda::{Cuda, CudaBuffer, CudaSlice, CudaWindow, DevicePtr, KernelArg, KernelGrid};
 use roundelay::{Communicator, Error, MemoryMut};
 use roundelay_dsl::diag::codes;
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::support::scene::say;
@@ -32,7 +32,7 @@ pub(crate) fn windows(gpu: &mut Communicator) -> Result<(), Error> {
 
 /// A range of elements of a stripe, and their values.
 fn drawn(from: usize, to: usize, round: u64) -> (usize, Vec<u32>) {
-    let mut dice = Dice(round * 64 + (from * 8 + to) as u64 + 1);
+    let mut dice = SeededRandom(round * 64 + (from * 8 + to) as u64 + 1);
     let first = dice.below(STRIPE);
     let len = [dice.below(4), dice.below(STRIPE)][dice.below(2)].min(STRIPE - first);
     (first, (0..len).map(|i| (round as usize * 7919 + from * 131 + to * 17 + i) as u32).collect())

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::scene::{self, say};
 use left::Before;
-use roundelay::{Ending, Launcher, Outcome};
+use roundelay::{JobOutcome, ProcessEnding, RankLauncher};
 use roundelay_tests::runs_alone;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -101,7 +101,7 @@ struct Job {
 
 /// The observations of a job.
 struct Seen {
-    outcome: Outcome,
+    outcome: JobOutcome,
     /// The lines that each rank printed, and their times.
     said: Vec<Vec<(Instant, String)>>,
     /// The time at which the rank was hit; nothing if the job hung then, or ended before.
@@ -149,9 +149,9 @@ impl Job {
     fn run(&self) -> Seen {
         let words = Words::new(self.ranks);
         let launcher = match self.over {
-            Over::Shm => Launcher::new(self.ranks),
-            Over::Tcp => Launcher::new(self.ranks).hints("transport=tcp"),
-            Over::Mixed => Launcher::new(self.ranks).hosts(2),
+            Over::Shm => RankLauncher::new(self.ranks),
+            Over::Tcp => RankLauncher::new(self.ranks).hints("transport=tcp"),
+            Over::Mixed => RankLauncher::new(self.ranks).hosts(2),
         };
         let launcher = scene::scene(launcher, rank::MODULE, &self.seed.to_string())
             .env(WORDS, &words.path)
@@ -244,8 +244,8 @@ impl Job {
         let bound = self.bound();
         let Some(hit) = hit else { return Err("it hangs, or failed before it was hit".into()) };
         let ending = outcome.endings[self.victim];
-        let by_launcher = self.signal == Signal::STOP && ending == Ending::Killed;
-        if ending != Ending::Signalled(9) && !by_launcher {
+        let by_launcher = self.signal == Signal::STOP && ending == ProcessEnding::Killed;
+        if ending != ProcessEnding::Signalled(9) && !by_launcher {
             return Err(format!("rank {} ended otherwise", self.victim));
         }
         let mut last = Duration::ZERO;
@@ -253,7 +253,7 @@ impl Job {
             let Some((at, text)) = said[rank].last() else {
                 return Err(format!("rank {rank} said nothing"));
             };
-            if outcome.endings[rank] != Ending::Exited(3) {
+            if outcome.endings[rank] != ProcessEnding::Exited(3) {
                 return Err(format!("rank {rank} did not end with an error"));
             }
             if said[rank].iter().any(|(_, text)| text.starts_with("wrong")) {

@@ -5,8 +5,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use roundelay::{Communicator, Error, Handles, Hints, RedOp, Setup, Transport, Transports};
-use roundelay_tests::{Needs, end, skip, test_arguments, until};
+use roundelay::{
+    Communicator, Error, Hints, JobSetup, RankHandles, RedOp, Transport, TransportSet,
+};
+use roundelay_tests::{CheckNeeds, end, skip, test_arguments, until};
 
 use crate::support::{contribution, scene, total};
 
@@ -50,7 +52,7 @@ impl Board {
 fn ways() -> Vec<&'static str> {
     static RDMA: LazyLock<bool> = LazyLock::new(|| {
         let probed = Transport::Rdma.probe();
-        probed.inspect_err(|why| skip(Needs::Rdma, format!("no RDMA: {why}"))).is_ok()
+        probed.inspect_err(|why| skip(CheckNeeds::Rdma, format!("no RDMA: {why}"))).is_ok()
     });
     let only = std::env::var("TEST_WAY").is_ok_and(|way| way == "rdma");
     let is_wanted = |way: &&str| match *way {
@@ -79,14 +81,14 @@ fn play(scene: &str) -> Result<(), Error> {
     let name = std::env::var("TEST_NAME").expect("a name");
     let board = Board(std::env::var("TEST_BOARD").expect("a board").into());
     let setup = match scene.split(' ').next() {
-        Some("tcp") => Setup::new().transports(Transports::TCP),
-        Some("rdma") => Setup::new().transports(Transports::RDMA),
+        Some("tcp") => JobSetup::new().transports(TransportSet::TCP),
+        Some("rdma") => JobSetup::new().transports(TransportSet::RDMA),
         Some("mixed") => {
             // The first process is on a host of its own.
             let host = if name == "r0" { "host 0" } else { "host 1" };
-            Setup::new().transports(Transports::SHM.or(Transports::RDMA)).host_label(host)
+            JobSetup::new().transports(TransportSet::SHM.or(TransportSet::RDMA)).host_label(host)
         }
-        _ => Setup::new(),
+        _ => JobSetup::new(),
     };
     let mut comm = Communicator::alone(&setup)?;
     let (mut generation, mut step) = (std::env::var("TEST_FROM").expect("a number"), 0);
@@ -100,7 +102,7 @@ fn play(scene: &str) -> Result<(), Error> {
         board.put(&format!("{generation}-handle-{name}"), &comm.handle()?);
         let handle = |member: &&str| board.get(&format!("{generation}-handle-{member}"));
         let handles: Vec<String> = members.iter().map(handle).collect();
-        let error = match comm.reconfigure(&generation, Handles::List(&handles), TIMEOUT) {
+        let error = match comm.reconfigure(&generation, RankHandles::List(&handles), TIMEOUT) {
             Ok(()) if scene.ends_with("shrinks") => return shrinks(comm, &board, &name),
             Ok(()) => {
                 comm.set_timeout(TIMEOUT);

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::{contribution, total};
 use roundelay::{
-    Algorithm, Communicator, DType, Error, Handles, RedOp, Resources, Setup, Transports,
+    Algorithm, Communicator, DType, Error, HeldResources, JobSetup, RankHandles, RedOp,
+    TransportSet,
 };
 
 /// No test comes near it unless something hangs.
@@ -29,11 +30,11 @@ enum Over {
 const ALL: [Over; 4] = [Over::Memory, Over::Joined, Over::Tcp, Over::Mixed];
 
 impl Over {
-    fn setup(self, rank: u32) -> Setup {
+    fn setup(self, rank: u32) -> JobSetup {
         match self {
-            Over::Memory | Over::Joined => Setup::new(),
-            Over::Tcp => Setup::new().transports(Transports::TCP),
-            Over::Mixed => Setup::new().host_label(format!("host {}", rank % 2)),
+            Over::Memory | Over::Joined => JobSetup::new(),
+            Over::Tcp => JobSetup::new().transports(TransportSet::TCP),
+            Over::Mixed => JobSetup::new().host_label(format!("host {}", rank % 2)),
         }
     }
 
@@ -70,9 +71,10 @@ fn handles(ranks: &mut [Communicator]) -> Vec<String> {
 /// Makes these ranks a generation, in this order.
 fn list(id: &str, ranks: &mut [Communicator]) {
     let handles = handles(ranks);
-    for (at, made) in each(ranks, |comm, _| comm.reconfigure(id, Handles::List(&handles), FOREVER))
-        .into_iter()
-        .enumerate()
+    for (at, made) in
+        each(ranks, |comm, _| comm.reconfigure(id, RankHandles::List(&handles), FOREVER))
+            .into_iter()
+            .enumerate()
     {
         made.unwrap_or_else(|error| panic!("rank {at}: {error}"));
     }
@@ -149,10 +151,10 @@ fn ranks_stay_leave_and_come() {
 /// Ranks that share memory agree there; connections are for newcomers, and for ranks of other hosts.
 #[test]
 fn survivors_of_one_memory_make_no_connections() {
-    let counts = |ranks: &mut [Communicator], of: fn(&Resources) -> u64| {
+    let counts = |ranks: &mut [Communicator], of: fn(&HeldResources) -> u64| {
         each(ranks, |comm, _| of(&comm.resources().expect("resources")))
     };
-    let connections = |r: &Resources| r.made + r.accepted;
+    let connections = |r: &HeldResources| r.made + r.accepted;
     for over in [Over::Memory, Over::Joined] {
         let mut ranks = over.ranks(5);
         list("the same again", &mut ranks);
@@ -193,7 +195,7 @@ fn a_set_is_numbered_alike_by_all() {
         let turns = |comm: &mut Communicator, at: usize| {
             let mut mine = handles.clone();
             mine.rotate_left(at);
-            comm.reconfigure("a set", Handles::Set(&mine), FOREVER)
+            comm.reconfigure("a set", RankHandles::Set(&mine), FOREVER)
         };
         each(&mut ranks, turns).into_iter().for_each(|made| made.expect("a generation"));
         // Survivors first, in their order.
@@ -324,7 +326,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
         let handles = handles(&mut ranks);
         let (a, b) = (handles[0].clone(), handles[1].clone());
         let mut refused = |handles: &[String], timeout| {
-            said(ranks[0].reconfigure("id", Handles::List(handles), timeout))
+            said(ranks[0].reconfigure("id", RankHandles::List(handles), timeout))
         };
         assert!(refused(&[], FOREVER).contains("is not among the handles"));
         assert!(refused(std::slice::from_ref(&b), FOREVER).contains("is not among the handles"));
@@ -336,10 +338,10 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
         calls(&mut ranks);
         // These handles still serve: nothing was tried.
         let made = each(&mut ranks, |comm, _| {
-            comm.reconfigure("id", Handles::List(&[a.clone(), b.clone()]), FOREVER)
+            comm.reconfigure("id", RankHandles::List(&[a.clone(), b.clone()]), FOREVER)
         });
         made.into_iter().for_each(|made| made.expect("a generation"));
-        let again = said(ranks[0].reconfigure("id", Handles::List(&[a, b]), FOREVER));
+        let again = said(ranks[0].reconfigure("id", RankHandles::List(&[a, b]), FOREVER));
         assert!(again.contains("that this rank had before"), "{again}");
         calls(&mut ranks);
     }
@@ -353,7 +355,8 @@ fn without_all_ranks_there_is_no_generation_and_the_last_one_lives() {
         let mut all = handles(&mut ranks);
         all.push(never.handle().expect("a handle"));
         let short = Duration::from_millis(300);
-        let made = each(&mut ranks, |comm, _| comm.reconfigure("id", Handles::List(&all), short));
+        let made =
+            each(&mut ranks, |comm, _| comm.reconfigure("id", RankHandles::List(&all), short));
         for error in made.into_iter().map(said) {
             assert!(!error.contains("RL0704"), "{error}");
         }
@@ -361,7 +364,7 @@ fn without_all_ranks_there_is_no_generation_and_the_last_one_lives() {
         calls(&mut ranks);
         let late = std::thread::spawn(move || {
             let handles = [never.handle().expect("a handle")];
-            never.reconfigure("by itself", Handles::List(&handles), FOREVER).expect("alone");
+            never.reconfigure("by itself", RankHandles::List(&handles), FOREVER).expect("alone");
             never
         });
         ranks.push(late.join().expect("the newcomer"));
@@ -378,7 +381,7 @@ fn lists_that_differ_never_meet() {
         // Ranks 0 and 1 name 2 as well, and 2 and 3 name 1: a rank is in one attempt, and all fail.
         let made = each(&mut ranks, |comm, at| {
             let members = if at < 2 { &all[..3] } else { &all[1..] };
-            comm.reconfigure("k + 1", Handles::List(members), short)
+            comm.reconfigure("k + 1", RankHandles::List(members), short)
         });
         assert!(made.iter().all(Result::is_err), "{made:?}");
         // The same list in another order, or as a set, or under another name.
@@ -386,12 +389,12 @@ fn lists_that_differ_never_meet() {
         let made = each(&mut ranks, |comm, at| {
             let mut mine = all.clone();
             match at {
-                0 => comm.reconfigure("id", Handles::List(&mine), short),
-                1 => comm.reconfigure("another", Handles::List(&mine), short),
-                2 => comm.reconfigure("id", Handles::Set(&mine), short),
+                0 => comm.reconfigure("id", RankHandles::List(&mine), short),
+                1 => comm.reconfigure("another", RankHandles::List(&mine), short),
+                2 => comm.reconfigure("id", RankHandles::Set(&mine), short),
                 _ => {
                     mine.rotate_left(1);
-                    comm.reconfigure("id", Handles::List(&mine), short)
+                    comm.reconfigure("id", RankHandles::List(&mine), short)
                 }
             }
         });
@@ -408,18 +411,18 @@ fn lists_that_differ_never_meet() {
 
 #[test]
 fn ranks_with_other_settings_or_secrets_are_told() {
-    let setup = |channels| Setup::new().transports(Transports::TCP).channels(channels);
+    let setup = |channels| JobSetup::new().transports(TransportSet::TCP).channels(channels);
     let alone = |setup| Communicator::alone(&setup).expect("a rank alone");
     let mut ranks = [alone(setup(2)), alone(setup(3))];
     let all = handles(&mut ranks);
     let short = Duration::from_secs(10);
-    let made = each(&mut ranks, |comm, _| comm.reconfigure("id", Handles::List(&all), short));
+    let made = each(&mut ranks, |comm, _| comm.reconfigure("id", RankHandles::List(&all), short));
     let texts: Vec<String> = made.into_iter().map(said).collect();
     assert!(texts.iter().any(|text| text.contains("different hints: channels is")), "{texts:?}");
-    let secret = |secret: &str| alone(Setup::new().secret(secret));
+    let secret = |secret: &str| alone(JobSetup::new().secret(secret));
     let mut ranks = [secret("one"), secret("two")];
     let all = handles(&mut ranks);
-    let made = each(&mut ranks, |comm, _| comm.reconfigure("id", Handles::List(&all), short));
+    let made = each(&mut ranks, |comm, _| comm.reconfigure("id", RankHandles::List(&all), short));
     let texts: Vec<String> = made.into_iter().map(said).collect();
     assert!(texts.iter().any(|text| text.contains("the secrets differ")), "{texts:?}");
     let mut ranks = [secret("same"), secret("same"), secret("same")];
@@ -454,7 +457,7 @@ fn ranks_come_when_they_can() {
             scope.spawn(move || {
                 turns[at].wait();
                 started.send(rustix::thread::gettid()).expect("who waits for it");
-                comm.reconfigure("late", Handles::List(all), FOREVER).expect("a generation");
+                comm.reconfigure("late", RankHandles::List(all), FOREVER).expect("a generation");
             });
         }
         for turn in turns[1..].iter().rev() {
@@ -464,5 +467,5 @@ fn ranks_come_when_they_can() {
         turns[0].wait();
     });
     calls(&mut ranks);
-    assert!(ranks[0].routes().iter().all(|route| route.transports != Transports::TCP));
+    assert!(ranks[0].routes().iter().all(|route| route.transports != TransportSet::TCP));
 }

@@ -27,7 +27,7 @@ impl Lab {
         let lab = Lab { name: format!("rl{}x{number}", std::process::id()), hosts };
         if !lab.make(rates) {
             let why = format!("network namespaces cannot be made here: {}", lab.name);
-            roundelay_tests::skip(roundelay_tests::Needs::Namespaces, why);
+            roundelay_tests::skip(roundelay_tests::CheckNeeds::Namespaces, why);
             return None;
         }
         Some(lab)

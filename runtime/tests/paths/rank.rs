@@ -4,8 +4,8 @@ use std::io::Write;
 use std::time::Instant;
 
 use roundelay::{Communicator, Error, RedOp, plan_of};
-use roundelay_compiler::plan::Placement;
-use roundelay_compiler::{Options, Shape};
+use roundelay_compiler::plan::BufferPlacement;
+use roundelay_compiler::{CompileOptions, Shape};
 
 /// The variable with the order of ranks: algorithm of all_reduce, paths of its plan, elements, calls, seconds
 /// at most.
@@ -24,9 +24,9 @@ pub(crate) fn play(order: &str) -> Result<(), Error> {
     let mut comm = Communicator::from_env()?;
     let (ranks, rank) = (comm.size(), comm.rank());
     let entry = roundelay_algorithms::find("all_reduce", name).expect("in the library");
-    let options = Options { paths, ..Options::default() };
+    let options = CompileOptions { paths, ..CompileOptions::default() };
     let shape = Shape::flat(ranks);
-    let plan = plan_of(entry.path, entry.text, &shape, &options, Placement::InPlace, rank)?;
+    let plan = plan_of(entry.path, entry.text, &shape, &options, BufferPlacement::InPlace, rank)?;
     let mut data = vec![0.0f32; count];
     say(&format!("rank {rank} of {ranks}"));
     let checks = words.last() != Some(&"unchecked");

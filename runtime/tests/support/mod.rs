@@ -5,26 +5,27 @@ pub(crate) mod scene;
 
 use std::time::Duration;
 
-use roundelay::{Communicator, Error, Layout, Refusal, Setup, Transports};
+use roundelay::{AccessRefusal, Communicator, Error, JobSetup, SegmentLayout, TransportSet};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
-    Buf, Connection, CopyPolicy, Dir, Header, Input, Lane, MessageRef, Op, OpRef, Out, Placement,
-    Plan, RankPlan, Region, Site, Sizes, Store, UnprovedPlan, WireType,
+    BufferPlacement, ChunkSizes, ConnectionEnd, CopyPolicy, MessageDirection, MessageRef, OpRef,
+    OperationInput, OperationOutput, OperationStore, Plan, PlanBuffer, PlanHeader, PlanLane,
+    PlanOperation, RankPlan, Region, SourceLine, UnprovedPlan, WireType,
 };
 
 /// Returns a header for `ranks` ranks and `chunks` chunks in place.
-pub(crate) fn header(collective: &str, algorithm: &str, ranks: u32, chunks: u32) -> Header {
+pub(crate) fn header(collective: &str, algorithm: &str, ranks: u32, chunks: u32) -> PlanHeader {
     let mut hash = [0; 16];
     for (i, byte) in format!("{collective}.{algorithm}/{ranks}").bytes().enumerate() {
         hash[i % 16] = (hash[i % 16] as u32 * 31 + u32::from(byte)) as u8;
     }
-    Header {
+    PlanHeader {
         hash,
         algorithm: algorithm.into(),
         collective: collective.into(),
         ranks,
         root: 0,
-        placement: Placement::InPlace,
+        placement: BufferPlacement::InPlace,
         chunks,
         blocks: 1,
         input_chunks: 0,
@@ -42,27 +43,27 @@ pub(crate) fn header(collective: &str, algorithm: &str, ranks: u32, chunks: u32)
 
 /// The part of one rank, being written.
 pub(crate) struct Part {
-    pub(crate) header: Header,
+    pub(crate) header: PlanHeader,
     part: RankPlan,
 }
 
 impl Part {
-    pub(crate) fn new(header: &Header, rank: u32) -> Self {
-        let site = |line| Site {
+    pub(crate) fn new(header: &PlanHeader, rank: u32) -> Self {
+        let site = |line| SourceLine {
             file: "hand.algo".into(),
             line,
             column: 5,
             text: format!("statement {line}"),
         };
         let sites = (1..9).map(site).collect();
-        let part = RankPlan { rank, conns: vec![], lanes: vec![Lane::default()], sites };
+        let part = RankPlan { rank, conns: vec![], lanes: vec![PlanLane::default()], sites };
         Part { header: header.clone(), part }
     }
 
-    fn conn(&mut self, peer: u32, channel: u16, dir: Dir) -> u32 {
-        let found = |c: &Connection| (c.peer, c.channel, c.dir) == (peer, channel, dir);
+    fn conn(&mut self, peer: u32, channel: u16, dir: MessageDirection) -> u32 {
+        let found = |c: &ConnectionEnd| (c.peer, c.channel, c.dir) == (peer, channel, dir);
         let at = self.part.conns.iter().position(found).unwrap_or_else(|| {
-            self.part.conns.push(Connection { peer, channel, path: 0, dir, messages: 0 });
+            self.part.conns.push(ConnectionEnd { peer, channel, path: 0, dir, messages: 0 });
             self.part.conns.len() - 1
         });
         self.part.conns[at].messages += 1;
@@ -70,33 +71,47 @@ impl Part {
     }
 
     /// Returns a message from a peer, whose memory at `pull` may be read instead.
-    pub(crate) fn recv(&mut self, peer: u32, channel: u16, pull: Option<Region>) -> Input {
-        Input::Message { conn: self.conn(peer, channel, Dir::Recv), wire: None, pull }
+    pub(crate) fn recv(&mut self, peer: u32, channel: u16, pull: Option<Region>) -> OperationInput {
+        OperationInput::Message {
+            conn: self.conn(peer, channel, MessageDirection::Recv),
+            wire: None,
+            pull,
+        }
     }
 
     /// Returns a message to a peer, which may read `pull` instead.
-    pub(crate) fn send(&mut self, peer: u32, channel: u16, pull: Option<Region>) -> Out {
-        Out { conn: self.conn(peer, channel, Dir::Send), wire: None, pull, origin: 0 }
+    pub(crate) fn send(
+        &mut self,
+        peer: u32,
+        channel: u16,
+        pull: Option<Region>,
+    ) -> OperationOutput {
+        OperationOutput {
+            conn: self.conn(peer, channel, MessageDirection::Send),
+            wire: None,
+            pull,
+            origin: 0,
+        }
     }
 
     /// Returns the message that the next [`Part::send`] on that connection will be.
     pub(crate) fn next_message(&mut self, peer: u32, channel: u16) -> MessageRef {
-        let conn = self.conn(peer, channel, Dir::Send);
+        let conn = self.conn(peer, channel, MessageDirection::Send);
         let messages = &mut self.part.conns[conn as usize].messages;
         *messages -= 1;
         MessageRef { conn, message: *messages }
     }
 
-    pub(crate) fn lane(&mut self, lane: usize) -> &mut Vec<Op> {
-        self.part.lanes.resize(self.part.lanes.len().max(lane + 1), Lane::default());
+    pub(crate) fn lane(&mut self, lane: usize) -> &mut Vec<PlanOperation> {
+        self.part.lanes.resize(self.part.lanes.len().max(lane + 1), PlanLane::default());
         &mut self.part.lanes[lane].ops
     }
 
     pub(crate) fn op(
         &mut self,
-        inputs: Vec<Input>,
+        inputs: Vec<OperationInput>,
         store: Option<Region>,
-        outs: Vec<Out>,
+        outs: Vec<OperationOutput>,
         set: ChunkSet,
     ) {
         self.op_in(0, inputs, store, outs, set);
@@ -105,21 +120,30 @@ impl Part {
     pub(crate) fn op_in(
         &mut self,
         lane: usize,
-        inputs: Vec<Input>,
+        inputs: Vec<OperationInput>,
         store: Option<Region>,
-        outs: Vec<Out>,
+        outs: Vec<OperationOutput>,
         set: ChunkSet,
     ) {
         let round = self.lane(lane).len() as u32;
-        let store = store.map(|region| Store { region, dead: false });
-        let sizes = Sizes::Of(vec![set]);
+        let store = store.map(|region| OperationStore { region, dead: false });
+        let sizes = ChunkSizes::Of(vec![set]);
         let (after, drained) = (vec![], vec![]);
         let site = round % 8;
-        self.lane(lane).push(Op { inputs, store, outs, sizes, after, drained, site, round });
+        self.lane(lane).push(PlanOperation {
+            inputs,
+            store,
+            outs,
+            sizes,
+            after,
+            drained,
+            site,
+            round,
+        });
     }
 
     /// Returns the latest operation of the first lane.
-    pub(crate) fn last(&mut self) -> &mut Op {
+    pub(crate) fn last(&mut self) -> &mut PlanOperation {
         self.lane(0).last_mut().expect("an operation")
     }
 
@@ -127,7 +151,7 @@ impl Part {
         self.header.lossy = true;
         for op in self.part.lanes.iter_mut().flat_map(|l| &mut l.ops) {
             for input in &mut op.inputs {
-                if let Input::Message { wire: w, pull, .. } = input {
+                if let OperationInput::Message { wire: w, pull, .. } = input {
                     (*w, *pull) = (Some(wire), None);
                 }
             }
@@ -149,15 +173,15 @@ pub(crate) fn chunk(c: u32, of: u32) -> ChunkSet {
 }
 
 pub(crate) fn data(set: ChunkSet) -> Region {
-    Region::of(Buf::Data, set)
+    Region::of(PlanBuffer::Data, set)
 }
 
-pub(crate) fn local(region: Region) -> Input {
-    Input::Local(region)
+pub(crate) fn local(region: Region) -> OperationInput {
+    OperationInput::Local(region)
 }
 
 /// Makes plans in which rank 0 sends everything to rank 1.
-pub(crate) fn send_recv(header: &Header) -> Vec<Plan> {
+pub(crate) fn send_recv(header: &PlanHeader) -> Vec<Plan> {
     let all = ChunkSet::all(header.chunks);
     let mut parts = [Part::new(header, 0), Part::new(header, 1)];
     let out = parts[0].send(1, 0, Some(data(all)));
@@ -169,7 +193,7 @@ pub(crate) fn send_recv(header: &Header) -> Vec<Plan> {
 
 /// Returns the ring, one operation a message, fused. Message `s` of a rank carries chunk `r - s`, message
 /// `n - 1 + t` the result in chunk `r + 1 - t`.
-pub(crate) fn ring(header: &Header) -> Vec<Plan> {
+pub(crate) fn ring(header: &PlanHeader) -> Vec<Plan> {
     let n = header.ranks;
     let mut header = header.clone();
     header.message = 1;
@@ -204,7 +228,7 @@ pub(crate) fn ring(header: &Header) -> Vec<Plan> {
 
 /// Makes plans in which each rank sends everything to each other one and folds in rank order. With `pull`, peers
 /// may read the data where it lies; as no rank may overwrite it before, the sum goes to scratch first.
-pub(crate) fn one_shot(header: &Header, pull: bool) -> Vec<Plan> {
+pub(crate) fn one_shot(header: &PlanHeader, pull: bool) -> Vec<Plan> {
     let (n, all) = (header.ranks, ChunkSet::all(header.chunks));
     let mut header = header.clone();
     header.scratch = if pull { vec![header.chunks] } else { vec![] };
@@ -213,7 +237,7 @@ pub(crate) fn one_shot(header: &Header, pull: bool) -> Vec<Plan> {
         let peers = || (1..n).map(move |d| (r + d) % n);
         let region = || pull.then(|| data(all));
         let drained: Vec<MessageRef> = peers().map(|p| part.next_message(p, 0)).collect();
-        let outs: Vec<Out> = peers().map(|p| part.send(p, 0, region())).collect();
+        let outs: Vec<OperationOutput> = peers().map(|p| part.send(p, 0, region())).collect();
         if n > 1 {
             part.op(vec![local(data(all))], None, outs, all);
         }
@@ -227,7 +251,7 @@ pub(crate) fn one_shot(header: &Header, pull: bool) -> Vec<Plan> {
             part.op(inputs, Some(data(all)), vec![], all);
             return part.plan();
         }
-        let scratch = || Region::of(Buf::Scratch(0), all);
+        let scratch = || Region::of(PlanBuffer::Scratch(0), all);
         part.op(inputs, Some(scratch()), vec![], all);
         part.op(vec![local(scratch())], Some(data(all)), vec![], all);
         part.last().drained = drained;
@@ -238,7 +262,7 @@ pub(crate) fn one_shot(header: &Header, pull: bool) -> Vec<Plan> {
 
 /// Makes plans in which everybody reduces one chunk and sends it to everybody; each peer's result is in a
 /// lane of its own, and therefore on a channel of its own.
-pub(crate) fn two_shot(header: &Header) -> Vec<Plan> {
+pub(crate) fn two_shot(header: &PlanHeader) -> Vec<Plan> {
     let n = header.ranks;
     let mut header = header.clone();
     header.message = 1;
@@ -277,7 +301,7 @@ pub(crate) fn barrier(ranks: u32) -> Vec<Plan> {
     let header = header("barrier", "dissemination", ranks, 1);
     let part = |r: u32| {
         let mut part = Part::new(&header, r);
-        let none = Region::of(Buf::Data, chunk(0, 1));
+        let none = Region::of(PlanBuffer::Data, chunk(0, 1));
         let mut distance = 1;
         while distance < ranks {
             let out = part.send((r + distance) % ranks, 0, None);
@@ -292,8 +316,8 @@ pub(crate) fn barrier(ranks: u32) -> Vec<Plan> {
 }
 
 /// Returns a small layout: slots so small that plans take many passes.
-pub(crate) fn layout(ranks: u32, slot_bytes: u64) -> Layout {
-    Layout { slot_bytes, arena_bytes: 64 << 20, ..Layout::new(ranks) }
+pub(crate) fn layout(ranks: u32, slot_bytes: u64) -> SegmentLayout {
+    SegmentLayout { slot_bytes, arena_bytes: 64 << 20, ..SegmentLayout::new(ranks) }
 }
 
 /// Waits until a process is stopped.
@@ -332,7 +356,7 @@ pub(crate) fn patiently(body: impl Fn(Duration) -> Result<(), String>) {
 
 /// Runs `body` for every rank of a job, each in a thread.
 pub(crate) fn threads<T: Send>(
-    layout: Layout,
+    layout: SegmentLayout,
     body: impl Fn(&mut Communicator, usize) -> T + Sync,
 ) -> Vec<T> {
     play(Communicator::local_with(layout).expect("shared memory"), body)
@@ -356,9 +380,9 @@ pub(crate) fn everywhere<T: Send>(
     slot_bytes: u64,
     body: impl Fn(&mut Communicator, usize) -> T + Sync,
 ) -> Vec<Vec<T>> {
-    let tcp = |_| Setup::new().transports(Transports::TCP);
-    let mixed = |rank: u32| Setup::new().host_label(format!("machine {}", rank % 2));
-    let over = |setup: &(dyn Fn(u32) -> Setup + Sync)| {
+    let tcp = |_| JobSetup::new().transports(TransportSet::TCP);
+    let mixed = |rank: u32| JobSetup::new().host_label(format!("machine {}", rank % 2));
+    let over = |setup: &(dyn Fn(u32) -> JobSetup + Sync)| {
         let setup = |rank| setup(rank).slot_bytes(slot_bytes);
         play(Communicator::local_over(ranks, setup).expect("the ranks join"), &body)
     };
@@ -366,7 +390,7 @@ pub(crate) fn everywhere<T: Send>(
 }
 
 /// Returns the refusal of an operation on a window, which must have one.
-pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> Refusal {
+pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> AccessRefusal {
     match result.expect_err("refused") {
         Error::Window { refusal, .. } => refusal,
         other => panic!("another error: {other}"),

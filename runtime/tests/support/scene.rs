@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use roundelay::{Error, Launcher, Outcome};
+use roundelay::{Error, JobOutcome, RankLauncher};
 use roundelay_tests::test_arguments;
 use rustix::process::{Pid, test_kill_process};
 
@@ -32,13 +32,13 @@ pub(crate) fn say(text: &str) {
 
 /// Returns the launcher of a job whose ranks play a scene: the test `rank_process` of the module, given as
 /// `module_path!()`, is what calls [`rank`].
-pub(crate) fn scene(launcher: Launcher, module: &str, scene: &str) -> Launcher {
+pub(crate) fn scene(launcher: RankLauncher, module: &str, scene: &str) -> RankLauncher {
     launcher.args(test_arguments(module, "rank_process")).env(SCENE, scene)
 }
 
 /// A job that has ended.
 pub(crate) struct Job {
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: JobOutcome,
     /// The lines that each rank printed.
     pub(crate) said: Vec<Vec<String>>,
     pub(crate) took: Duration,
@@ -46,7 +46,7 @@ pub(crate) struct Job {
 
 impl Job {
     /// Plays a scene to its end. Ranks that began with `pid` and their number are gone then.
-    pub(crate) fn play(launcher: Launcher) -> Job {
+    pub(crate) fn play(launcher: RankLauncher) -> Job {
         let began = Instant::now();
         let mut said: Vec<Vec<String>> = Vec::new();
         let outcome = launcher.run(|rank, line| {

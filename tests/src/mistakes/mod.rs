@@ -10,8 +10,8 @@ use std::ops::Range;
 
 use roundelay_dsl::span::SourceMap;
 
-use crate::Dice;
-use places::Change;
+use crate::SeededRandom;
+use places::TextChange;
 
 /// The kinds of mistake, in the order in which they are drawn.
 pub const KINDS: &[&str] = &[
@@ -36,7 +36,7 @@ pub const KINDS: &[&str] = &[
 
 /// A wrong text.
 #[derive(Debug, Clone)]
-pub struct Mistake {
+pub struct TextMistake {
     /// The kind, of [`KINDS`].
     pub kind: &'static str,
     /// The whole text.
@@ -52,23 +52,23 @@ pub struct Mistake {
 }
 
 /// The single mistakes that a text allows, by kind.
-pub struct Mistakes<'t> {
+pub struct MistakeList<'t> {
     text: &'t str,
-    changes: Vec<Change>,
+    changes: Vec<TextChange>,
 }
 
-impl<'t> Mistakes<'t> {
+impl<'t> MistakeList<'t> {
     /// Returns the mistakes that a text allows; none if it does not parse.
     pub fn new(text: &'t str) -> Self {
         let mut sources = SourceMap::new();
         let id = sources.add("mistake.algo", text);
         let file = roundelay_dsl::parse(&sources, id);
         let changes = file.map_or_else(|_| Vec::new(), |file| places::all(text, &file));
-        Mistakes { text, changes }
+        MistakeList { text, changes }
     }
 
     /// Draws a mistake: first a kind, all of which are equally likely, then one of that kind.
-    pub fn draw(&self, dice: &mut Dice) -> Option<Mistake> {
+    pub fn draw(&self, dice: &mut SeededRandom) -> Option<TextMistake> {
         let kind = KINDS[dice.below(KINDS.len())];
         if kind != "two lines" {
             let one = self.of(kind, dice)?;
@@ -87,8 +87,8 @@ impl<'t> Mistakes<'t> {
         None
     }
 
-    fn of(&self, kind: &str, dice: &mut Dice) -> Option<&Change> {
-        let all: Vec<&Change> = self.changes.iter().filter(|c| c.kind == kind).collect();
+    fn of(&self, kind: &str, dice: &mut SeededRandom) -> Option<&TextChange> {
+        let all: Vec<&TextChange> = self.changes.iter().filter(|c| c.kind == kind).collect();
         all.get(dice.below(all.len())).copied()
     }
 
@@ -97,7 +97,7 @@ impl<'t> Mistakes<'t> {
     }
 
     /// Returns the text with the changes, which do not overlap and ascend.
-    fn made(&self, kind: &'static str, changes: &[&Change]) -> Mistake {
+    fn made(&self, kind: &'static str, changes: &[&TextChange]) -> TextMistake {
         let (mut text, mut from) = (String::new(), 0);
         let (mut new, mut says) = (Vec::new(), Vec::new());
         for change in changes {
@@ -123,7 +123,7 @@ impl<'t> Mistakes<'t> {
             [_] => Vec::new(),
             _ => changes.iter().map(|change| self.made(kind, &[change]).text).collect(),
         };
-        Mistake { kind, text, change: says.join(", and "), lines, alone }
+        TextMistake { kind, text, change: says.join(", and "), lines, alone }
     }
 }
 

@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use roundelay_dsl::ast::{
-    Algorithm, Axes, BinOp, Expr, ExprKind, File, Index, Item, Op, Rank, Region, Stmt, Transfer,
-    UnOp,
+    AlgorithmDecl, AxesClause, BinOp, Expr, ExprKind, FileDeclaration, RankRef, RegionIndex,
+    RegionRef, SourceFile, Stmt, TransferOp, TransferStmt, UnOp,
 };
 use roundelay_dsl::span::Span;
 
 /// One change of the text.
 #[derive(Debug, Clone)]
-pub(super) struct Change {
+pub(super) struct TextChange {
     pub(super) kind: &'static str,
     pub(super) range: Range<usize>,
     pub(super) new: String,
@@ -19,18 +19,18 @@ pub(super) struct Change {
 }
 
 /// Returns all changes, in the order of the syntax tree.
-pub(super) fn all(text: &str, file: &File) -> Vec<Change> {
-    let mut found = Places {
+pub(super) fn all(text: &str, file: &SourceFile) -> Vec<TextChange> {
+    let mut found = MistakePlaces {
         text,
         changes: Vec::new(),
         scope: Vec::new(),
-        pool: Pool::default(),
+        pool: TextPool::default(),
         alone: Vec::new(),
     };
     for item in &file.items {
         match item {
-            Item::Algorithm(a) => found.algorithm(a),
-            Item::Fn(f) => {
+            FileDeclaration::Algorithm(a) => found.algorithm(a),
+            FileDeclaration::Fn(f) => {
                 found.scope = f.params.iter().map(|p| p.text.clone()).collect();
                 for (name, e) in &f.lets {
                     found.expr(e, 0);
@@ -38,7 +38,7 @@ pub(super) fn all(text: &str, file: &File) -> Vec<Change> {
                 }
                 found.expr(&f.value, 0);
             }
-            Item::Import(_) | Item::Collective(_) => {}
+            FileDeclaration::Import(_) | FileDeclaration::Collective(_) => {}
         }
     }
     found.changes
@@ -46,19 +46,19 @@ pub(super) fn all(text: &str, file: &File) -> Vec<Change> {
 
 /// Texts of an algorithm that are written for each other.
 #[derive(Default)]
-struct Pool {
+struct TextPool {
     /// Indices, with their brackets.
     indices: Vec<String>,
     ranks: Vec<String>,
     bounds: Vec<String>,
 }
 
-struct Places<'t> {
+struct MistakePlaces<'t> {
     text: &'t str,
-    changes: Vec<Change>,
+    changes: Vec<TextChange>,
     /// Names of the variables that can be seen.
     scope: Vec<String>,
-    pool: Pool,
+    pool: TextPool,
     /// First bytes of the headers around the statement at hand in whose blocks nothing else moves.
     alone: Vec<usize>,
 }
@@ -101,7 +101,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("odd", "even"),
 ];
 
-impl Places<'_> {
+impl MistakePlaces<'_> {
     fn at(&self, range: Range<usize>) -> &str {
         &self.text[range]
     }
@@ -109,16 +109,16 @@ impl Places<'_> {
     fn put(&mut self, kind: &'static str, range: Range<usize>, new: impl Into<String>) {
         let new = new.into();
         if self.text[range.clone()] != new {
-            self.changes.push(Change { kind, range, new, empty: Vec::new() });
+            self.changes.push(TextChange { kind, range, new, empty: Vec::new() });
         }
     }
 
-    fn algorithm(&mut self, a: &Algorithm) {
+    fn algorithm(&mut self, a: &AlgorithmDecl) {
         self.scope = match &a.axes {
-            Axes::Flat(name) => vec![name.text.clone()],
-            Axes::Grid(list, _) => list.iter().map(|a| format!("{}.size", a.text)).collect(),
+            AxesClause::Flat(name) => vec![name.text.clone()],
+            AxesClause::Grid(list, _) => list.iter().map(|a| format!("{}.size", a.text)).collect(),
         };
-        self.pool = Pool::default();
+        self.pool = TextPool::default();
         self.gather(&a.body);
         if let Some(e) = &a.chunks {
             self.expr(e, 0);
@@ -178,7 +178,7 @@ impl Places<'_> {
         }
         for (s, at) in stmts.iter().zip(&ranges) {
             if !matches!(s, Stmt::Let(..) | Stmt::Ensure(_)) {
-                self.changes.push(Change {
+                self.changes.push(TextChange {
                     kind: "missing",
                     range: at.clone(),
                     new: String::new(),
@@ -244,9 +244,10 @@ impl Places<'_> {
             self.put("bound", range(e.span), other);
         }
         // A bound may be wrong in any way that an expression is.
-        let same: Vec<Change> = self.changes[before..].to_vec();
-        let own = |c: &Change| c.kind == "off by one" || c.kind == "variable";
-        self.changes.extend(same.into_iter().filter(own).map(|c| Change { kind: "bound", ..c }));
+        let same: Vec<TextChange> = self.changes[before..].to_vec();
+        let own = |c: &TextChange| c.kind == "off by one" || c.kind == "variable";
+        self.changes
+            .extend(same.into_iter().filter(own).map(|c| TextChange { kind: "bound", ..c }));
     }
 
     fn condition(&mut self, e: &Expr) {
@@ -363,7 +364,7 @@ impl Places<'_> {
         self.expr(b, op.tightness() + 1);
     }
 
-    fn transfer(&mut self, t: &Transfer) {
+    fn transfer(&mut self, t: &TransferStmt) {
         let (src, dst) = (range(t.src.span()), range(t.dst.span()));
         let turned = format!(
             "{}{}{}",
@@ -377,8 +378,8 @@ impl Places<'_> {
                 self.put("rank", at.clone(), other);
             }
             match rank {
-                Rank::One(e) => self.expr(e, 0),
-                Rank::Tuple(list, _) => {
+                RankRef::One(e) => self.expr(e, 0),
+                RankRef::Tuple(list, _) => {
                     for pair in list.windows(2) {
                         let (x, y) = (range(pair[0].span), range(pair[1].span));
                         let between = &self.text[x.end..y.start];
@@ -392,8 +393,8 @@ impl Places<'_> {
         }
         let after = dst.end..t.from.span.start as usize;
         let (word, other) = match t.op {
-            Op::Copy => ("copy", "reduce"),
-            Op::Reduce => ("reduce", "copy"),
+            TransferOp::Copy => ("copy", "reduce"),
+            TransferOp::Reduce => ("reduce", "copy"),
         };
         if let Some(at) = self.text[after.clone()].find(word) {
             let start = after.start + at;
@@ -409,7 +410,7 @@ impl Places<'_> {
         }
     }
 
-    fn region(&mut self, r: &Region) {
+    fn region(&mut self, r: &RegionRef) {
         let at = range(r.span);
         let index = at.start + r.buffer.text.len()..at.end;
         for other in self.pool.indices.clone() {
@@ -417,16 +418,16 @@ impl Places<'_> {
         }
         match &r.index {
             None => self.put("index", index, "[0]"),
-            Some(Index::At(e)) => {
+            Some(RegionIndex::At(e)) => {
                 self.put("index", index, "");
                 self.expr(e, 0);
             }
             Some(
-                Index::Range { from, to: end, by, take }
-                | Index::Cyclic { from, count: end, by, take },
+                RegionIndex::Range { from, to: end, by, take }
+                | RegionIndex::Cyclic { from, count: end, by, take },
             ) => {
                 let between = from.span.end as usize..end.span.start as usize;
-                let cyclic = matches!(r.index, Some(Index::Cyclic { .. }));
+                let cyclic = matches!(r.index, Some(RegionIndex::Cyclic { .. }));
                 let (word, other) = if cyclic { ("..+", "..") } else { ("..", "..+") };
                 if let Some(found) = self.text[between.clone()].find(word) {
                     let start = between.start + found;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::declared::Declared;
+use super::declared::DeclaredTask;
 
 /// One of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl OracleKind {
     }
 
     /// Returns the number of blocks of the whole vector; of a declared collective, chunks of the declaration.
-    pub(super) fn blocks(self, n: usize, declared: Option<&Declared>) -> usize {
+    pub(super) fn blocks(self, n: usize, declared: Option<&DeclaredTask>) -> usize {
         match declared {
             Some(declared) => declared.blocks(),
             None if self.blocked() => n,
@@ -70,7 +70,7 @@ impl OracleKind {
 pub(super) type Leaf = (usize, usize);
 
 /// A collective on a number of ranks, of a number of pieces.
-pub(super) struct Task {
+pub(super) struct CollectiveTask {
     pub(super) kind: OracleKind,
     pub(super) n: usize,
     pub(super) root: usize,
@@ -80,10 +80,10 @@ pub(super) struct Task {
     /// True if the algorithm uses `data`.
     pub(super) data: bool,
     /// Its declaration, if it is declared.
-    pub(super) declared: Option<Declared>,
+    pub(super) declared: Option<DeclaredTask>,
 }
 
-impl Task {
+impl CollectiveTask {
     /// Returns the number of pieces of a block.
     pub(super) fn block(&self) -> usize {
         (self.pieces / self.blocks).max(1)

@@ -1,12 +1,12 @@
 //! Evaluates what declared collectives ask for: their postconditions, one after the other.
 
-use roundelay_dsl::ast::{Collective, Ensure, File, Stmt};
+use roundelay_dsl::ast::{CollectiveDecl, EnsureClause, SourceFile, Stmt};
 
 use super::collective::OracleKind;
-use super::files::World;
-use super::number::{Datum, Env};
+use super::files::EvaluationScope;
+use super::number::{NameScope, OracleValue};
 use super::play::size;
-use super::{Frame, Stop, axes_of, wrong};
+use super::{EarlyStop, RunFrame, axes_of, wrong};
 
 /// The contributions that a place must hold, as ranks and chunks of their inputs, ascending; `None` where
 /// nothing is asked for.
@@ -14,7 +14,7 @@ pub type Asked = Option<Vec<(usize, usize)>>;
 
 /// A declared collective at one shape, in the chunks of its declaration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Declared {
+pub struct DeclaredTask {
     /// Chunks of every rank's input.
     pub input: usize,
     /// Chunks of every rank's output.
@@ -25,7 +25,7 @@ pub struct Declared {
     pub sums: bool,
 }
 
-impl Declared {
+impl DeclaredTask {
     /// Returns the number of its blocks: a chunk of the declaration each.
     pub(super) fn blocks(&self) -> usize {
         self.input.max(self.output).max(1)
@@ -33,14 +33,14 @@ impl Declared {
 
     /// Evaluates all that it asks for at a shape.
     pub(super) fn at<'a>(
-        world: &'a World<'a>,
-        (file, of): (&'a File, &'a Collective),
+        world: &'a EvaluationScope<'a>,
+        (file, of): (&'a SourceFile, &'a CollectiveDecl),
         shape: &[usize],
-    ) -> Result<Declared, Stop> {
+    ) -> Result<DeclaredTask, EarlyStop> {
         let n = shape.iter().product();
         let axes = axes_of(&of.axes, shape)?;
         let mut frame =
-            Frame::new(world, &of.name.text, OracleKind::Declared, Env::new(file), axes);
+            RunFrame::new(world, &of.name.text, OracleKind::Declared, NameScope::new(file), axes);
         frame.ranks = (0..n).collect();
         frame.unit = 1;
         frame.name_size();
@@ -51,7 +51,7 @@ impl Declared {
         let (input, output) = (count(&of.input)?, count(&of.output)?);
         world.spend(u64::try_from(input.saturating_add(output)).unwrap_or(u64::MAX))?;
         let asked = vec![vec![None; output]; n];
-        let mut found = Declared { input, output, asked, sums: sums(&of.body) };
+        let mut found = DeclaredTask { input, output, asked, sums: sums(&of.body) };
         let view = |name: &str, chunks| (name.to_string(), (0..chunks).collect());
         frame.views = [view("input", found.input), view("output", found.output)].into();
         frame.walk(&of.body, &mut |frame, stmt| match stmt {
@@ -75,9 +75,9 @@ fn sums(body: &[Stmt]) -> bool {
     })
 }
 
-impl Frame<'_> {
+impl RunFrame<'_> {
     /// Evaluates one postcondition of one rank.
-    fn ensure(&mut self, ensure: &Ensure, asked: &mut [Asked]) -> Result<(), Stop> {
+    fn ensure(&mut self, ensure: &EnsureClause, asked: &mut [Asked]) -> Result<(), EarlyStop> {
         let targets = self.region(&ensure.target)?;
         let mut all: Vec<Vec<(usize, usize)>> = vec![Vec::new(); targets.len()];
         let known = self.env.len();
@@ -88,7 +88,7 @@ impl Frame<'_> {
         for value in from..to {
             self.world.spend(1)?;
             if let Some(sum) = &ensure.reduce {
-                self.env.push(&sum.var.text, Datum::Int(value));
+                self.env.push(&sum.var.text, OracleValue::Int(value));
                 if !self.passes(&sum.filter)? {
                     self.env.truncate(known);
                     continue;

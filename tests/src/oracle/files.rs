@@ -4,31 +4,31 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use roundelay_algorithms::CATALOGUE;
-use roundelay_dsl::ast::{Algorithm, Collective, File, FnDef, Item};
+use roundelay_dsl::ast::{AlgorithmDecl, CollectiveDecl, FileDeclaration, FnDef, SourceFile};
 use roundelay_dsl::span::SourceMap;
 
-use super::{Stop, wrong};
+use super::{EarlyStop, wrong};
 
 /// The parsed files of the library.
 #[derive(Debug, Default)]
-pub struct Shelves {
-    files: BTreeMap<(String, String), File>,
+pub struct ParsedLibrary {
+    files: BTreeMap<(String, String), SourceFile>,
 }
 
-impl Shelves {
+impl ParsedLibrary {
     /// Reads all files of the algorithm library.
-    pub fn new() -> Shelves {
+    pub fn new() -> ParsedLibrary {
         let mut files = BTreeMap::new();
         for e in CATALOGUE {
             if let Some(file) = tree(e.text) {
                 files.insert((e.collective.to_string(), e.name.to_string()), file);
             }
         }
-        Shelves { files }
+        ParsedLibrary { files }
     }
 }
 
-fn tree(text: &str) -> Option<File> {
+fn tree(text: &str) -> Option<SourceFile> {
     let mut sources = SourceMap::new();
     let id = sources.add("oracle.algo", text);
     roundelay_dsl::parse(&sources, id).ok()
@@ -36,50 +36,50 @@ fn tree(text: &str) -> Option<File> {
 
 /// A parsed text, and those that it may import.
 #[derive(Debug)]
-pub struct Text {
-    pub(super) file: File,
-    imports: BTreeMap<String, File>,
+pub struct ParsedText {
+    pub(super) file: SourceFile,
+    imports: BTreeMap<String, SourceFile>,
 }
 
-impl Text {
+impl ParsedText {
     /// Parses a text, and others by the paths that imports name them by; `None` if one is no program.
-    pub fn parsed(text: &str, files: &[(String, String)]) -> Option<Text> {
+    pub fn parsed(text: &str, files: &[(String, String)]) -> Option<ParsedText> {
         let imports: Option<BTreeMap<_, _>> =
             files.iter().map(|(path, text)| Some((path.clone(), tree(text)?))).collect();
-        Some(Text { file: tree(text)?, imports: imports? })
+        Some(ParsedText { file: tree(text)?, imports: imports? })
     }
 }
 
 /// All that one evaluation may look up, and what it may still do before it is too much.
-pub(super) struct World<'a> {
-    pub(super) shelves: &'a Shelves,
-    pub(super) text: &'a Text,
+pub(super) struct EvaluationScope<'a> {
+    pub(super) shelves: &'a ParsedLibrary,
+    pub(super) text: &'a ParsedText,
     /// Paths between hosts.
     pub(super) paths: usize,
     pub(super) left: Cell<u64>,
 }
 
 /// A declaration, and the file in which its names are looked up.
-type Found<'a, T> = Option<(&'a File, &'a T)>;
+type Found<'a, T> = Option<(&'a SourceFile, &'a T)>;
 
-impl<'a> World<'a> {
-    pub(super) fn spend(&self, what: u64) -> Result<(), Stop> {
+impl<'a> EvaluationScope<'a> {
+    pub(super) fn spend(&self, what: u64) -> Result<(), EarlyStop> {
         let left = self.left.get().checked_sub(what);
-        self.left.set(left.ok_or(Stop::Unsupported("very long programs"))?);
+        self.left.set(left.ok_or(EarlyStop::Unsupported("very long programs"))?);
         Ok(())
     }
 
     fn look<T>(
         &self,
-        file: &'a File,
+        file: &'a SourceFile,
         depth: u32,
-        of: &dyn Fn(&'a Item) -> Option<&'a T>,
-    ) -> Result<Found<'a, T>, Stop> {
+        of: &dyn Fn(&'a FileDeclaration) -> Option<&'a T>,
+    ) -> Result<Found<'a, T>, EarlyStop> {
         if let Some(found) = file.items.iter().find_map(of) {
             return Ok(Some((file, found)));
         }
         for item in &file.items {
-            let Item::Import(import) = item else { continue };
+            let FileDeclaration::Import(import) = item else { continue };
             let other = self.text.imports.get(&import.path);
             let other = other.ok_or_else(|| wrong("RL0210 no such file"))?;
             if depth > 16 {
@@ -95,12 +95,16 @@ impl<'a> World<'a> {
     /// Returns the algorithm of that name, as a file sees it.
     pub(super) fn algorithm(
         &self,
-        file: &'a File,
+        file: &'a SourceFile,
         collective: &str,
         name: &str,
-    ) -> Result<(&'a File, &'a Algorithm), Stop> {
-        let of = |item: &'a Item| match item {
-            Item::Algorithm(a) if a.name.text == name && a.collective.text == collective => Some(a),
+    ) -> Result<(&'a SourceFile, &'a AlgorithmDecl), EarlyStop> {
+        let of = |item: &'a FileDeclaration| match item {
+            FileDeclaration::Algorithm(a)
+                if a.name.text == name && a.collective.text == collective =>
+            {
+                Some(a)
+            }
             _ => None,
         };
         if let Some(found) = self.look(file, 0, &of)? {
@@ -108,26 +112,30 @@ impl<'a> World<'a> {
         }
         let file = self.shelves.files.get(&(collective.to_string(), name.to_string()));
         let found = file.and_then(|file| Some((file, file.items.iter().find_map(of)?)));
-        found.ok_or(Stop::Unsupported("algorithms that it does not find"))
+        found.ok_or(EarlyStop::Unsupported("algorithms that it does not find"))
     }
 
     /// Returns the declared collective of that name, as a file sees it.
     pub(super) fn collective(
         &self,
-        file: &'a File,
+        file: &'a SourceFile,
         name: &str,
-    ) -> Result<(&'a File, &'a Collective), Stop> {
+    ) -> Result<(&'a SourceFile, &'a CollectiveDecl), EarlyStop> {
         let found = self.look(file, 0, &|item| match item {
-            Item::Collective(c) if c.name.text == name => Some(c),
+            FileDeclaration::Collective(c) if c.name.text == name => Some(c),
             _ => None,
         })?;
-        found.ok_or(Stop::Unsupported("collectives that it does not find"))
+        found.ok_or(EarlyStop::Unsupported("collectives that it does not find"))
     }
 
     /// Returns the function of that name, as a file sees it.
-    pub(super) fn function(&self, file: &'a File, name: &str) -> Result<Found<'a, FnDef>, Stop> {
+    pub(super) fn function(
+        &self,
+        file: &'a SourceFile,
+        name: &str,
+    ) -> Result<Found<'a, FnDef>, EarlyStop> {
         self.look(file, 0, &|item| match item {
-            Item::Fn(f) if f.name.text == name => Some(f),
+            FileDeclaration::Fn(f) if f.name.text == name => Some(f),
             _ => None,
         })
     }

@@ -15,19 +15,19 @@ mod round;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use roundelay_dsl::ast::{Algorithm, Axes, Item};
+use roundelay_dsl::ast::{AlgorithmDecl, AxesClause, FileDeclaration};
 
-pub use declared::{Asked, Declared};
-pub use files::{Shelves, Text};
+pub use declared::{Asked, DeclaredTask};
+pub use files::{ParsedLibrary, ParsedText};
 
-use collective::{OracleKind, Task};
-use files::World;
-use number::Env;
+use collective::{CollectiveTask, OracleKind};
+use files::EvaluationScope;
+use number::NameScope;
 use round::OracleMemory;
 
 /// The reason why evaluation ended early.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stop {
+pub enum EarlyStop {
     /// A `requires` does not hold.
     Unfit,
     /// The program has something that the oracle does not cover.
@@ -38,8 +38,8 @@ pub enum Stop {
     Finer(usize),
 }
 
-fn wrong(why: impl Into<String>) -> Stop {
-    Stop::Wrong(why.into())
+fn wrong(why: impl Into<String>) -> EarlyStop {
+    EarlyStop::Wrong(why.into())
 }
 
 /// The properties of a right program.
@@ -71,8 +71,8 @@ pub struct OraclePlace<'a> {
 }
 
 /// The context in which an algorithm is run, at one place of the program.
-struct Frame<'a> {
-    world: &'a World<'a>,
+struct RunFrame<'a> {
+    world: &'a EvaluationScope<'a>,
     /// The collective that it implements.
     collective: &'a str,
     kind: OracleKind,
@@ -88,19 +88,19 @@ struct Frame<'a> {
     unit: usize,
     /// Pieces of a block of its vector.
     block: usize,
-    env: Env<'a>,
+    env: NameScope<'a>,
     depth: u32,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> RunFrame<'a> {
     fn new(
-        world: &'a World<'a>,
+        world: &'a EvaluationScope<'a>,
         collective: &'a str,
         kind: OracleKind,
-        env: Env<'a>,
+        env: NameScope<'a>,
         axes: Vec<(String, i64)>,
-    ) -> Frame<'a> {
-        Frame {
+    ) -> RunFrame<'a> {
+        RunFrame {
             world,
             collective,
             kind,
@@ -117,10 +117,10 @@ impl<'a> Frame<'a> {
 }
 
 /// Returns the names of axes with their lengths.
-fn axes_of(axes: &Axes, shape: &[usize]) -> Result<Vec<(String, i64)>, Stop> {
+fn axes_of(axes: &AxesClause, shape: &[usize]) -> Result<Vec<(String, i64)>, EarlyStop> {
     let names: Vec<String> = match axes {
-        Axes::Flat(name) => vec![name.text.clone()],
-        Axes::Grid(names, _) => names.iter().map(|n| n.text.clone()).collect(),
+        AxesClause::Flat(name) => vec![name.text.clone()],
+        AxesClause::Grid(names, _) => names.iter().map(|n| n.text.clone()).collect(),
     };
     if names.len() != shape.len() {
         return Err(wrong("RL0602 as many axes as another number"));
@@ -130,12 +130,12 @@ fn axes_of(axes: &Axes, shape: &[usize]) -> Result<Vec<(String, i64)>, Stop> {
 }
 
 /// Returns the algorithm of that name that a file declares itself.
-fn named<'t>(text: &'t Text, name: &str) -> Result<&'t Algorithm, Stop> {
+fn named<'t>(text: &'t ParsedText, name: &str) -> Result<&'t AlgorithmDecl, EarlyStop> {
     let found = text.file.items.iter().find_map(|i| match i {
-        Item::Algorithm(a) if a.name.text == name => Some(a),
+        FileDeclaration::Algorithm(a) if a.name.text == name => Some(a),
         _ => None,
     });
-    found.ok_or(Stop::Unsupported("no such algorithm"))
+    found.ok_or(EarlyStop::Unsupported("no such algorithm"))
 }
 
 /// Evaluates the algorithm of that name in a text.
@@ -143,21 +143,21 @@ fn named<'t>(text: &'t Text, name: &str) -> Result<&'t Algorithm, Stop> {
 /// # Errors
 /// The program is wrong, or cannot be judged.
 pub fn evaluate(
-    shelves: &Shelves,
-    text: &Text,
+    shelves: &ParsedLibrary,
+    text: &ParsedText,
     name: &str,
     at: OraclePlace<'_>,
-) -> Result<OracleFacts, Stop> {
+) -> Result<OracleFacts, EarlyStop> {
     let algorithm = named(text, name)?;
     let mut pieces = 1;
     for _ in 0..8 {
         match once(shelves, text, algorithm, at, pieces) {
-            Err(Stop::Finer(by)) if pieces * by <= 4096 => pieces *= by,
-            Err(Stop::Finer(_)) => break,
+            Err(EarlyStop::Finer(by)) if pieces * by <= 4096 => pieces *= by,
+            Err(EarlyStop::Finer(_)) => break,
             result => return result,
         }
     }
-    Err(Stop::Unsupported("very fine cuts"))
+    Err(EarlyStop::Unsupported("very fine cuts"))
 }
 
 /// Returns what the declared collective of an algorithm asks for.
@@ -165,14 +165,14 @@ pub fn evaluate(
 /// # Errors
 /// The postconditions have no meaning, or the collective is not a declared one.
 pub fn asked(
-    shelves: &Shelves,
-    text: &Text,
+    shelves: &ParsedLibrary,
+    text: &ParsedText,
     name: &str,
     at: OraclePlace<'_>,
-) -> Result<Declared, Stop> {
-    let world = World { shelves, text, paths: at.paths, left: Cell::new(EFFORT) };
+) -> Result<DeclaredTask, EarlyStop> {
+    let world = EvaluationScope { shelves, text, paths: at.paths, left: Cell::new(EFFORT) };
     let declared = world.collective(&text.file, &named(text, name)?.collective.text)?;
-    Declared::at(&world, declared, at.shape)
+    DeclaredTask::at(&world, declared, at.shape)
 }
 
 /// The effort after which a program is given up as too long.
@@ -180,20 +180,20 @@ const EFFORT: u64 = 400_000;
 
 /// Evaluates with `block` pieces a block.
 fn once(
-    shelves: &Shelves,
-    text: &Text,
-    algorithm: &Algorithm,
+    shelves: &ParsedLibrary,
+    text: &ParsedText,
+    algorithm: &AlgorithmDecl,
     OraclePlace { shape, root, paths }: OraclePlace<'_>,
     block: usize,
-) -> Result<OracleFacts, Stop> {
+) -> Result<OracleFacts, EarlyStop> {
     let n: usize = shape.iter().product();
-    let world = World { shelves, text, paths, left: Cell::new(EFFORT) };
-    let mut frame = Frame::of(&world, &text.file, algorithm, shape, (0..n).collect())?;
+    let world = EvaluationScope { shelves, text, paths, left: Cell::new(EFFORT) };
+    let mut frame = RunFrame::of(&world, &text.file, algorithm, shape, (0..n).collect())?;
     frame.enter(algorithm, root)?;
     let declared = match frame.kind {
         OracleKind::Declared => {
             let found = world.collective(&text.file, &algorithm.collective.text)?;
-            Some(Declared::at(&world, found, shape)?)
+            Some(DeclaredTask::at(&world, found, shape)?)
         }
         _ => None,
     };
@@ -201,9 +201,9 @@ fn once(
     let data = world.in_place((&text.file, algorithm))?;
     let pieces = blocks * block;
     if pieces > 4096 {
-        return Err(Stop::Unsupported("very fine cuts"));
+        return Err(EarlyStop::Unsupported("very fine cuts"));
     }
-    let task = Task { kind: frame.kind, n, root, pieces, blocks, data, declared };
+    let task = CollectiveTask { kind: frame.kind, n, root, pieces, blocks, data, declared };
     let mut memory = OracleMemory::new(&task);
     for rank in 0..n {
         for place in 0..task.size() {

@@ -1,29 +1,29 @@
 //! Evaluates numbers and truth values, as docs/language.md defines them.
 
-use roundelay_dsl::ast::{BinOp, Expr, ExprKind, File, FnDef, UnOp};
+use roundelay_dsl::ast::{BinOp, Expr, ExprKind, FnDef, SourceFile, UnOp};
 
-use super::{Frame, Stop, wrong};
+use super::{EarlyStop, RunFrame, wrong};
 
 /// The value of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Datum {
+pub(super) enum OracleValue {
     Int(i64),
     Truth(bool),
 }
 
 /// Names and their values; later ones shadow earlier ones.
-pub(super) struct Env<'a> {
+pub(super) struct NameScope<'a> {
     /// The file in which functions are looked up.
-    pub(super) file: &'a File,
-    names: Vec<(String, Datum)>,
+    pub(super) file: &'a SourceFile,
+    names: Vec<(String, OracleValue)>,
 }
 
-impl<'a> Env<'a> {
-    pub(super) fn new(file: &'a File) -> Env<'a> {
-        Env { file, names: Vec::new() }
+impl<'a> NameScope<'a> {
+    pub(super) fn new(file: &'a SourceFile) -> NameScope<'a> {
+        NameScope { file, names: Vec::new() }
     }
 
-    pub(super) fn push(&mut self, name: &str, value: Datum) {
+    pub(super) fn push(&mut self, name: &str, value: OracleValue) {
         self.names.push((name.to_string(), value));
     }
 
@@ -35,13 +35,13 @@ impl<'a> Env<'a> {
         self.names.truncate(len);
     }
 
-    fn get(&self, name: &str) -> Option<Datum> {
+    fn get(&self, name: &str) -> Option<OracleValue> {
         self.names.iter().rev().find(|(n, _)| n == name).map(|found| found.1)
     }
 }
 
-fn some(value: Option<i64>) -> Result<Datum, Stop> {
-    value.map(Datum::Int).ok_or_else(|| wrong("RL0409 arithmetic without a result"))
+fn some(value: Option<i64>) -> Result<OracleValue, EarlyStop> {
+    value.map(OracleValue::Int).ok_or_else(|| wrong("RL0409 arithmetic without a result"))
 }
 
 /// Rounds down, whatever the signs.
@@ -76,62 +76,67 @@ fn log2(x: i64) -> Option<i64> {
     (x > 0).then(|| (0..63).take_while(|k| x >> k > 1).count()).and_then(|k| i64::try_from(k).ok())
 }
 
-impl<'a> Frame<'a> {
+impl<'a> RunFrame<'a> {
     /// Evaluates a number.
-    pub(super) fn int(&self, e: &Expr) -> Result<i64, Stop> {
+    pub(super) fn int(&self, e: &Expr) -> Result<i64, EarlyStop> {
         match self.value(&self.env, e, 0)? {
-            Datum::Int(v) => Ok(v),
-            Datum::Truth(_) => Err(wrong("a truth value where a number is needed")),
+            OracleValue::Int(v) => Ok(v),
+            OracleValue::Truth(_) => Err(wrong("a truth value where a number is needed")),
         }
     }
 
     /// Evaluates a truth value.
-    pub(super) fn truth(&self, e: &Expr) -> Result<bool, Stop> {
+    pub(super) fn truth(&self, e: &Expr) -> Result<bool, EarlyStop> {
         self.truth_in(&self.env, e, 0)
     }
 
-    fn truth_in(&self, env: &Env<'a>, e: &Expr, depth: u32) -> Result<bool, Stop> {
+    fn truth_in(&self, env: &NameScope<'a>, e: &Expr, depth: u32) -> Result<bool, EarlyStop> {
         match self.value(env, e, depth)? {
-            Datum::Truth(v) => Ok(v),
-            Datum::Int(_) => Err(wrong("a number where a truth value is needed")),
+            OracleValue::Truth(v) => Ok(v),
+            OracleValue::Int(_) => Err(wrong("a number where a truth value is needed")),
         }
     }
 
     /// Evaluates a number or a truth value.
-    pub(super) fn value(&self, env: &Env<'a>, e: &Expr, depth: u32) -> Result<Datum, Stop> {
+    pub(super) fn value(
+        &self,
+        env: &NameScope<'a>,
+        e: &Expr,
+        depth: u32,
+    ) -> Result<OracleValue, EarlyStop> {
         if depth > 200 {
-            return Err(Stop::Unsupported("deep expressions"));
+            return Err(EarlyStop::Unsupported("deep expressions"));
         }
         let depth = depth + 1;
         let number = |e: &Expr| match self.value(env, e, depth)? {
-            Datum::Int(v) => Ok(v),
-            Datum::Truth(_) => Err(wrong("a truth value where a number is needed")),
+            OracleValue::Int(v) => Ok(v),
+            OracleValue::Truth(_) => Err(wrong("a truth value where a number is needed")),
         };
         match &e.kind {
-            ExprKind::Int(v) => Ok(Datum::Int(*v)),
+            ExprKind::Int(v) => Ok(OracleValue::Int(*v)),
             ExprKind::Name(name) => {
-                env.get(name).ok_or(Stop::Unsupported("names that it does not know"))
+                env.get(name).ok_or(EarlyStop::Unsupported("names that it does not know"))
             }
             ExprKind::Field(axis, _) => {
                 let found = self.axes.iter().find(|(n, _)| *n == axis.text);
-                found.map(|f| Datum::Int(f.1)).ok_or(Stop::Unsupported("fields"))
+                found.map(|f| OracleValue::Int(f.1)).ok_or(EarlyStop::Unsupported("fields"))
             }
             ExprKind::Unary(UnOp::Neg, a) => some(number(a)?.checked_neg()),
-            ExprKind::Unary(UnOp::Not, a) => Ok(Datum::Truth(!self.truth_in(env, a, depth)?)),
+            ExprKind::Unary(UnOp::Not, a) => Ok(OracleValue::Truth(!self.truth_in(env, a, depth)?)),
             ExprKind::If(c, a, b) => {
                 self.value(env, if self.truth_in(env, c, depth)? { a } else { b }, depth)
             }
             ExprKind::Binary(op @ (BinOp::Or | BinOp::And), a, b) => {
                 let left = self.truth_in(env, a, depth)?;
                 let known = left == (*op == BinOp::Or);
-                Ok(Datum::Truth(if known { left } else { self.truth_in(env, b, depth)? }))
+                Ok(OracleValue::Truth(if known { left } else { self.truth_in(env, b, depth)? }))
             }
             ExprKind::Binary(op, a, b) => binary(*op, number(a)?, number(b)?),
             ExprKind::Call(name, args) => {
                 if name.text == "commutative" {
-                    return Ok(Datum::Truth(true));
+                    return Ok(OracleValue::Truth(true));
                 }
-                let args: Vec<Datum> =
+                let args: Vec<OracleValue> =
                     args.iter().map(|a| self.value(env, a, depth)).collect::<Result<_, _>>()?;
                 match self.world.function(env.file, &name.text)? {
                     Some((file, f)) => self.called(file, f, &args, depth),
@@ -143,12 +148,12 @@ impl<'a> Frame<'a> {
 
     fn called(
         &self,
-        file: &'a File,
+        file: &'a SourceFile,
         f: &'a FnDef,
-        args: &[Datum],
+        args: &[OracleValue],
         depth: u32,
-    ) -> Result<Datum, Stop> {
-        let mut env = Env::new(file);
+    ) -> Result<OracleValue, EarlyStop> {
+        let mut env = NameScope::new(file);
         for (param, value) in f.params.iter().zip(args) {
             env.push(&param.text, *value);
         }
@@ -160,8 +165,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-fn binary(op: BinOp, a: i64, b: i64) -> Result<Datum, Stop> {
-    let truth = |t| Ok(Datum::Truth(t));
+fn binary(op: BinOp, a: i64, b: i64) -> Result<OracleValue, EarlyStop> {
+    let truth = |t| Ok(OracleValue::Truth(t));
     match op {
         BinOp::Eq => truth(a == b),
         BinOp::Ne => truth(a != b),
@@ -183,19 +188,19 @@ fn binary(op: BinOp, a: i64, b: i64) -> Result<Datum, Stop> {
     }
 }
 
-fn builtin(name: &str, args: &[Datum]) -> Result<Datum, Stop> {
+fn builtin(name: &str, args: &[OracleValue]) -> Result<OracleValue, EarlyStop> {
     let numbers: Option<Vec<i64>> = args
         .iter()
         .map(|a| match a {
-            Datum::Int(v) => Some(*v),
-            Datum::Truth(_) => None,
+            OracleValue::Int(v) => Some(*v),
+            OracleValue::Truth(_) => None,
         })
         .collect();
     let numbers = numbers.ok_or_else(|| wrong("a truth value where a number is needed"))?;
     match (name, numbers.as_slice()) {
         ("log2", [x]) => some(log2(*x)),
         ("ceil_log2", [x]) => some(log2(*x).map(|k| if x & (x - 1) == 0 { k } else { k + 1 })),
-        ("pow2", [x]) => Ok(Datum::Truth(*x > 0 && x & (x - 1) == 0)),
+        ("pow2", [x]) => Ok(OracleValue::Truth(*x > 0 && x & (x - 1) == 0)),
         ("pow", [b, e]) => some(u32::try_from(*e).ok().and_then(|e| b.checked_pow(e))),
         ("min", all) => some(all.iter().min().copied()),
         ("max", all) => some(all.iter().max().copied()),
@@ -204,8 +209,8 @@ fn builtin(name: &str, args: &[Datum]) -> Result<Datum, Stop> {
             some(floor(*a, *b).and_then(|q| if a % b == 0 { Some(q) } else { q.checked_add(1) }))
         }
         ("gcd", [a, b]) => some(gcd(*a, *b)),
-        ("even", [x]) => Ok(Datum::Truth(x % 2 == 0)),
-        ("odd", [x]) => Ok(Datum::Truth(x % 2 != 0)),
+        ("even", [x]) => Ok(OracleValue::Truth(x % 2 == 0)),
+        ("odd", [x]) => Ok(OracleValue::Truth(x % 2 != 0)),
         ("lowbit", [x]) => some(Some(x & x.wrapping_neg())),
         ("trailing_zeros", [x]) => some((*x > 0).then(|| i64::from(x.trailing_zeros()))),
         ("popcount", [x]) => some(Some(i64::from(x.count_ones()))),
@@ -213,6 +218,6 @@ fn builtin(name: &str, args: &[Datum]) -> Result<Datum, Stop> {
             let fits = (0..=62).contains(b) && (0..1 << b).contains(x);
             some(fits.then(|| (0..*b).map(|k| (x >> k & 1) << (b - 1 - k)).sum()))
         }
-        _ => Err(Stop::Unsupported("functions that it does not know")),
+        _ => Err(EarlyStop::Unsupported("functions that it does not know")),
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use roundelay_dsl::ast::{Algorithm, Axes, File, Region, Split, Use};
+use roundelay_dsl::ast::{AlgorithmDecl, AxesClause, RegionRef, SourceFile, SplitStmt, UseStmt};
 
 use super::collective::OracleKind;
-use super::number::Datum;
+use super::number::OracleValue;
 use super::play::{cut, size};
 use super::round::OracleMemory;
-use super::{Frame, Stop, wrong};
+use super::{EarlyStop, RunFrame, wrong};
 
 /// A group of ranks that runs an algorithm: its shape, its ranks, and the coordinates that are fixed.
 struct RankGroup {
@@ -17,16 +17,16 @@ struct RankGroup {
     fixed: Vec<(String, i64)>,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> RunFrame<'a> {
     /// Runs a part for each value; in it each buffer is a part of every block, and scratch is the part's own.
     pub(super) fn split(
         &mut self,
         memory: &mut OracleMemory,
-        algorithm: &'a Algorithm,
-        split: &'a Split,
-    ) -> Result<(), Stop> {
+        algorithm: &'a AlgorithmDecl,
+        split: &'a SplitStmt,
+    ) -> Result<(), EarlyStop> {
         if self.kind == OracleKind::Barrier {
-            return Err(Stop::Unsupported("parts of a barrier"));
+            return Err(EarlyStop::Unsupported("parts of a barrier"));
         }
         let (from, to) = match &split.range {
             Some((from, to)) => (self.int(from)?, self.int(to)?),
@@ -50,7 +50,7 @@ impl<'a> Frame<'a> {
             self.views =
                 seen.filter_map(|name| Some((name.to_string(), part(views.get(name)?)))).collect();
             self.scratch(memory, algorithm)?;
-            self.env.push(&split.var.text, Datum::Int(value));
+            self.env.push(&split.var.text, OracleValue::Int(value));
             self.block(memory, algorithm, &split.body)?;
             self.env.truncate(known);
         }
@@ -59,9 +59,13 @@ impl<'a> Frame<'a> {
     }
 
     /// Runs another algorithm, in every group one after the other: groups share nothing.
-    pub(super) fn part(&mut self, memory: &mut OracleMemory, part: &'a Use) -> Result<(), Stop> {
+    pub(super) fn part(
+        &mut self,
+        memory: &mut OracleMemory,
+        part: &'a UseStmt,
+    ) -> Result<(), EarlyStop> {
         if self.depth > 8 {
-            return Err(Stop::Unsupported("deep uses"));
+            return Err(EarlyStop::Unsupported("deep uses"));
         }
         let of = part.collective.as_ref().map_or(self.collective, |c| c.text.as_str());
         let (file, algorithm) = self.world.algorithm(self.env.file, of, &part.name.text)?;
@@ -71,7 +75,7 @@ impl<'a> Frame<'a> {
         let known = self.env.len();
         for group in self.groups(part, algorithm)? {
             for (name, c) in &group.fixed {
-                self.env.push(name, Datum::Int(*c));
+                self.env.push(name, OracleValue::Int(*c));
             }
             let views = self.handed(part, (file, algorithm))?;
             self.env.truncate(known);
@@ -88,7 +92,7 @@ impl<'a> Frame<'a> {
                 return Err(wrong("RL0606 no path"));
             }
             let (shape, ranks) = (group.shape, group.ranks);
-            let mut frame = Frame::of(self.world, file, algorithm, &shape, ranks)?;
+            let mut frame = RunFrame::of(self.world, file, algorithm, &shape, ranks)?;
             frame.depth = self.depth + 1;
             frame.enter(algorithm, root)?;
             if views.values().all(Vec::is_empty) {
@@ -105,17 +109,17 @@ impl<'a> Frame<'a> {
     /// Returns the buffers of an algorithm that is used.
     fn handed(
         &self,
-        part: &Use,
-        used: (&'a File, &'a Algorithm),
-    ) -> Result<BTreeMap<String, Vec<usize>>, Stop> {
-        let region = |of: Option<&Region>, name: &str| match (of, self.views.get(name)) {
+        part: &UseStmt,
+        used: (&'a SourceFile, &'a AlgorithmDecl),
+    ) -> Result<BTreeMap<String, Vec<usize>>, EarlyStop> {
+        let region = |of: Option<&RegionRef>, name: &str| match (of, self.views.get(name)) {
             (Some(region), _) => self.region(region),
             (None, Some(all)) => Ok(all.clone()),
             (None, None) => Err(wrong("RL0211 both kinds of buffers")),
         };
         if self.world.in_place(used)? {
             if part.to.is_some() {
-                return Err(Stop::Unsupported("two regions for one buffer"));
+                return Err(EarlyStop::Unsupported("two regions for one buffer"));
             }
             return Ok([("data".to_string(), region(part.on.as_ref(), "data")?)].into());
         }
@@ -125,17 +129,17 @@ impl<'a> Frame<'a> {
     }
 
     /// Returns the groups along an axis, or all ranks.
-    fn groups(&self, part: &Use, used: &Algorithm) -> Result<Vec<RankGroup>, Stop> {
+    fn groups(&self, part: &UseStmt, used: &AlgorithmDecl) -> Result<Vec<RankGroup>, EarlyStop> {
         let Some(over) = &part.over else {
             let lengths = self.axes.iter().map(|a| usize::try_from(a.1).unwrap_or(0));
             let shape = match used.axes {
-                Axes::Flat(_) => vec![self.ranks.len()],
-                Axes::Grid(..) => lengths.collect(),
+                AxesClause::Flat(_) => vec![self.ranks.len()],
+                AxesClause::Grid(..) => lengths.collect(),
             };
             return Ok(vec![RankGroup { shape, ranks: self.ranks.clone(), fixed: Vec::new() }]);
         };
         let axis = self.axes.iter().position(|(n, _)| *n == over.text);
-        let axis = axis.ok_or(Stop::Unsupported("groups along no axis"))?;
+        let axis = axis.ok_or(EarlyStop::Unsupported("groups along no axis"))?;
         let mut groups = BTreeMap::<Vec<i64>, Vec<usize>>::new();
         for (local, rank) in self.ranks.iter().enumerate() {
             let mut fixed = self.coordinates(local);
@@ -158,7 +162,7 @@ fn whole(
     views: &BTreeMap<String, Vec<usize>>,
     kind: OracleKind,
     blocks: usize,
-) -> Result<usize, Stop> {
+) -> Result<usize, EarlyStop> {
     let len = |name: &str| views.get(name).map_or(0, Vec::len);
     if views.contains_key("data") {
         return Ok(len("data"));

@@ -1,22 +1,24 @@
 //! Runs statements: what outside of rounds happens in order, and what a round gathers.
 
-use roundelay_dsl::ast::{Algorithm, Each, Expr, File, Index, Rank, Region, Stmt, Transfer};
+use roundelay_dsl::ast::{
+    AlgorithmDecl, EachStmt, Expr, RankRef, RegionIndex, RegionRef, SourceFile, Stmt, TransferStmt,
+};
 
 use super::collective::OracleKind;
-use super::files::World;
-use super::number::{Datum, Env};
-use super::round::{Move, OracleMemory};
-use super::{Frame, Stop, axes_of, wrong};
+use super::files::EvaluationScope;
+use super::number::{NameScope, OracleValue};
+use super::round::{OracleMemory, RoundMove};
+use super::{EarlyStop, RunFrame, axes_of, wrong};
 
-impl<'a> World<'a> {
+impl<'a> EvaluationScope<'a> {
     /// Finds all buffers that statements of a file name, those of parts that are given none too.
     fn buffers(
         &self,
-        file: &'a File,
-        of: &'a Algorithm,
+        file: &'a SourceFile,
+        of: &'a AlgorithmDecl,
         body: &'a [Stmt],
         found: &mut Vec<&'a str>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), EarlyStop> {
         self.spend(1)?;
         for stmt in body {
             match stmt {
@@ -50,8 +52,8 @@ impl<'a> World<'a> {
     /// collective.
     pub(super) fn in_place(
         &self,
-        (file, algorithm): (&'a File, &'a Algorithm),
-    ) -> Result<bool, Stop> {
+        (file, algorithm): (&'a SourceFile, &'a AlgorithmDecl),
+    ) -> Result<bool, EarlyStop> {
         let mut found = Vec::new();
         self.buffers(file, algorithm, &algorithm.body, &mut found)?;
         let apart = found.iter().any(|b| *b == "input" || *b == "output");
@@ -64,7 +66,7 @@ impl<'a> World<'a> {
     }
 }
 
-pub(super) fn size(v: i64, why: &str) -> Result<usize, Stop> {
+pub(super) fn size(v: i64, why: &str) -> Result<usize, EarlyStop> {
     usize::try_from(v).map_err(|_| wrong(why))
 }
 
@@ -73,51 +75,61 @@ pub(super) fn small(v: usize) -> i64 {
 }
 
 /// Cuts `pieces` into `parts` of equal length; the error says how much finer the pieces must be for that.
-pub(super) fn cut(pieces: usize, parts: usize) -> Result<usize, Stop> {
+pub(super) fn cut(pieces: usize, parts: usize) -> Result<usize, EarlyStop> {
     let (mut a, mut b) = (pieces, parts);
     while b != 0 {
         (a, b) = (b, a % b);
     }
-    if a == parts { Ok(pieces / parts) } else { Err(Stop::Finer(parts / a.max(1))) }
+    if a == parts { Ok(pieces / parts) } else { Err(EarlyStop::Finer(parts / a.max(1))) }
 }
 
-impl<'a> Frame<'a> {
+impl<'a> RunFrame<'a> {
     /// Returns an algorithm of a file, with nothing to run on yet.
     pub(super) fn of(
-        world: &'a World<'a>,
-        file: &'a File,
-        algorithm: &'a Algorithm,
+        world: &'a EvaluationScope<'a>,
+        file: &'a SourceFile,
+        algorithm: &'a AlgorithmDecl,
         shape: &[usize],
         ranks: Vec<usize>,
-    ) -> Result<Frame<'a>, Stop> {
+    ) -> Result<RunFrame<'a>, EarlyStop> {
         let collective = algorithm.collective.text.as_str();
         let axes = axes_of(&algorithm.axes, shape)?;
-        let frame = Frame::new(world, collective, OracleKind::of(collective), Env::new(file), axes);
-        Ok(Frame { ranks, ..frame })
+        let frame = RunFrame::new(
+            world,
+            collective,
+            OracleKind::of(collective),
+            NameScope::new(file),
+            axes,
+        );
+        Ok(RunFrame { ranks, ..frame })
     }
 
     /// Names the number of ranks, where there is one axis.
     pub(super) fn name_size(&mut self) {
         if let [(name, n)] = self.axes.as_slice() {
-            self.env.push(name, Datum::Int(*n));
+            self.env.push(name, OracleValue::Int(*n));
         }
     }
 
     /// Names what every statement sees, and asks whether the ranks fit.
-    pub(super) fn enter(&mut self, algorithm: &Algorithm, root: usize) -> Result<(), Stop> {
+    pub(super) fn enter(
+        &mut self,
+        algorithm: &AlgorithmDecl,
+        root: usize,
+    ) -> Result<(), EarlyStop> {
         self.name_size();
         if self.kind.rooted() {
             self.root = Some(root);
-            self.env.push("root", Datum::Int(small(root)));
+            self.env.push("root", OracleValue::Int(small(root)));
         }
         for e in &algorithm.requires {
             if !self.truth(e)? {
-                return Err(Stop::Unfit);
+                return Err(EarlyStop::Unfit);
             }
         }
         // A sendrecv is between two ranks.
         if self.kind == OracleKind::SendRecv && self.ranks.len() != 2 {
-            return Err(Stop::Unfit);
+            return Err(EarlyStop::Unfit);
         }
         Ok(())
     }
@@ -126,10 +138,10 @@ impl<'a> Frame<'a> {
     pub(super) fn play(
         &mut self,
         memory: &mut OracleMemory,
-        algorithm: &'a Algorithm,
+        algorithm: &'a AlgorithmDecl,
         pieces: usize,
         blocks: usize,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), EarlyStop> {
         for (key, e) in algorithm.schedule.iter().flat_map(|s| &s.entries) {
             // Copies side by side, each with a part of the data: as many times the messages.
             if key.text == "channels" && self.depth == 0 {
@@ -139,7 +151,7 @@ impl<'a> Frame<'a> {
         }
         let chunks = match &algorithm.chunks {
             Some(_) if self.kind == OracleKind::Declared => {
-                return Err(Stop::Unsupported("chunks of a declared collective"));
+                return Err(EarlyStop::Unsupported("chunks of a declared collective"));
             }
             Some(e) => size(self.int(e)?, "RL0604 chunks")?,
             None => blocks,
@@ -157,8 +169,8 @@ impl<'a> Frame<'a> {
     pub(super) fn scratch(
         &mut self,
         memory: &mut OracleMemory,
-        algorithm: &Algorithm,
-    ) -> Result<(), Stop> {
+        algorithm: &AlgorithmDecl,
+    ) -> Result<(), EarlyStop> {
         for s in &algorithm.scratch {
             let count = size(self.int(&s.chunks)?, "scratch of less than nothing")?;
             let count = count.checked_mul(self.unit).ok_or_else(|| wrong("much scratch"))?;
@@ -172,9 +184,9 @@ impl<'a> Frame<'a> {
     pub(super) fn block(
         &mut self,
         memory: &mut OracleMemory,
-        algorithm: &'a Algorithm,
+        algorithm: &'a AlgorithmDecl,
         body: &'a [Stmt],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), EarlyStop> {
         self.walk(body, &mut |frame, stmt| match stmt {
             Stmt::Each(each) => {
                 let mut moves = Vec::new();
@@ -198,8 +210,8 @@ impl<'a> Frame<'a> {
     pub(super) fn walk(
         &mut self,
         body: &'a [Stmt],
-        act: &mut dyn FnMut(&mut Self, &'a Stmt) -> Result<(), Stop>,
-    ) -> Result<(), Stop> {
+        act: &mut dyn FnMut(&mut Self, &'a Stmt) -> Result<(), EarlyStop>,
+    ) -> Result<(), EarlyStop> {
         let known = self.env.len();
         for stmt in body {
             self.world.spend(1)?;
@@ -212,7 +224,7 @@ impl<'a> Frame<'a> {
                     let at = self.env.len();
                     for v in self.int(&f.from)?..self.int(&f.to)? {
                         self.world.spend(1)?;
-                        self.env.push(&f.var.text, Datum::Int(v));
+                        self.env.push(&f.var.text, OracleValue::Int(v));
                         if self.passes(&f.filter)? {
                             self.walk(&f.body, act)?;
                         }
@@ -233,16 +245,16 @@ impl<'a> Frame<'a> {
     /// Walks what an `each` says of each of its ranks.
     pub(super) fn ranks_of(
         &mut self,
-        each: &'a Each,
-        act: &mut dyn FnMut(&mut Self, usize, &'a Stmt) -> Result<(), Stop>,
-    ) -> Result<(), Stop> {
+        each: &'a EachStmt,
+        act: &mut dyn FnMut(&mut Self, usize, &'a Stmt) -> Result<(), EarlyStop>,
+    ) -> Result<(), EarlyStop> {
         let known = self.env.len();
         for rank in 0..self.ranks.len() {
             match each.vars.as_slice() {
-                [name] => self.env.push(&name.text, Datum::Int(small(rank))),
+                [name] => self.env.push(&name.text, OracleValue::Int(small(rank))),
                 names => {
                     for (c, name) in self.coordinates(rank).into_iter().zip(names) {
-                        self.env.push(&name.text, Datum::Int(c));
+                        self.env.push(&name.text, OracleValue::Int(c));
                     }
                 }
             }
@@ -255,7 +267,7 @@ impl<'a> Frame<'a> {
     }
 
     /// Returns true if there is no `where`, or if it holds.
-    pub(super) fn passes(&self, filter: &Option<Expr>) -> Result<bool, Stop> {
+    pub(super) fn passes(&self, filter: &Option<Expr>) -> Result<bool, EarlyStop> {
         filter.as_ref().map_or(Ok(true), |e| self.truth(e))
     }
 
@@ -270,11 +282,11 @@ impl<'a> Frame<'a> {
         all
     }
 
-    pub(super) fn rank(&self, rank: &Rank) -> Result<usize, Stop> {
+    pub(super) fn rank(&self, rank: &RankRef) -> Result<usize, EarlyStop> {
         let none = || wrong("RL0402 no rank");
         let local = match rank {
-            Rank::One(e) => usize::try_from(self.int(e)?).map_err(|_| none())?,
-            Rank::Tuple(all, _) => {
+            RankRef::One(e) => usize::try_from(self.int(e)?).map_err(|_| none())?,
+            RankRef::Tuple(all, _) => {
                 let mut linear = 0;
                 for (e, (_, length)) in all.iter().zip(&self.axes) {
                     let c = self.int(e)?;
@@ -289,10 +301,10 @@ impl<'a> Frame<'a> {
         self.ranks.get(local).copied().ok_or_else(none)
     }
 
-    fn transfer(&self, t: &Transfer) -> Result<Move, Stop> {
+    fn transfer(&self, t: &TransferStmt) -> Result<RoundMove, EarlyStop> {
         let from = self.region(&t.from)?;
         self.world.spend(1 + u64::try_from(from.len()).unwrap_or(u64::MAX))?;
-        Ok(Move {
+        Ok(RoundMove {
             src: self.rank(&t.src)?,
             dst: self.rank(&t.dst)?,
             op: t.op,
@@ -302,22 +314,22 @@ impl<'a> Frame<'a> {
         })
     }
 
-    fn or_one(&self, e: &Option<Expr>) -> Result<i64, Stop> {
+    fn or_one(&self, e: &Option<Expr>) -> Result<i64, EarlyStop> {
         let v = e.as_ref().map_or(Ok(1), |e| self.int(e))?;
         if v < 1 { Err(wrong("RL0409 a stride or block of nothing")) } else { Ok(v) }
     }
 
     /// Returns the places of a region, in its order.
-    pub(super) fn region(&self, region: &Region) -> Result<Vec<usize>, Stop> {
+    pub(super) fn region(&self, region: &RegionRef) -> Result<Vec<usize>, EarlyStop> {
         let view = self.views.get(&region.buffer.text);
-        let view = view.ok_or(Stop::Unsupported("a buffer that the part does not have"))?;
+        let view = view.ok_or(EarlyStop::Unsupported("a buffer that the part does not have"))?;
         let Some(index) = &region.index else { return Ok(view.clone()) };
         let length = small(view.len() / self.unit.max(1));
         let mut chunks: Vec<i64> = Vec::new();
         let outside = || wrong("RL0401 no chunk");
         match index {
-            Index::At(e) => chunks.push(self.int(e)?),
-            Index::Range { from, to, by, take } => {
+            RegionIndex::At(e) => chunks.push(self.int(e)?),
+            RegionIndex::Range { from, to, by, take } => {
                 let (from, to) = (self.int(from)?, self.int(to)?);
                 let take = self.or_one(take)?;
                 let by = by.as_ref().map_or(Ok(1), |_| self.or_one(by))?;
@@ -330,7 +342,7 @@ impl<'a> Frame<'a> {
                     block = block.saturating_add(by);
                 }
             }
-            Index::Cyclic { from, count, by, take } => {
+            RegionIndex::Cyclic { from, count, by, take } => {
                 let (from, count) = (self.int(from)?, self.int(count)?);
                 let (by, take) = (self.or_one(by)?, self.or_one(take)?);
                 if count > 0 && !(0..length).contains(&from) {

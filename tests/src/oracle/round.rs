@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 
-use super::collective::{Leaf, OracleKind, Task};
-use super::{Stop, wrong};
+use super::collective::{CollectiveTask, Leaf, OracleKind};
+use super::{EarlyStop, wrong};
 
 /// A tree, by its number; trees that differ by swapped operands have one number.
 type Tree = usize;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Node {
+enum RoundNode {
     Leaf(Leaf),
     /// Operands in ascending order of their numbers.
     Sum(Tree, Tree),
@@ -19,10 +19,10 @@ enum Node {
 }
 
 /// A transfer of one round.
-pub(super) struct Move {
+pub(super) struct RoundMove {
     pub(super) src: usize,
     pub(super) dst: usize,
-    pub(super) op: Op,
+    pub(super) op: TransferOp,
     pub(super) from: Vec<usize>,
     pub(super) to: Vec<usize>,
     pub(super) rounded: bool,
@@ -34,7 +34,7 @@ const MOST_TERMS: usize = 20_000_000;
 /// The contents of the memory of all ranks.
 pub(super) struct OracleMemory {
     places: Vec<Vec<Option<Tree>>>,
-    numbers: BTreeMap<Node, Tree>,
+    numbers: BTreeMap<RoundNode, Tree>,
     /// The contributions of each tree, ascending, as often as they are counted.
     leaves: Vec<Vec<Leaf>>,
     /// The number of contributions in them all.
@@ -53,7 +53,7 @@ pub(super) struct OracleMemory {
 }
 
 impl OracleMemory {
-    pub(super) fn new(task: &Task) -> OracleMemory {
+    pub(super) fn new(task: &CollectiveTask) -> OracleMemory {
         let n = task.n;
         OracleMemory {
             seen: task.size(),
@@ -71,7 +71,7 @@ impl OracleMemory {
     }
 
     pub(super) fn begin(&mut self, rank: usize, place: usize, leaf: Leaf) {
-        let tree = self.number(Node::Leaf(leaf));
+        let tree = self.number(RoundNode::Leaf(leaf));
         self.places[rank][place] = Some(tree);
     }
 
@@ -84,14 +84,14 @@ impl OracleMemory {
         (first..first + count).collect()
     }
 
-    fn number(&mut self, node: Node) -> Tree {
+    fn number(&mut self, node: RoundNode) -> Tree {
         if let Some(tree) = self.numbers.get(&node) {
             return *tree;
         }
         let leaves = match &node {
-            Node::Leaf(leaf) => vec![*leaf],
-            Node::Rounded(t) => self.leaves[*t].clone(),
-            Node::Sum(a, b) => {
+            RoundNode::Leaf(leaf) => vec![*leaf],
+            RoundNode::Rounded(t) => self.leaves[*t].clone(),
+            RoundNode::Sum(a, b) => {
                 let mut all = [self.leaves[*a].as_slice(), self.leaves[*b].as_slice()].concat();
                 all.sort_unstable();
                 all
@@ -104,9 +104,9 @@ impl OracleMemory {
     }
 
     /// Runs the transfers of one round at once.
-    pub(super) fn round(&mut self, moves: &[Move]) -> Result<(), Stop> {
+    pub(super) fn round(&mut self, moves: &[RoundMove]) -> Result<(), EarlyStop> {
         let known = self.known.clone();
-        let mut writes: BTreeMap<(usize, usize), Vec<(&Move, Tree)>> = BTreeMap::new();
+        let mut writes: BTreeMap<(usize, usize), Vec<(&RoundMove, Tree)>> = BTreeMap::new();
         for m in moves {
             if m.from.len() != m.to.len() {
                 return Err(wrong("RL0406 regions of different lengths"));
@@ -125,7 +125,7 @@ impl OracleMemory {
                 let tree = self.places[m.src][*from];
                 let tree = tree.ok_or_else(|| wrong("RL0404 read before it was stored"))?;
                 let rounded = m.rounded && m.src != m.dst;
-                let tree = if rounded { self.number(Node::Rounded(tree)) } else { tree };
+                let tree = if rounded { self.number(RoundNode::Rounded(tree)) } else { tree };
                 writes.entry((m.dst, *to)).or_default().push((m, tree));
             }
         }
@@ -140,12 +140,17 @@ impl OracleMemory {
     }
 
     /// Returns what a place holds after all that is written to it in a round.
-    fn fold(&mut self, rank: usize, place: usize, list: &[(&Move, Tree)]) -> Result<Tree, Stop> {
-        let copies = list.iter().filter(|(m, _)| m.op == Op::Copy).count();
+    fn fold(
+        &mut self,
+        rank: usize,
+        place: usize,
+        list: &[(&RoundMove, Tree)],
+    ) -> Result<Tree, EarlyStop> {
+        let copies = list.iter().filter(|(m, _)| m.op == TransferOp::Copy).count();
         if copies > 1 {
             return Err(wrong("RL0403 two copies into one place"));
         }
-        let chunks = |m: &Move| {
+        let chunks = |m: &RoundMove| {
             let mut all = m.to.clone();
             all.sort_unstable();
             all
@@ -173,9 +178,9 @@ impl OracleMemory {
             // Sums that are added to themselves double with every round.
             let terms = self.leaves[sum].len() + self.leaves[tree].len();
             if self.held + terms > MOST_TERMS {
-                return Err(Stop::Unsupported("very long sums"));
+                return Err(EarlyStop::Unsupported("very long sums"));
             }
-            sum = self.number(Node::Sum(sum.min(tree), sum.max(tree)));
+            sum = self.number(RoundNode::Sum(sum.min(tree), sum.max(tree)));
         }
         // Both buffers consist of blocks, so that places count on from one to the other.
         if place < self.seen && place % self.block != length {
@@ -192,7 +197,10 @@ impl OracleMemory {
     /// Fails unless every rank holds what is asked for. Returns whether those that hold one sum hold one
     /// tree, and whether that one adds the ranks one after the other; `None` for a barrier, or if nothing is
     /// summed.
-    pub(super) fn judge(&mut self, task: &Task) -> Result<Option<(bool, bool)>, Stop> {
+    pub(super) fn judge(
+        &mut self,
+        task: &CollectiveTask,
+    ) -> Result<Option<(bool, bool)>, EarlyStop> {
         if task.kind == OracleKind::Barrier {
             let all = self.known.iter().flatten().all(|h| *h);
             return if all {
@@ -220,7 +228,7 @@ impl OracleMemory {
 
     /// Returns the sum of contributions, one after the other.
     fn in_order(&mut self, leaves: &[Leaf]) -> Option<Tree> {
-        let trees: Vec<Tree> = leaves.iter().map(|l| self.number(Node::Leaf(*l))).collect();
-        trees.into_iter().reduce(|a, b| self.number(Node::Sum(a.min(b), a.max(b))))
+        let trees: Vec<Tree> = leaves.iter().map(|l| self.number(RoundNode::Leaf(*l))).collect();
+        trees.into_iter().reduce(|a, b| self.number(RoundNode::Sum(a.min(b), a.max(b))))
     }
 }

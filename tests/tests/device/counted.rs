@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use roundelay_compiler::emit::cuda::counted::RING;
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 
 use super::memory::{At, Eye, Memory, View, join};
 use super::setting;
@@ -70,7 +70,7 @@ struct Machine<'c> {
     calls: &'c [Counts],
     memory: Memory,
     ranks: Vec<Rank>,
-    dice: Dice,
+    dice: SeededRandom,
     eye: Eye,
 }
 
@@ -98,7 +98,16 @@ impl<'c> Machine<'c> {
             moved: [vec![0; n], vec![0; n]],
         });
         let ranks = ranks.collect();
-        Machine { n, packed, without, calls, memory, ranks, dice: Dice(seed), eye: Eye::Any }
+        Machine {
+            n,
+            packed,
+            without,
+            calls,
+            memory,
+            ranks,
+            dice: SeededRandom(seed),
+            eye: Eye::Any,
+        }
     }
 
     /// Cells of a rank: words that pieces arrived and were taken, rings, slots, input, output.
@@ -385,7 +394,7 @@ impl<'c> Machine<'c> {
 }
 
 /// Returns counts of some calls that fit, whatever lies how.
-fn drawn(n: usize, calls: usize, dice: &mut Dice) -> Vec<Counts> {
+fn drawn(n: usize, calls: usize, dice: &mut SeededRandom) -> Vec<Counts> {
     let most = MOST.min(ROWS / n);
     (0..calls)
         .map(|_| (0..n).map(|_| (0..n).map(|_| dice.below(most + 1)).collect()).collect())
@@ -397,7 +406,7 @@ fn fault(without: Without) -> Option<String> {
     let plays = 300 * setting("PLAYS", 1);
     (0..plays).find_map(|k| {
         let seed = setting("SEED", 1) * 100_003 + k;
-        let mut dice = Dice(seed);
+        let mut dice = SeededRandom(seed);
         let (n, packed) = (2 + dice.below(3), [dice.below(2) == 0, dice.below(2) == 0]);
         // No rank waits for a rank that only sends: it runs ahead.
         let mut calls = drawn(n, 8, &mut dice);
@@ -439,7 +448,7 @@ fn counts_that_are_too_large_are_reported() {
             ([true, true], (2, vec![5, 5, 5])),
             ([true, false], (0, vec![0, 5, 0])),
         ] {
-            let mut calls = drawn(3, 4, &mut Dice(seed));
+            let mut calls = drawn(3, 4, &mut SeededRandom(seed));
             let call = 1 + seed as usize % 3;
             calls[call] = vec![vec![0; 3]; 3];
             calls[call][change.0] = change.1;
@@ -448,7 +457,7 @@ fn counts_that_are_too_large_are_reported() {
             played += 1;
         }
         // All that one rank receives is more than its packed output has.
-        let mut calls = drawn(3, 3, &mut Dice(seed));
+        let mut calls = drawn(3, 3, &mut SeededRandom(seed));
         calls[2] = vec![vec![5, 0, 0]; 3];
         let played_so = Machine::new(3, [true, true], Without::Nothing, &calls, seed).play();
         assert_eq!(played_so, Err(End::Beyond(2)), "an output of {ROWS} rows");

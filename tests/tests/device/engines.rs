@@ -1,22 +1,26 @@
 //! Tests what copy engines can run, and what is refused.
 
 use roundelay_algorithms::find;
-use roundelay_compiler::device::{DeviceProgram, Options, Phase, Protocol, prove, verify};
-use roundelay_compiler::plan::Buf;
-use roundelay_compiler::{Placement, Proved, Shape, compile};
+use roundelay_compiler::device::{
+    DeviceOptions, DevicePhase, DeviceProgram, DeviceProtocol, prove, verify,
+};
+use roundelay_compiler::plan::PlanBuffer;
+use roundelay_compiler::{BufferPlacement, ProvedPlans, Shape, compile};
 use roundelay_tests::of_library;
 
 use super::proofs;
 
-fn proved(collective: &str, name: &str, n: u32) -> Proved {
+fn proved(collective: &str, name: &str, n: u32) -> ProvedPlans {
     let entry = find(collective, name).expect("the library has it");
     let (sources, program) = of_library(entry).expect("the library resolves");
-    let options = roundelay_compiler::Options::default();
-    compile(&program, &sources, &Shape::flat(n), &options, Placement::OutOfPlace).expect("a proof")
+    let options = roundelay_compiler::CompileOptions::default();
+    compile(&program, &sources, &Shape::flat(n), &options, BufferPlacement::OutOfPlace)
+        .expect("a proof")
 }
 
 fn refusal(collective: &str, name: &str, n: u32) -> String {
-    let refused = prove(&proved(collective, name, n), Protocol::Engine, &Options::default());
+    let refused =
+        prove(&proved(collective, name, n), DeviceProtocol::Engine, &DeviceOptions::default());
     refused.expect_err("more than copies").to_string()
 }
 
@@ -31,7 +35,7 @@ fn algorithms_that_only_copy_once_are_offered() {
     ];
     let mut offered = 0;
     proofs(|name, shape, proved| {
-        let copies = prove(proved, Protocol::Engine, &Options::default());
+        let copies = prove(proved, DeviceProtocol::Engine, &DeviceOptions::default());
         offered += usize::from(copies.is_ok());
         // Ranks that change blocks need memory for one of them.
         let changes = name.starts_with("all_to_all") && name.contains("InPlace");
@@ -61,8 +65,9 @@ fn others_are_refused_and_say_why() {
 fn few_slots_are_refused_as_more_are() {
     for slots in [None, Some(1), Some(2)] {
         let proved = proved("all_reduce", "compressed", 3);
-        let options = Options { slots, ..Options::default() };
-        let refused = prove(&proved, Protocol::Engine, &options).expect_err("more than copies");
+        let options = DeviceOptions { slots, ..DeviceOptions::default() };
+        let refused =
+            prove(&proved, DeviceProtocol::Engine, &options).expect_err("more than copies");
         assert!(refused.0.starts_with("copy engines only copy"), "{refused}");
     }
 }
@@ -71,11 +76,12 @@ fn few_slots_are_refused_as_more_are() {
 #[test]
 fn copies_stand_alone() {
     let proved = proved("all_gather", "direct", 3);
-    let programs = prove(&proved, Protocol::Engine, &Options::default()).expect("it only copies");
+    let programs =
+        prove(&proved, DeviceProtocol::Engine, &DeviceOptions::default()).expect("it only copies");
     let refused = |change: &dyn Fn(&mut DeviceProgram)| {
         let mut rest = programs.list().to_vec();
         change(&mut rest[1]);
-        verify(&proved, &Options::default(), rest).expect_err("it is damaged").0
+        verify(&proved, &DeviceOptions::default(), rest).expect_err("it is damaged").0
     };
     let alone = "its copies are not one phase of nothing else";
     let joined = refused(&|p| {
@@ -85,12 +91,12 @@ fn copies_stand_alone() {
     assert!(joined.contains(alone), "{joined}");
     let twice = refused(&|p| {
         let copy = p.phases[2].tasks.pop().expect("a copy");
-        p.phases.push(Phase { tasks: vec![copy], block_barrier: false, signals: Vec::new() });
+        p.phases.push(DevicePhase { tasks: vec![copy], block_barrier: false, signals: Vec::new() });
     });
     assert!(twice.contains(alone), "{twice}");
     let aside = refused(&|p| {
         let store = p.phases[2].tasks[0].store.as_mut().expect("a place");
-        store.pieces[0].buf = Buf::Scratch(0);
+        store.pieces[0].buf = PlanBuffer::Scratch(0);
     });
     assert!(aside.contains(alone), "{aside}");
 }

@@ -2,10 +2,10 @@
 
 use roundelay_compiler::device::abi::YEAR;
 use roundelay_compiler::device::{
-    DeviceProgram, Options, Protocol, Target, TaskInput, prove, verify,
+    DeviceOptions, DeviceProgram, DeviceProtocol, TaskInput, TaskOutput, prove, verify,
 };
-use roundelay_compiler::{Proved, Shape};
-use roundelay_tests::Dice;
+use roundelay_compiler::{ProvedPlans, Shape};
+use roundelay_tests::SeededRandom;
 
 use super::kernel::Call;
 use super::machine::Past;
@@ -14,10 +14,11 @@ use super::remove::{removals, spared, tolerates};
 use super::{machine, proofs, setting, with};
 
 /// The protocols that pass between hosts.
-const PROTOCOLS: [Protocol; 3] = [Protocol::Staged, Protocol::Put, Protocol::Get];
+const PROTOCOLS: [DeviceProtocol; 3] =
+    [DeviceProtocol::Staged, DeviceProtocol::Put, DeviceProtocol::Get];
 
 /// Returns hosts for the ranks: as a grid has them, or one each, or two, in turns or not.
-fn hosts(shape: &Shape, dice: &mut Dice) -> Vec<u32> {
+fn hosts(shape: &Shape, dice: &mut SeededRandom) -> Vec<u32> {
     let ranks = shape.ranks() as u32;
     let inner = match &shape.axes[..] {
         [_, inner] => *inner,
@@ -27,8 +28,12 @@ fn hosts(shape: &Shape, dice: &mut Dice) -> Vec<u32> {
     (0..ranks).map(|rank| if turned { rank % 2 } else { rank / inner }).collect()
 }
 
-fn lowered(proved: &Proved, protocol: Protocol, hosts: &[u32]) -> Option<Vec<DeviceProgram>> {
-    let options = Options { hosts: hosts.to_vec(), ..Options::default() };
+fn lowered(
+    proved: &ProvedPlans,
+    protocol: DeviceProtocol,
+    hosts: &[u32],
+) -> Option<Vec<DeviceProgram>> {
+    let options = DeviceOptions { hosts: hosts.to_vec(), ..DeviceOptions::default() };
     match prove(proved, protocol, &options) {
         Ok(programs) => Some(programs.list().to_vec()),
         Err(refused) => {
@@ -42,10 +47,10 @@ fn lowered(proved: &Proved, protocol: Protocol, hosts: &[u32]) -> Option<Vec<Dev
 /// Returns two calls in a row of the programs of some protocol.
 fn calls(
     name: &str,
-    proved: &Proved,
+    proved: &ProvedPlans,
     hosts: &[u32],
-    protocol: Protocol,
-    dice: &mut Dice,
+    protocol: DeviceProtocol,
+    dice: &mut SeededRandom,
 ) -> Vec<Call> {
     let protocols = [protocol, PROTOCOLS[dice.below(3)], protocol];
     let programs = protocols.iter().filter_map(|&p| lowered(proved, p, hosts));
@@ -62,7 +67,7 @@ fn the_library_is_played_between_hosts() {
         }
         for protocol in PROTOCOLS {
             let seed = setting("SEED", 1) * 1000 + played;
-            let mut dice = Dice(seed);
+            let mut dice = SeededRandom(seed);
             let hosts = hosts(shape, &mut dice);
             let calls = calls(name, proved, &hosts, protocol, &mut dice);
             played += 1;
@@ -85,7 +90,7 @@ fn over_a_year(renews: bool) -> (usize, Vec<String>) {
         }
         for protocol in PROTOCOLS {
             let seed = 70 + played as u64;
-            let mut dice = Dice(seed);
+            let mut dice = SeededRandom(seed);
             let hosts = hosts(shape, &mut dice);
             let calls = calls(name, proved, &hosts, protocol, &mut dice);
             if !calls.iter().any(|c| c.programs.iter().any(DeviceProgram::is_far)) {
@@ -122,7 +127,8 @@ fn nothing_crosses_hosts_but_through_slots() {
             for program in lowered(proved, protocol, &hosts).unwrap_or_default() {
                 let far = |link: u32| program.links[link as usize].far;
                 for task in program.phases.iter().flat_map(|p| &p.tasks) {
-                    let lands = |t: &Target| matches!(t, Target::Landed(m, _) if far(m.link));
+                    let lands =
+                        |t: &TaskOutput| matches!(t, TaskOutput::Landed(m, _) if far(m.link));
                     let pulls = |i: &TaskInput| matches!(i, TaskInput::Pulled(m, _) if far(m.link));
                     assert!(!task.outs.iter().any(lands), "{name}");
                     assert!(!task.inputs.iter().any(pulls), "{name}");
@@ -134,8 +140,8 @@ fn nothing_crosses_hosts_but_through_slots() {
                 }
             }
         }
-        for protocol in [Protocol::Packet, Protocol::Engine] {
-            let options = Options { hosts: hosts.to_vec(), ..Options::default() };
+        for protocol in [DeviceProtocol::Packet, DeviceProtocol::Engine] {
+            let options = DeviceOptions { hosts: hosts.to_vec(), ..DeviceOptions::default() };
             if let Err(refused) = prove(proved, protocol, &options) {
                 let text = refused.to_string();
                 let whole = proved.plans()[0].header.collective == "barrier";
@@ -172,7 +178,7 @@ fn nothing_can_be_taken_away_between_hosts() {
             return;
         }
         let hosts: Vec<u32> = (0..shape.ranks() as u32).map(|rank| rank / 2 + rank % 2).collect();
-        let options = Options { hosts: hosts.clone(), ..Options::default() };
+        let options = DeviceOptions { hosts: hosts.clone(), ..DeviceOptions::default() };
         for protocol in PROTOCOLS {
             let Some(programs) = lowered(proved, protocol, &hosts) else { continue };
             for (what, rest) in removals(&programs) {
@@ -183,7 +189,7 @@ fn nothing_can_be_taken_away_between_hosts() {
                 }
                 let flow =
                     ["Room(", "signal ", "release ", "leave"].iter().any(|f| what.contains(f));
-                let mut dice = Dice(tried);
+                let mut dice = SeededRandom(tried);
                 let calls: Vec<Call> =
                     (0..2).map(|_| with(name, proved, rest.clone(), &mut dice)).collect();
                 if !flow && !spared(&what, &programs, &rest)
@@ -219,8 +225,8 @@ fn every_order_of_proxies_is_needed() {
             }
             let hosts: Vec<u32> = (0..shape.ranks() as u32).collect();
             shown |= (0..20).any(|seed| {
-                let mut dice = Dice(seed);
-                let calls = calls(name, proved, &hosts, Protocol::Staged, &mut dice);
+                let mut dice = SeededRandom(seed);
+                let calls = calls(name, proved, &hosts, DeviceProtocol::Staged, &mut dice);
                 machine::play(&calls, machine::NONE, seed).expect("all orders are kept");
                 machine::play_with(&calls, machine::NONE, orders, seed).is_err()
             });

@@ -1,16 +1,18 @@
 //! Tests that the proof of device programs compares folds and lengths with those of the plans: every swap of two
 //! operands is refused, and so is every task that moves `ceil(N/C)` elements of a chunk of the callers' buffers.
 
-use roundelay_compiler::Proved;
-use roundelay_compiler::device::{DeviceProgram, Options, Protocol, Task, prove, verify};
-use roundelay_compiler::plan::{Buf, Dir, Region, Sizes};
+use roundelay_compiler::ProvedPlans;
+use roundelay_compiler::device::{
+    DeviceOptions, DeviceProgram, DeviceProtocol, DeviceTask, prove, verify,
+};
+use roundelay_compiler::plan::{ChunkSizes, MessageDirection, PlanBuffer, Region};
 
 use super::proofs;
 
 /// Returns the programs with each task changed, one at a time, where `change` returns true.
 fn changed(
     programs: &[DeviceProgram],
-    change: impl Fn(&mut Task) -> bool,
+    change: impl Fn(&mut DeviceTask) -> bool,
 ) -> Vec<Vec<DeviceProgram>> {
     let mut all = Vec::new();
     for rank in 0..programs.len() {
@@ -28,11 +30,11 @@ fn changed(
 
 /// Returns the refusals of programs that are changed, with the number of those that are accepted.
 fn refusals(
-    proved: &Proved,
-    protocol: Protocol,
-    change: impl Fn(&mut Task) -> bool,
+    proved: &ProvedPlans,
+    protocol: DeviceProtocol,
+    change: impl Fn(&mut DeviceTask) -> bool,
 ) -> (Vec<String>, usize) {
-    let options = Options::default();
+    let options = DeviceOptions::default();
     let Ok(programs) = prove(proved, protocol, &options) else { return (Vec::new(), 0) };
     let all = changed(programs.list(), change);
     let tried = all.len();
@@ -53,7 +55,8 @@ fn operands_in_another_order_are_refused() {
             return;
         }
         // The switch adds in an order of its own.
-        for protocol in Protocol::ALL.into_iter().filter(|p| *p != Protocol::Multicast) {
+        for protocol in DeviceProtocol::ALL.into_iter().filter(|p| *p != DeviceProtocol::Multicast)
+        {
             let (faults, missed) = refusals(proved, protocol, |task| {
                 let last = task.inputs.len();
                 if last > 1 {
@@ -74,7 +77,7 @@ fn operands_in_another_order_are_refused() {
 
 /// Returns true if a region is of scratch memory alone.
 fn is_scratch(region: &Region) -> bool {
-    region.pieces.iter().all(|piece| matches!(piece.buf, Buf::Scratch(_)))
+    region.pieces.iter().all(|piece| matches!(piece.buf, PlanBuffer::Scratch(_)))
 }
 
 #[test]
@@ -84,10 +87,10 @@ fn more_elements_than_a_chunk_has_are_refused() {
         if shape.ranks() > 4 || name.starts_with("barrier") {
             return;
         }
-        for protocol in Protocol::ALL {
+        for protocol in DeviceProtocol::ALL {
             let (faults, missed) = refusals(proved, protocol, |task| {
                 let user = task.store.as_ref().is_some_and(|store| !is_scratch(store));
-                task.sizes = Sizes::Full(task.sizes.chunks());
+                task.sizes = ChunkSizes::Full(task.sizes.chunks());
                 user
             });
             refused += faults.len();
@@ -107,8 +110,9 @@ fn a_signal_without_release_hides_those_before_it() {
         if !name.starts_with("all_reduce.two_shot") || shape.ranks() != 3 {
             return;
         }
-        let options = Options { hosts: vec![0, 1, 2], ..Options::default() };
-        let programs = prove(proved, Protocol::Staged, &options).expect("it goes between hosts");
+        let options = DeviceOptions { hosts: vec![0, 1, 2], ..DeviceOptions::default() };
+        let programs =
+            prove(proved, DeviceProtocol::Staged, &options).expect("it goes between hosts");
         let mut rest = programs.list().to_vec();
         let phases = &mut rest[0].phases;
         let Some(at) = phases.iter().position(|p| p.tasks.iter().any(|t| t.inputs.len() > 1))
@@ -123,7 +127,7 @@ fn a_signal_without_release_hides_those_before_it() {
         moved += 1;
         let links = rest[0].links.clone();
         for signal in &mut rest[0].phases[at].signals {
-            signal.release = links[signal.message.link as usize].dir != Dir::Send;
+            signal.release = links[signal.message.link as usize].dir != MessageDirection::Send;
         }
         accepted.extend(verify(proved, &options, rest).ok().map(|_| name.to_string()));
     });

@@ -4,9 +4,10 @@ use std::rc::Rc;
 
 use roundelay_compiler::device::abi::mark;
 use roundelay_compiler::device::{
-    DeviceConnection, DeviceProgram, Event, Message, Protocol, Target, Task, TaskInput, Wait,
+    DeviceConnection, DeviceEvent, DeviceMessage, DeviceProgram, DeviceProtocol, DeviceTask,
+    DeviceWait, TaskInput, TaskOutput,
 };
-use roundelay_compiler::plan::{Buf, Dir, Plan, Region, WireType};
+use roundelay_compiler::plan::{MessageDirection, Plan, PlanBuffer, Region, WireType};
 
 use super::memory::At;
 use super::reference::{Arithmetic, Buffers, Cut};
@@ -26,7 +27,7 @@ pub(crate) struct Call {
     /// The values that the user puts in, and those that must come out where the collective asks for something.
     pub(crate) before: Vec<Buffers>,
     pub(crate) after: Vec<Buffers>,
-    pub(crate) asked: Vec<Vec<(Buf, u32)>>,
+    pub(crate) asked: Vec<Vec<(PlanBuffer, u32)>>,
 }
 
 impl Call {
@@ -154,12 +155,12 @@ impl Layout {
         self.at(rank, (2 * self.ranks * self.channels + writer) * BLOCKS + block)
     }
 
-    pub(crate) fn buffer(&self, rank: usize, buf: Buf, element: usize) -> At {
+    pub(crate) fn buffer(&self, rank: usize, buf: PlanBuffer, element: usize) -> At {
         let i = match buf {
-            Buf::Data => 0,
-            Buf::Input => 1,
-            Buf::Output => 2,
-            Buf::Scratch(i) => 3 + i as usize,
+            PlanBuffer::Data => 0,
+            PlanBuffer::Input => 1,
+            PlanBuffer::Output => 2,
+            PlanBuffer::Scratch(i) => 3 + i as usize,
         };
         let before: usize = self.sizes[..i].iter().sum();
         self.at(rank, self.words() + self.staged() + before + element)
@@ -260,8 +261,10 @@ impl Writer<'_> {
         let outs = self.program().phases.iter().flat_map(|p| &p.tasks).flat_map(|a| &a.outs);
         let mut peers: Vec<usize> = outs
             .filter_map(|out| match out {
-                Target::Packet(m, _) | Target::Staged(m, _) => Some(self.link(*m).peer as usize),
-                Target::Landed(..) => None,
+                TaskOutput::Packet(m, _) | TaskOutput::Staged(m, _) => {
+                    Some(self.link(*m).peer as usize)
+                }
+                TaskOutput::Landed(..) => None,
             })
             .collect();
         peers.sort_unstable();
@@ -275,7 +278,7 @@ impl Writer<'_> {
         }
     }
 
-    fn link(&self, m: Message) -> DeviceConnection {
+    fn link(&self, m: DeviceMessage) -> DeviceConnection {
         self.program().links[m.link as usize]
     }
 
@@ -283,13 +286,13 @@ impl Writer<'_> {
         mark(self.epoch, number as u32)
     }
 
-    fn number(&self, t: usize, m: Message) -> u64 {
+    fn number(&self, t: usize, m: DeviceMessage) -> u64 {
         t as u64 * u64::from(self.link(m).messages) + u64::from(m.index) + 1
     }
 
-    fn signal_word(&self, t: usize, m: Message) -> (At, u64) {
+    fn signal_word(&self, t: usize, m: DeviceMessage) -> (At, u64) {
         let link = self.link(m);
-        let kind = usize::from(link.dir == Dir::Recv);
+        let kind = usize::from(link.dir == MessageDirection::Recv);
         let channel = link.channel as usize;
         let at = match link.far {
             true => {
@@ -301,10 +304,10 @@ impl Writer<'_> {
         (at, self.mark(self.number(t, m)))
     }
 
-    fn waits(&mut self, t: usize, waits: &[Wait]) {
+    fn waits(&mut self, t: usize, waits: &[DeviceWait]) {
         for w in waits {
             let (kind, m, wanted) = match w.event {
-                Event::Entered { peer } => {
+                DeviceEvent::Entered { peer } => {
                     let at = self.layout.entered(self.rank, peer as usize, self.block);
                     self.steps.push(Step::Wait {
                         at,
@@ -313,9 +316,9 @@ impl Writer<'_> {
                     });
                     continue;
                 }
-                Event::Sent(m) => (0, m, self.mark(self.number(t, m))),
-                Event::Consumed(m) => (1, m, self.mark(self.number(t, m))),
-                Event::Room(m) => {
+                DeviceEvent::Sent(m) => (0, m, self.mark(self.number(t, m))),
+                DeviceEvent::Consumed(m) => (1, m, self.mark(self.number(t, m))),
+                DeviceEvent::Room(m) => {
                     let slots = u64::from(self.link(m).slots);
                     match self.number(t, m) {
                         n if n <= slots => continue,
@@ -335,16 +338,17 @@ impl Writer<'_> {
     }
 
     /// Returns the cell of chunk k of a message, on its receiver.
-    fn slot(&self, t: usize, m: Message, k: usize) -> At {
+    fn slot(&self, t: usize, m: DeviceMessage, k: usize) -> At {
         let link = self.link(m);
-        let receiver = if link.dir == Dir::Send { link.peer as usize } else { self.rank };
+        let receiver =
+            if link.dir == MessageDirection::Send { link.peer as usize } else { self.rank };
         let [base, slots, chunks] = [link.base, link.slots, link.chunks].map(|x| x as usize);
         let slot = (self.number(t, m) as usize - 1) % slots;
         let index = base * self.call.blocks + (self.block * slots + slot) * chunks + k;
         if link.far {
             return self.layout.far_cell(self.rank, index * self.call.pass);
         }
-        let packets = self.program().protocol == Protocol::Packet;
+        let packets = self.program().protocol == DeviceProtocol::Packet;
         self.layout.staging(receiver, packets, self.epoch, index * self.call.pass)
     }
 
@@ -355,7 +359,7 @@ impl Writer<'_> {
         self.layout.buffer(rank, buf, self.call.cut.place(buf, c) + from)
     }
 
-    fn task(&mut self, t: usize, phase: usize, j: usize, task: &Task) {
+    fn task(&mut self, t: usize, phase: usize, j: usize, task: &DeviceTask) {
         // The block's warps in groups of equal size, the last with the rest.
         let groups = self.call.groups.clamp(1, WARPS);
         let group = |warp: usize| (warp / (WARPS / groups)).min(groups - 1);
@@ -380,7 +384,7 @@ impl Writer<'_> {
         }
     }
 
-    fn element(&mut self, t: usize, task: &Task, k: usize, e: At) {
+    fn element(&mut self, t: usize, task: &DeviceTask, k: usize, e: At) {
         let inputs = task.inputs.iter().map(|s| match s {
             TaskInput::Local(region) => {
                 Src { at: self.place(t, self.rank, region, k) + e, packet: false }
@@ -395,18 +399,18 @@ impl Writer<'_> {
         let plain = |at: At| Dst { at, packet: false, wire: None };
         let store = task.store.iter().map(|region| plain(self.place(t, self.rank, region, k) + e));
         let outs = task.outs.iter().map(|o| match o {
-            Target::Packet(m, wire) => {
+            TaskOutput::Packet(m, wire) => {
                 Dst { at: self.slot(t, *m, k) + e, packet: true, wire: *wire }
             }
-            Target::Staged(m, wire) => {
+            TaskOutput::Staged(m, wire) => {
                 Dst { at: self.slot(t, *m, k) + e, packet: false, wire: *wire }
             }
-            Target::Landed(m, region) => {
+            TaskOutput::Landed(m, region) => {
                 plain(self.place(t, self.link(*m).peer as usize, region, k) + e)
             }
         });
         let mut inputs: Vec<Src> = inputs.collect();
-        if self.program().protocol == Protocol::Multicast {
+        if self.program().protocol == DeviceProtocol::Multicast {
             let first = e as usize % inputs.len();
             inputs.rotate_left(first);
         }

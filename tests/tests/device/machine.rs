@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use roundelay_compiler::device::abi::{YEAR, mark, reached, renews};
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 
 use super::kernel::{Call, Fold, Layout, Step, WARPS, Writer};
 use super::memory::{Eye, Memory, View, join};
@@ -71,7 +71,7 @@ pub(crate) struct Machine<'c> {
     past: Past,
     memory: Memory,
     ranks: Vec<Rank>,
-    dice: Dice,
+    dice: SeededRandom,
     eye: Eye,
     /// Number of elements in ten that stay under way.
     lazy: usize,
@@ -113,7 +113,8 @@ pub(crate) fn play_with(
 
 fn layout(calls: &[Call]) -> Layout {
     let most = |f: &dyn Fn(&Call) -> usize| calls.iter().map(f).max().unwrap_or(0);
-    let packets = |c: &Call| c.programs[0].protocol == roundelay_compiler::device::Protocol::Packet;
+    let packets =
+        |c: &Call| c.programs[0].protocol == roundelay_compiler::device::DeviceProtocol::Packet;
     let channels = calls
         .iter()
         .flat_map(|c| &c.programs)
@@ -138,7 +139,7 @@ impl<'c> Machine<'c> {
     fn new(calls: &'c [Call], past: Past, seed: u64) -> Self {
         let layout = layout(calls);
         let memory = Memory::new(layout.ranks * layout.per_rank());
-        let mut dice = Dice(seed);
+        let mut dice = SeededRandom(seed);
         let mut ranks = Vec::new();
         for _ in 0..layout.ranks {
             let speed = [1, 4, 30][dice.below(3)];
@@ -223,8 +224,9 @@ impl<'c> Machine<'c> {
 
     fn fill(&mut self, rank: usize, buffers: &Buffers) {
         let view = &mut self.ranks[rank].view;
-        for (buf, values) in
-            buffers.iter().filter(|(b, _)| !matches!(b, roundelay_compiler::plan::Buf::Scratch(_)))
+        for (buf, values) in buffers
+            .iter()
+            .filter(|(b, _)| !matches!(b, roundelay_compiler::plan::PlanBuffer::Scratch(_)))
         {
             for (i, x) in values.iter().enumerate() {
                 let at = self.layout.buffer(rank, *buf, i);

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use roundelay_compiler::device::abi::reached;
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 
 /// Number of a cell.
 pub(crate) type At = u32;
@@ -56,7 +56,7 @@ impl Memory {
         vec![0; self.cells.len()]
     }
 
-    fn read(&self, at: At, view: &mut View, dice: &mut Dice, eye: Eye) -> &Value {
+    fn read(&self, at: At, view: &mut View, dice: &mut SeededRandom, eye: Eye) -> &Value {
         let cell = &self.cells[at as usize];
         let newest = cell.first + cell.values.len() as u32 - 1;
         let oldest = view[at as usize].max(cell.first);
@@ -70,7 +70,7 @@ impl Memory {
     }
 
     /// Reads plainly.
-    pub(crate) fn load(&self, at: At, view: &mut View, dice: &mut Dice, eye: Eye) -> u64 {
+    pub(crate) fn load(&self, at: At, view: &mut View, dice: &mut SeededRandom, eye: Eye) -> u64 {
         self.read(at, view, dice, eye).bits
     }
 
@@ -80,7 +80,7 @@ impl Memory {
         at: At,
         wanted: u64,
         view: &mut View,
-        dice: &mut Dice,
+        dice: &mut SeededRandom,
         eye: Eye,
     ) -> u64 {
         let Value { bits, released } = self.read(at, view, dice, eye);
@@ -91,7 +91,7 @@ impl Memory {
     }
 
     /// Writes. Between writers that do not know of each other, either may come last.
-    pub(crate) fn store(&mut self, at: At, bits: u64, view: &mut View, dice: &mut Dice) {
+    pub(crate) fn store(&mut self, at: At, bits: u64, view: &mut View, dice: &mut SeededRandom) {
         let cell = &self.cells[at as usize];
         let newest = cell.first + cell.values.len() as u32 - 1;
         if view[at as usize] >= newest || dice.below(2) == 0 {

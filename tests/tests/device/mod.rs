@@ -24,12 +24,12 @@ mod years;
 use std::sync::Arc;
 
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::device::{DeviceProgram, Options, Protocol, prove};
-use roundelay_compiler::plan::Buf;
-use roundelay_compiler::program::{Buffer, Style};
-use roundelay_compiler::{Placement, Program, Proved, Shape, compile};
+use roundelay_compiler::device::{DeviceOptions, DeviceProgram, DeviceProtocol, prove};
+use roundelay_compiler::plan::PlanBuffer;
+use roundelay_compiler::program::{BufferStyle, ProgramBuffer};
+use roundelay_compiler::{BufferPlacement, Program, ProvedPlans, Shape, compile};
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::{Dice, is_grid, of_library, read, suite};
+use roundelay_tests::{SeededRandom, is_grid, of_library, read, suite};
 
 use kernel::{BLOCKS, Call};
 use reference::{Arithmetic, Buffers, Cut, buffers, tag};
@@ -41,19 +41,23 @@ fn setting(name: &str, default: u64) -> u64 {
 /// Lowers, proves, and makes a call with random data and sizes.
 fn call(
     name: &str,
-    proved: &Proved,
-    protocol: Protocol,
+    proved: &ProvedPlans,
+    protocol: DeviceProtocol,
     slots: Option<u32>,
-    dice: &mut Dice,
+    dice: &mut SeededRandom,
 ) -> Option<Call> {
-    match prove(proved, protocol, &Options { slots, ..Options::default() }) {
+    match prove(proved, protocol, &DeviceOptions { slots, ..DeviceOptions::default() }) {
         Ok(programs) => Some(with(name, proved, programs.list().to_vec(), dice)),
         Err(refused) => {
             let barrier = proved.plans()[0].header.collective == "barrier";
             let known = match protocol {
-                Protocol::Packet if barrier => true,
-                Protocol::Engine if refused.0.starts_with("copy engines only copy") => true,
-                Protocol::Multicast if refused.0.starts_with("the switch reads or writes") => true,
+                DeviceProtocol::Packet if barrier => true,
+                DeviceProtocol::Engine if refused.0.starts_with("copy engines only copy") => true,
+                DeviceProtocol::Multicast
+                    if refused.0.starts_with("the switch reads or writes") =>
+                {
+                    true
+                }
                 _ => refused.0.contains("12 channels between two ranks; a device has 8"),
             };
             assert!(known, "{name} {protocol}: {refused}");
@@ -63,17 +67,22 @@ fn call(
 }
 
 /// Returns a call of these programs, on numbers.
-fn with(name: &str, proved: &Proved, programs: Vec<DeviceProgram>, dice: &mut Dice) -> Call {
+fn with(
+    name: &str,
+    proved: &ProvedPlans,
+    programs: Vec<DeviceProgram>,
+    dice: &mut SeededRandom,
+) -> Call {
     with_values(name, proved, programs, Arithmetic::Float, dice)
 }
 
 /// Returns a call of these programs, on numbers or on marks.
 fn with_values(
     name: &str,
-    proved: &Proved,
+    proved: &ProvedPlans,
     programs: Vec<DeviceProgram>,
     arithmetic: Arithmetic,
-    dice: &mut Dice,
+    dice: &mut SeededRandom,
 ) -> Call {
     let plans = proved.plans().to_vec();
     let header = &plans[0].header;
@@ -97,7 +106,7 @@ fn with_values(
         _ => 1 + dice.below(most.div_ceil(blocks)),
     };
     let passes = most.div_ceil(blocks * pass);
-    let unordered = programs[0].protocol == Protocol::Multicast;
+    let unordered = programs[0].protocol == DeviceProtocol::Multicast;
     let mut before: Vec<Buffers> = Vec::new();
     let mut asked = Vec::new();
     let spec = &proved.graph().instance.spec;
@@ -107,14 +116,15 @@ fn with_values(
         for buf in buffers(plan) {
             let mut values = vec![f32::from_bits(0x7fc0_0bad); cut.size(plan, buf)];
             let buffer = match buf {
-                Buf::Data => Buffer::Data,
-                Buf::Input => Buffer::Input,
-                Buf::Output => Buffer::Output,
-                Buf::Scratch(i) => Buffer::Scratch(i),
+                PlanBuffer::Data => ProgramBuffer::Data,
+                PlanBuffer::Input => ProgramBuffer::Input,
+                PlanBuffer::Output => ProgramBuffer::Output,
+                PlanBuffer::Scratch(i) => ProgramBuffer::Scratch(i),
             };
             let rank = plan.part.rank;
             for c in 0..plan.buffer_chunks(buf).unwrap_or(0) {
-                if matches!(buf, Buf::Data | Buf::Input) && spec.initial(buffer, rank, c).is_some()
+                if matches!(buf, PlanBuffer::Data | PlanBuffer::Input)
+                    && spec.initial(buffer, rank, c).is_some()
                 {
                     let first = cut.place(buf, c);
                     for x in &mut values[first..first + cut.length(c as usize)] {
@@ -127,7 +137,7 @@ fn with_values(
                         };
                     }
                 }
-                if matches!(buf, Buf::Data | Buf::Output)
+                if matches!(buf, PlanBuffer::Data | PlanBuffer::Output)
                     && spec.expected(buffer, rank, c).is_some()
                 {
                     wanted.push((buf, c));
@@ -173,14 +183,14 @@ fn placed(
     sources: &SourceMap,
     program: &Arc<Program>,
     shape: &Shape,
-    of: &mut impl FnMut(Placement, &Proved),
+    of: &mut impl FnMut(BufferPlacement, &ProvedPlans),
 ) {
     let placements = match program.style {
-        Style::Data => vec![Placement::InPlace, Placement::OutOfPlace],
-        Style::InputOutput => vec![Placement::OutOfPlace],
+        BufferStyle::Data => vec![BufferPlacement::InPlace, BufferPlacement::OutOfPlace],
+        BufferStyle::InputOutput => vec![BufferPlacement::OutOfPlace],
     };
     for placement in placements {
-        let options = roundelay_compiler::Options::default();
+        let options = roundelay_compiler::CompileOptions::default();
         if let Ok(proved) = compile(program, sources, shape, &options, placement) {
             of(placement, &proved);
         }
@@ -188,7 +198,7 @@ fn placed(
 }
 
 /// Calls `of` with everything of the library at the shapes that it allows, proved.
-fn proofs(mut of: impl FnMut(&str, &Shape, &Proved)) {
+fn proofs(mut of: impl FnMut(&str, &Shape, &ProvedPlans)) {
     for entry in CATALOGUE {
         let name = format!("{}.{}", entry.collective, entry.name);
         let (sources, program) = of_library(entry).expect("the library resolves");
@@ -201,7 +211,7 @@ fn proofs(mut of: impl FnMut(&str, &Shape, &Proved)) {
 }
 
 /// Runs all others: the algorithm library in channels, and the suite.
-fn others(mut of: impl FnMut(&str, &Shape, &Proved)) {
+fn others(mut of: impl FnMut(&str, &Shape, &ProvedPlans)) {
     let mut texts: Vec<(String, String)> = Vec::new();
     for entry in CATALOGUE {
         if let Some(body) = entry.text.trim_end().strip_suffix('}')
@@ -242,19 +252,21 @@ struct Plays {
 }
 
 impl Plays {
-    fn play(&mut self, name: &str, proved: &Proved) {
+    fn play(&mut self, name: &str, proved: &ProvedPlans) {
         let only = std::env::var("ONLY").unwrap_or_default();
         if !name.contains(&only) {
             return;
         }
         let (seed, plays) = (setting("SEED", 1), setting("PLAYS", 1));
-        for (protocol, k) in
-            Protocol::ALL.into_iter().flat_map(|protocol| (0..plays).map(move |k| (protocol, k)))
+        for (protocol, k) in DeviceProtocol::ALL
+            .into_iter()
+            .flat_map(|protocol| (0..plays).map(move |k| (protocol, k)))
         {
             let seed = seed * 1000 + k * 7 + self.played as u64;
-            let mut dice = Dice(seed);
+            let mut dice = SeededRandom(seed);
             let slots = [None, Some(8)][dice.below(2)];
-            let protocols = [protocol, Protocol::ALL[dice.below(Protocol::ALL.len())], protocol];
+            let protocols =
+                [protocol, DeviceProtocol::ALL[dice.below(DeviceProtocol::ALL.len())], protocol];
             let calls: Vec<Call> =
                 protocols.iter().filter_map(|&w| call(name, proved, w, slots, &mut dice)).collect();
             if calls.is_empty() {

@@ -1,21 +1,21 @@
 //! Programs for the switch: which there are, and what is refused.
 
 use roundelay_compiler::device::{
-    DeviceProgram, Options, Protocol, Target, TaskInput, prove, verify,
+    DeviceOptions, DeviceProgram, DeviceProtocol, TaskInput, TaskOutput, prove, verify,
 };
-use roundelay_compiler::{Placement, Proved, Shape, compile};
+use roundelay_compiler::{BufferPlacement, ProvedPlans, Shape, compile};
 
 use roundelay_tests::of_library;
 
-fn proved(collective: &str, name: &str, n: u32, placement: Placement) -> Option<Proved> {
+fn proved(collective: &str, name: &str, n: u32, placement: BufferPlacement) -> Option<ProvedPlans> {
     let entry = roundelay_algorithms::find(collective, name).expect("the library has it");
     let (sources, program) = of_library(entry).expect("it resolves");
-    let options = roundelay_compiler::Options::default();
+    let options = roundelay_compiler::CompileOptions::default();
     compile(&program, &sources, &Shape::flat(n), &options, placement).ok()
 }
 
-fn lowered(proved: &Proved) -> Result<Vec<DeviceProgram>, String> {
-    let programs = prove(proved, Protocol::Multicast, &Options::default());
+fn lowered(proved: &ProvedPlans) -> Result<Vec<DeviceProgram>, String> {
+    let programs = prove(proved, DeviceProtocol::Multicast, &DeviceOptions::default());
     programs.map(|programs| programs.list().to_vec()).map_err(|refused| refused.0)
 }
 
@@ -23,7 +23,7 @@ fn lowered(proved: &Proved) -> Result<Vec<DeviceProgram>, String> {
 fn what_reads_and_writes_one_place_on_all_ranks_goes_by_the_switch() {
     let mut played = Vec::new();
     for entry in roundelay_algorithms::CATALOGUE {
-        for placement in [Placement::InPlace, Placement::OutOfPlace] {
+        for placement in [BufferPlacement::InPlace, BufferPlacement::OutOfPlace] {
             let Some(proved) = proved(entry.collective, entry.name, 4, placement) else { continue };
             match lowered(&proved) {
                 Ok(_) => played.push(format!("{}.{} {placement:?}", entry.collective, entry.name)),
@@ -54,7 +54,8 @@ const WANTED: &[&str] = &[
 
 #[test]
 fn an_instruction_stands_for_what_it_does_on_each_rank() {
-    let proved = proved("all_gather", "direct", 4, Placement::OutOfPlace).expect("it is right");
+    let proved =
+        proved("all_gather", "direct", 4, BufferPlacement::OutOfPlace).expect("it is right");
     let programs = lowered(&proved).expect("it goes by the switch");
     for program in &programs {
         let moving = program.phases.iter().flat_map(|phase| &phase.tasks).filter(|t| t.moves());
@@ -68,7 +69,7 @@ fn an_instruction_stands_for_what_it_does_on_each_rank() {
 /// Changes the first task for which `change` returns true.
 fn changed(
     programs: &[DeviceProgram],
-    change: impl FnMut(&mut roundelay_compiler::device::Task) -> bool,
+    change: impl FnMut(&mut roundelay_compiler::device::DeviceTask) -> bool,
 ) -> Vec<DeviceProgram> {
     let mut programs = programs.to_vec();
     let mut tasks = programs.iter_mut().flat_map(|p| &mut p.phases).flat_map(|p| &mut p.tasks);
@@ -78,9 +79,10 @@ fn changed(
 
 #[test]
 fn what_does_something_else_on_a_rank_is_no_program_for_the_switch() {
-    let proved = proved("all_reduce", "two_shot", 3, Placement::InPlace).expect("it is right");
+    let proved =
+        proved("all_reduce", "two_shot", 3, BufferPlacement::InPlace).expect("it is right");
     let programs = lowered(&proved).expect("it goes by the switch");
-    let verified = |programs| verify(&proved, &Options::default(), programs);
+    let verified = |programs| verify(&proved, &DeviceOptions::default(), programs);
     assert!(verified(programs.clone()).is_ok());
     let refused = |programs| verified(programs).err().map(|fault| fault.0).unwrap_or_default();
     // A rank is left out, an operand stands twice, and an operand lies elsewhere.
@@ -96,7 +98,7 @@ fn what_does_something_else_on_a_rank_is_no_program_for_the_switch() {
     assert!(refused(twice).contains("reads at some ranks"), "twice");
     let elsewhere = changed(&programs, |task| {
         let landed = task.outs.iter_mut().find_map(|out| match out {
-            Target::Landed(_, region) => Some(region),
+            TaskOutput::Landed(_, region) => Some(region),
             _ => None,
         });
         let pulled = task.inputs.iter().find_map(|input| match input {

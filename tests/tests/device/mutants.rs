@@ -9,10 +9,10 @@
 
 use std::collections::BTreeMap;
 
-use roundelay_algorithms::{CATALOGUE, Entry};
-use roundelay_compiler::device::{DeviceProgram, Options, Protocol, prove, verify};
-use roundelay_compiler::{Proved, Shape};
-use roundelay_tests::{Dice, is_grid, of_library};
+use roundelay_algorithms::{CATALOGUE, CatalogueEntry};
+use roundelay_compiler::device::{DeviceOptions, DeviceProgram, DeviceProtocol, prove, verify};
+use roundelay_compiler::{ProvedPlans, Shape};
+use roundelay_tests::{SeededRandom, is_grid, of_library};
 
 use super::kernel::Call;
 use super::machine;
@@ -41,7 +41,7 @@ struct MutantCount {
 
 /// A campaign, and what it has found.
 struct MutantCampaign {
-    dice: Dice,
+    dice: SeededRandom,
     left: u64,
     programs: usize,
     kinds: BTreeMap<&'static str, MutantCount>,
@@ -51,8 +51,8 @@ struct MutantCampaign {
 /// Programs to be changed.
 struct MutantBase<'p> {
     name: String,
-    proved: &'p Proved,
-    options: Options,
+    proved: &'p ProvedPlans,
+    options: DeviceOptions,
     programs: Vec<DeviceProgram>,
 }
 
@@ -60,13 +60,13 @@ impl MutantBase<'_> {
     /// Returns what programs do that these should not, under some schedules.
     fn execute(&self, programs: &[DeviceProgram], seed: u64, schedules: u64) -> Result<(), String> {
         for k in 0..schedules {
-            let mut dice = Dice(seed.wrapping_mul(31).wrapping_add(k));
+            let mut dice = SeededRandom(seed.wrapping_mul(31).wrapping_add(k));
             let arithmetic = match self.programs[0].protocol {
-                Protocol::Multicast => Arithmetic::Unordered,
+                DeviceProtocol::Multicast => Arithmetic::Unordered,
                 _ if k % 4 == 3 => Arithmetic::Float,
                 _ => Arithmetic::Tagged,
             };
-            let call = |dice: &mut Dice| {
+            let call = |dice: &mut SeededRandom| {
                 with_values(&self.name, self.proved, programs.to_vec(), arithmetic, dice)
             };
             let calls: Vec<Call> = (0..2).map(|_| call(&mut dice)).collect();
@@ -126,10 +126,10 @@ impl MutantCampaign {
     }
 
     /// Tries mutants of all programs of an algorithm at a shape.
-    fn try_entry(&mut self, entry: &Entry, shape: &Shape) {
+    fn try_entry(&mut self, entry: &CatalogueEntry, shape: &Shape) {
         let (sources, program) = of_library(entry).expect("the library resolves");
         placed(&sources, &program, shape, &mut |placement, proved| {
-            for protocol in Protocol::ALL {
+            for protocol in DeviceProtocol::ALL {
                 let ranks = shape.ranks() as u32;
                 let hosts: Vec<u32> = match self.dice.below(3) {
                     0 if !protocol.is_of_one_host() => (0..ranks).map(|rank| rank / 2).collect(),
@@ -137,7 +137,7 @@ impl MutantCampaign {
                     _ => Vec::new(),
                 };
                 let slots = [None, Some(1), Some(8)][self.dice.below(3)];
-                let options = Options { slots, hosts };
+                let options = DeviceOptions { slots, hosts };
                 let Ok(programs) = prove(proved, protocol, &options) else { continue };
                 let name = format!(
                     "{}.{} -n {shape} {placement:?} {protocol} {options:?}",
@@ -172,7 +172,7 @@ impl MutantCampaign {
 }
 
 /// Returns the algorithms and shapes whose programs are changed, in an order that a seed decides.
-fn bases(dice: &mut Dice) -> Vec<(&'static Entry, Shape)> {
+fn bases(dice: &mut SeededRandom) -> Vec<(&'static CatalogueEntry, Shape)> {
     let only = std::env::var("ONLY").unwrap_or_default();
     let mut all = Vec::new();
     for entry in CATALOGUE {
@@ -195,7 +195,7 @@ fn bases(dice: &mut Dice) -> Vec<(&'static Entry, Shape)> {
 #[test]
 fn mutants_that_change_a_result_are_refused() {
     let (tried, seed) = (setting("MUTANTS", TRIED), setting("SEED", 1));
-    let mut dice = Dice(seed);
+    let mut dice = SeededRandom(seed);
     let bases = bases(&mut dice);
     let mut campaign = MutantCampaign {
         dice,

@@ -1,9 +1,10 @@
 //! Checks that a call touches no memory beside that of its chunks and slots, in whatever order ranks go on.
 
 use roundelay_compiler::device::{
-    DeviceConnection, DeviceProgram, Event, Message, Protocol, Target, Task, TaskInput, Wait,
+    DeviceConnection, DeviceEvent, DeviceMessage, DeviceProgram, DeviceProtocol, DeviceTask,
+    DeviceWait, TaskInput, TaskOutput,
 };
-use roundelay_compiler::plan::{Buf, Dir, Region};
+use roundelay_compiler::plan::{MessageDirection, PlanBuffer, Region};
 
 use super::kernel::Call;
 
@@ -49,21 +50,23 @@ fn program(call: &Call, p: &DeviceProgram) -> Result<(), String> {
     waits(call, p, &p.leave)
 }
 
-fn waits(call: &Call, p: &DeviceProgram, waits: &[Wait]) -> Result<(), String> {
+fn waits(call: &Call, p: &DeviceProgram, waits: &[DeviceWait]) -> Result<(), String> {
     waits.iter().try_for_each(|wait| match wait.event {
-        Event::Entered { peer } if (peer as usize) < call.plans.len() => Ok(()),
-        Event::Entered { .. } => Err("waits for no rank".into()),
-        Event::Sent(m) => link(p, m, Some(Dir::Recv)).map(|_| ()),
-        Event::Consumed(m) | Event::Room(m) => link(p, m, Some(Dir::Send)).map(|_| ()),
+        DeviceEvent::Entered { peer } if (peer as usize) < call.plans.len() => Ok(()),
+        DeviceEvent::Entered { .. } => Err("waits for no rank".into()),
+        DeviceEvent::Sent(m) => link(p, m, Some(MessageDirection::Recv)).map(|_| ()),
+        DeviceEvent::Consumed(m) | DeviceEvent::Room(m) => {
+            link(p, m, Some(MessageDirection::Send)).map(|_| ())
+        }
     })
 }
 
-fn moves(call: &Call, p: &DeviceProgram, task: &Task) -> Result<(), String> {
+fn moves(call: &Call, p: &DeviceProgram, task: &DeviceTask) -> Result<(), String> {
     let chunks = task.sizes.chunks() as usize;
     if task.inputs.is_empty() != (task.store.is_none() && task.outs.is_empty()) {
         return Err("folds nothing, or to nowhere".into());
     }
-    if let roundelay_compiler::plan::Sizes::Of(sets) = &task.sizes
+    if let roundelay_compiler::plan::ChunkSizes::Of(sets) = &task.sizes
         && sets.iter().flat_map(|s| s.iter()).any(|c| c >= p.header.chunks)
     {
         return Err("moves chunks of no vector".into());
@@ -73,37 +76,41 @@ fn moves(call: &Call, p: &DeviceProgram, task: &Task) -> Result<(), String> {
         match input {
             TaskInput::Local(r) => region(call, own, r, task)?,
             TaskInput::Pulled(m, r) => {
-                let link = link(p, *m, Some(Dir::Recv))?;
+                let link = link(p, *m, Some(MessageDirection::Recv))?;
                 addressed(p, &link)?;
                 region(call, link.peer as usize, r, task)?;
             }
-            TaskInput::Packet(m, _) => slot(p, *m, Dir::Recv, true, chunks)?,
-            TaskInput::Staged(m, _) => slot(p, *m, Dir::Recv, false, chunks)?,
+            TaskInput::Packet(m, _) => slot(p, *m, MessageDirection::Recv, true, chunks)?,
+            TaskInput::Staged(m, _) => slot(p, *m, MessageDirection::Recv, false, chunks)?,
         }
     }
     task.store.iter().try_for_each(|r| written(call, own, r, task))?;
     for out in &task.outs {
         match out {
-            Target::Landed(m, r) => {
-                let link = link(p, *m, Some(Dir::Send))?;
+            TaskOutput::Landed(m, r) => {
+                let link = link(p, *m, Some(MessageDirection::Send))?;
                 addressed(p, &link)?;
                 written(call, link.peer as usize, r, task)?;
             }
-            Target::Packet(m, _) => slot(p, *m, Dir::Send, true, chunks)?,
-            Target::Staged(m, _) => slot(p, *m, Dir::Send, false, chunks)?,
+            TaskOutput::Packet(m, _) => slot(p, *m, MessageDirection::Send, true, chunks)?,
+            TaskOutput::Staged(m, _) => slot(p, *m, MessageDirection::Send, false, chunks)?,
         }
     }
     Ok(())
 }
 
 fn addressed(p: &DeviceProgram, link: &DeviceConnection) -> Result<(), String> {
-    match link.far || matches!(p.protocol, Protocol::Packet | Protocol::Staged) {
+    match link.far || matches!(p.protocol, DeviceProtocol::Packet | DeviceProtocol::Staged) {
         true => Err("addresses buffers of a peer that it cannot".into()),
         false => Ok(()),
     }
 }
 
-fn link(p: &DeviceProgram, m: Message, dir: Option<Dir>) -> Result<DeviceConnection, String> {
+fn link(
+    p: &DeviceProgram,
+    m: DeviceMessage,
+    dir: Option<MessageDirection>,
+) -> Result<DeviceConnection, String> {
     let link = p.links.get(m.link as usize).filter(|l| m.index < l.messages);
     let link = link.filter(|l| dir.is_none_or(|dir| dir == l.dir));
     link.copied().ok_or("names no message".into())
@@ -111,13 +118,13 @@ fn link(p: &DeviceProgram, m: Message, dir: Option<Dir>) -> Result<DeviceConnect
 
 fn slot(
     p: &DeviceProgram,
-    m: Message,
-    dir: Dir,
+    m: DeviceMessage,
+    dir: MessageDirection,
     packet: bool,
     chunks: usize,
 ) -> Result<(), String> {
     let link = link(p, m, Some(dir))?;
-    if packet != (p.protocol == Protocol::Packet) || p.protocol == Protocol::Engine {
+    if packet != (p.protocol == DeviceProtocol::Packet) || p.protocol == DeviceProtocol::Engine {
         return Err("has a message of another protocol".into());
     }
     let has = if link.far { p.far } else { p.staging };
@@ -128,15 +135,15 @@ fn slot(
     }
 }
 
-fn written(call: &Call, rank: usize, region: &Region, task: &Task) -> Result<(), String> {
-    match region.pieces.iter().any(|piece| piece.buf == Buf::Input) {
+fn written(call: &Call, rank: usize, region: &Region, task: &DeviceTask) -> Result<(), String> {
+    match region.pieces.iter().any(|piece| piece.buf == PlanBuffer::Input) {
         true => Err("writes the input".into()),
         false => self::region(call, rank, region, task),
     }
 }
 
 /// Checks each chunk: its elements that are touched are its own.
-fn region(call: &Call, rank: usize, region: &Region, task: &Task) -> Result<(), String> {
+fn region(call: &Call, rank: usize, region: &Region, task: &DeviceTask) -> Result<(), String> {
     let lengths = call.cut.lengths(&task.sizes);
     if region.iter().count() != lengths.len() {
         return Err("touches more chunks, or fewer, than it moves".into());
@@ -147,7 +154,7 @@ fn region(call: &Call, rank: usize, region: &Region, task: &Task) -> Result<(), 
     }
     for ((buf, chunk), length) in region.iter().zip(lengths) {
         let has = match buf {
-            Buf::Scratch(_) => call.cut.most(),
+            PlanBuffer::Scratch(_) => call.cut.most(),
             _ => call.cut.length(chunk as usize),
         };
         let there = chunk < call.plans[rank].buffer_chunks(buf).unwrap_or(0);

@@ -6,11 +6,13 @@
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::graph::unroll;
-use roundelay_compiler::plan::{Buf, Input, Op, Plan, Region, Sizes, UnprovedPlan, WireType};
-use roundelay_compiler::program::Buffer;
-use roundelay_compiler::{Proved, Shape};
+use roundelay_compiler::plan::{
+    ChunkSizes, OperationInput, Plan, PlanBuffer, PlanOperation, Region, UnprovedPlan, WireType,
+};
+use roundelay_compiler::program::ProgramBuffer;
+use roundelay_compiler::{ProvedPlans, Shape};
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::{Dice, is_grid, of_library};
+use roundelay_tests::{SeededRandom, is_grid, of_library};
 
 use super::reference::{self, Arithmetic, Buffers, Cut, buffers, tag};
 use super::{placed, setting};
@@ -23,42 +25,42 @@ const OF_PLANS: usize = 20;
 const KINDS: usize = 15;
 
 /// Returns all operations of a rank.
-fn operations(plan: &mut UnprovedPlan) -> Vec<&mut Op> {
+fn operations(plan: &mut UnprovedPlan) -> Vec<&mut PlanOperation> {
     plan.part.lanes.iter_mut().flat_map(|lane| &mut lane.ops).collect()
 }
 
-fn pick<T>(mut list: Vec<T>, dice: &mut Dice) -> Option<T> {
+fn pick<T>(mut list: Vec<T>, dice: &mut SeededRandom) -> Option<T> {
     let i = dice.below(list.len());
     (i < list.len()).then(|| list.swap_remove(i))
 }
 
-fn shift(set: &mut ChunkSet, dice: &mut Dice) {
+fn shift(set: &mut ChunkSet, dice: &mut SeededRandom) {
     let modulus = set.modulus.max(1) as usize;
     set.start = (set.start + 1 + dice.below(modulus) as u32) % modulus as u32;
 }
 
-fn shift_region(region: &mut Region, dice: &mut Dice) {
+fn shift_region(region: &mut Region, dice: &mut SeededRandom) {
     if let Some(piece) = pick(region.pieces.iter_mut().collect(), dice) {
         shift(&mut piece.set, dice);
     }
 }
 
 /// Changes one operation.
-fn change_operation(op: &mut Op, kind: usize, dice: &mut Dice) {
+fn change_operation(op: &mut PlanOperation, kind: usize, dice: &mut SeededRandom) {
     let inputs = op.inputs.len();
     match kind {
         0 => op.inputs.reverse(),
         1 if inputs > 1 => op.inputs.swap(inputs - 1, inputs - 2),
-        2 => op.sizes = Sizes::Full(op.sizes.chunks()),
+        2 => op.sizes = ChunkSizes::Full(op.sizes.chunks()),
         3 => {
-            if let Sizes::Of(sets) = &mut op.sizes {
+            if let ChunkSizes::Of(sets) = &mut op.sizes {
                 sets.iter_mut().for_each(|set| shift(set, dice));
             }
         }
         4 => {
             let regions = op.inputs.iter_mut().filter_map(|input| match input {
-                Input::Local(region) => Some(region),
-                Input::Message { .. } => None,
+                OperationInput::Local(region) => Some(region),
+                OperationInput::Message { .. } => None,
             });
             if let Some(region) = pick(regions.collect(), dice) {
                 shift_region(region, dice);
@@ -73,8 +75,8 @@ fn change_operation(op: &mut Op, kind: usize, dice: &mut Dice) {
         6 => {
             let by = 1 + dice.below(2) as u32;
             let locals = op.inputs.iter_mut().filter_map(|input| match input {
-                Input::Local(region) => Some(region),
-                Input::Message { .. } => None,
+                OperationInput::Local(region) => Some(region),
+                OperationInput::Message { .. } => None,
             });
             let stores = op.store.iter_mut().map(|store| &mut store.region);
             let pieces = locals.chain(stores).flat_map(|region| &mut region.pieces);
@@ -85,7 +87,7 @@ fn change_operation(op: &mut Op, kind: usize, dice: &mut Dice) {
         9 => op.inputs.extend(op.inputs.first().cloned()),
         10 => {
             if let Some(store) = &mut op.store {
-                let all = [Buf::Data, Buf::Output, Buf::Scratch(0)];
+                let all = [PlanBuffer::Data, PlanBuffer::Output, PlanBuffer::Scratch(0)];
                 store.region.pieces.iter_mut().for_each(|p| p.buf = all[dice.below(3)]);
             }
         }
@@ -94,7 +96,7 @@ fn change_operation(op: &mut Op, kind: usize, dice: &mut Dice) {
 }
 
 /// Changes plans in one place.
-fn change_plans(plans: &mut [UnprovedPlan], dice: &mut Dice) {
+fn change_plans(plans: &mut [UnprovedPlan], dice: &mut SeededRandom) {
     let kind = dice.below(KINDS);
     let rank = dice.below(plans.len());
     match kind {
@@ -104,7 +106,7 @@ fn change_plans(plans: &mut [UnprovedPlan], dice: &mut Dice) {
             for op in plans.iter_mut().flat_map(operations) {
                 op.outs.iter_mut().for_each(|out| out.wire = wire);
                 for input in &mut op.inputs {
-                    if let Input::Message { wire: of, .. } = input {
+                    if let OperationInput::Message { wire: of, .. } = input {
                         *of = wire;
                     }
                 }
@@ -121,8 +123,8 @@ fn change_plans(plans: &mut [UnprovedPlan], dice: &mut Dice) {
             // A message travels as another type at one end.
             if let Some(op) = pick(operations(&mut plans[rank]), dice) {
                 let own = op.inputs.iter_mut().filter_map(|input| match input {
-                    Input::Message { wire, .. } => Some(wire),
-                    Input::Local(_) => None,
+                    OperationInput::Message { wire, .. } => Some(wire),
+                    OperationInput::Local(_) => None,
                 });
                 let all = own.chain(op.outs.iter_mut().map(|out| &mut out.wire)).collect();
                 if let Some(wire) = pick(all, dice) {
@@ -147,14 +149,14 @@ fn change_plans(plans: &mut [UnprovedPlan], dice: &mut Dice) {
 fn outside(plan: &Plan, cut: Cut) -> Option<String> {
     for op in plan.part.lanes.iter().flat_map(|lane| &lane.ops) {
         let locals = op.inputs.iter().filter_map(|input| match input {
-            Input::Local(region) => Some(region),
-            Input::Message { .. } => None,
+            OperationInput::Local(region) => Some(region),
+            OperationInput::Message { .. } => None,
         });
         let regions = locals.chain(op.store.iter().map(|store| &store.region));
         for region in regions.chain(op.outs.iter().filter_map(|out| out.pull.as_ref())) {
             for ((buf, chunk), length) in region.iter().zip(cut.lengths(&op.sizes)) {
                 let has = match buf {
-                    Buf::Scratch(_) => cut.most(),
+                    PlanBuffer::Scratch(_) => cut.most(),
                     _ => cut.length(chunk as usize),
                 };
                 if length > has {
@@ -167,14 +169,15 @@ fn outside(plan: &Plan, cut: Cut) -> Option<String> {
 }
 
 /// Returns the buffers of all ranks before a call, marked.
-fn marked(proved: &Proved, cut: Cut) -> Vec<Buffers> {
+fn marked(proved: &ProvedPlans, cut: Cut) -> Vec<Buffers> {
     let spec = &proved.graph().instance.spec;
     let of = |plan: &Plan| {
         let list = buffers(plan).into_iter().map(|buf| {
             let mut values = vec![f32::from_bits(0x7fc0_0bad); cut.size(plan, buf)];
-            let buffer = if buf == Buf::Data { Buffer::Data } else { Buffer::Input };
+            let buffer =
+                if buf == PlanBuffer::Data { ProgramBuffer::Data } else { ProgramBuffer::Input };
             for c in 0..plan.buffer_chunks(buf).unwrap_or(0) {
-                let user = matches!(buf, Buf::Data | Buf::Input);
+                let user = matches!(buf, PlanBuffer::Data | PlanBuffer::Input);
                 if user && spec.initial(buffer, plan.part.rank, c).is_some() {
                     let first = cut.place(buf, c);
                     for (i, x) in (first..).zip(&mut values[first..first + cut.length(c as usize)])
@@ -191,7 +194,7 @@ fn marked(proved: &Proved, cut: Cut) -> Vec<Buffers> {
 }
 
 /// Returns what plans do that the proved ones do not.
-fn execute(proved: &Proved, plans: &[Plan]) -> Result<(), String> {
+fn execute(proved: &ProvedPlans, plans: &[Plan]) -> Result<(), String> {
     let header = &proved.plans()[0].header;
     let enough = (header.chunks as usize).div_ceil(header.blocks.max(1) as usize);
     let spec = &proved.graph().instance.spec;
@@ -206,7 +209,10 @@ fn execute(proved: &Proved, plans: &[Plan]) -> Result<(), String> {
             memory
         });
         for (rank, plan) in plans.iter().enumerate() {
-            for (buf, buffer) in [(Buf::Data, Buffer::Data), (Buf::Output, Buffer::Output)] {
+            for (buf, buffer) in [
+                (PlanBuffer::Data, ProgramBuffer::Data),
+                (PlanBuffer::Output, ProgramBuffer::Output),
+            ] {
                 for c in 0..plan.buffer_chunks(buf).unwrap_or(0) {
                     let first = cut.place(buf, c);
                     let all = first..first + cut.length(c as usize);
@@ -226,9 +232,9 @@ fn execute(proved: &Proved, plans: &[Plan]) -> Result<(), String> {
 
 /// Tries mutants of some plans; returns how many were refused and accepted, and the holes.
 fn try_plans(
-    proved: &Proved,
+    proved: &ProvedPlans,
     sources: &SourceMap,
-    dice: &mut Dice,
+    dice: &mut SeededRandom,
     [refused, accepted]: [&mut u64; 2],
 ) -> Vec<String> {
     let verified = unroll(&proved.graph().instance).and_then(roundelay_compiler::verify::verify);
@@ -259,7 +265,7 @@ fn try_plans(
 
 #[test]
 fn mutants_of_plans_that_change_a_result_are_refused() {
-    let (tried, mut dice) = (setting("MUTANTS", TRIED), Dice(setting("SEED", 1)));
+    let (tried, mut dice) = (setting("MUTANTS", TRIED), SeededRandom(setting("SEED", 1)));
     let only = std::env::var("ONLY").unwrap_or_default();
     let (mut refused, mut accepted, mut holes) = (0, 0, Vec::new());
     while refused + accepted < tried {

@@ -5,8 +5,8 @@
 use std::rc::Rc;
 
 use roundelay_compiler::device::abi::mark;
-use roundelay_compiler::plan::Dir;
-use roundelay_tests::Dice;
+use roundelay_compiler::plan::MessageDirection;
+use roundelay_tests::SeededRandom;
 
 use super::kernel::{BLOCKS, Call, Layout};
 use super::memory::{Eye, Memory, View, join};
@@ -66,11 +66,13 @@ impl Proxies {
         let mut carriers = Vec::new();
         for (call, epoch) in calls.iter().zip((0..).map(|i| first.wrapping_add(i))) {
             for (rank, program) in call.programs.iter().enumerate() {
-                let sends = program.links.iter().filter(|l| l.far && l.dir == Dir::Send);
+                let sends =
+                    program.links.iter().filter(|l| l.far && l.dir == MessageDirection::Send);
                 for (link, block) in sends.flat_map(|l| (0..call.blocks).map(move |b| (l, b))) {
                     let peer = link.peer as usize;
                     let back = call.programs[peer].links.iter().find(|l| {
-                        (l.peer as usize, l.channel, l.dir) == (rank, link.channel, Dir::Recv)
+                        (l.peer as usize, l.channel, l.dir)
+                            == (rank, link.channel, MessageDirection::Recv)
                     });
                     let Some(back) = back else { continue };
                     let slot = (link.chunks as usize) * call.pass;
@@ -100,7 +102,12 @@ impl Proxies {
     }
 
     /// Carries some message, if it can be carried.
-    pub(crate) fn some(&mut self, layout: &Layout, memory: &mut Memory, dice: &mut Dice) -> bool {
+    pub(crate) fn some(
+        &mut self,
+        layout: &Layout,
+        memory: &mut Memory,
+        dice: &mut SeededRandom,
+    ) -> bool {
         match self.carriers.len() {
             0 => false,
             all => self.carry(dice.below(all), layout, memory, dice, Eye::Any),
@@ -108,7 +115,12 @@ impl Proxies {
     }
 
     /// Carries whatever can be carried.
-    pub(crate) fn all(&mut self, layout: &Layout, memory: &mut Memory, dice: &mut Dice) -> bool {
+    pub(crate) fn all(
+        &mut self,
+        layout: &Layout,
+        memory: &mut Memory,
+        dice: &mut SeededRandom,
+    ) -> bool {
         let all = 0..self.carriers.len();
         let mut moved = false;
         for i in all {
@@ -122,7 +134,7 @@ impl Proxies {
         i: usize,
         layout: &Layout,
         memory: &mut Memory,
-        dice: &mut Dice,
+        dice: &mut SeededRandom,
         eye: Eye,
     ) -> bool {
         let Carrier { epoch, block, from, to, slots, cells, messages, carried } = self.carriers[i];
@@ -136,14 +148,18 @@ impl Proxies {
         };
         let [sender, receiver] = [from, to].map(|end| end.rank * BLOCKS + block);
         // The word is of this call, or of none: its epoch is compared, not its age.
-        let signalled =
-            |memory: &Memory, at, view: &mut View, wanted: u64, acquire, dice: &mut Dice| {
-                let seen = match acquire {
-                    true => memory.acquire(at, wanted, view, dice, eye),
-                    false => memory.load(at, view, dice, eye),
-                };
-                seen >> 32 == u64::from(epoch) && seen >= wanted
+        let signalled = |memory: &Memory,
+                         at,
+                         view: &mut View,
+                         wanted: u64,
+                         acquire,
+                         dice: &mut SeededRandom| {
+            let seen = match acquire {
+                true => memory.acquire(at, wanted, view, dice, eye),
+                false => memory.load(at, view, dice, eye),
             };
+            seen >> 32 == u64::from(epoch) && seen >= wanted
+        };
         let wanted = mark(epoch, number as u32);
         let handed = word(from, true, 0);
         if !signalled(memory, handed, &mut self.views[sender], wanted, orders.acquire, dice) {

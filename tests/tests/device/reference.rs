@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use roundelay_compiler::chunks::ChunkSet;
-use roundelay_compiler::plan::{Buf, Dir, Header, Input, Plan, Region, Sizes, WireType};
+use roundelay_compiler::plan::{
+    ChunkSizes, MessageDirection, OperationInput, Plan, PlanBuffer, PlanHeader, Region, WireType,
+};
 
 /// The arithmetic of folds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +70,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    pub(crate) fn new(header: &Header, count: usize) -> Self {
+    pub(crate) fn new(header: &PlanHeader, count: usize) -> Self {
         Cut { elements: count * header.blocks as usize, chunks: header.chunks as usize }
     }
 
@@ -87,37 +89,37 @@ impl Cut {
     }
 
     /// Returns the first element of a chunk in its buffer.
-    pub(crate) fn place(&self, buf: Buf, chunk: u32) -> usize {
+    pub(crate) fn place(&self, buf: PlanBuffer, chunk: u32) -> usize {
         match buf {
-            Buf::Scratch(_) => chunk as usize * self.most(),
+            PlanBuffer::Scratch(_) => chunk as usize * self.most(),
             _ => self.begin(chunk as usize),
         }
     }
 
     /// Returns the number of elements of each chunk of an operation.
-    pub(crate) fn lengths(&self, sizes: &Sizes) -> Vec<usize> {
+    pub(crate) fn lengths(&self, sizes: &ChunkSizes) -> Vec<usize> {
         match sizes {
-            Sizes::Full(n) => vec![self.most(); *n as usize],
-            Sizes::Of(sets) => {
+            ChunkSizes::Full(n) => vec![self.most(); *n as usize],
+            ChunkSizes::Of(sets) => {
                 sets.iter().flat_map(ChunkSet::iter).map(|c| self.length(c as usize)).collect()
             }
         }
     }
 
     /// Returns the number of elements of a buffer.
-    pub(crate) fn size(&self, plan: &Plan, buf: Buf) -> usize {
+    pub(crate) fn size(&self, plan: &Plan, buf: PlanBuffer) -> usize {
         let chunks = plan.buffer_chunks(buf).unwrap_or(0);
         self.place(buf, chunks)
     }
 }
 
 /// The buffers of a rank.
-pub(crate) type Buffers = BTreeMap<Buf, Vec<f32>>;
+pub(crate) type Buffers = BTreeMap<PlanBuffer, Vec<f32>>;
 
 /// Returns all buffers that a plan may have.
-pub(crate) fn buffers(plan: &Plan) -> Vec<Buf> {
-    let scratch = (0..plan.header.scratch.len()).map(|i| Buf::Scratch(i as u16));
-    [Buf::Data, Buf::Input, Buf::Output].into_iter().chain(scratch).collect()
+pub(crate) fn buffers(plan: &Plan) -> Vec<PlanBuffer> {
+    let scratch = (0..plan.header.scratch.len()).map(|i| PlanBuffer::Scratch(i as u16));
+    [PlanBuffer::Data, PlanBuffer::Input, PlanBuffer::Output].into_iter().chain(scratch).collect()
 }
 
 /// The values of a message, and the type as which they travel.
@@ -136,13 +138,13 @@ pub(crate) fn play(plans: &[Plan], cut: Cut, arithmetic: Arithmetic, memory: &mu
                 let key = |conn: u32| {
                     let c = plan.part.conns[conn as usize];
                     match c.dir {
-                        Dir::Send => (rank, c.peer, c.channel),
-                        Dir::Recv => (c.peer, rank, c.channel),
+                        MessageDirection::Send => (rank, c.peer, c.channel),
+                        MessageDirection::Recv => (c.peer, rank, c.channel),
                     }
                 };
                 let ready = op.inputs.iter().all(|i| match i {
-                    Input::Local(_) => true,
-                    Input::Message { conn, .. } => {
+                    OperationInput::Local(_) => true,
+                    OperationInput::Message { conn, .. } => {
                         wires.get(&key(*conn)).is_some_and(|w| !w.is_empty())
                     }
                 });
@@ -155,8 +157,8 @@ pub(crate) fn play(plans: &[Plan], cut: Cut, arithmetic: Arithmetic, memory: &mu
                 let mut sum: Option<Vec<f32>> = None;
                 for input in &op.inputs {
                     let values = match input {
-                        Input::Local(region) => gather(memory, cut, region, &lengths),
-                        Input::Message { conn, wire, .. } => {
+                        OperationInput::Local(region) => gather(memory, cut, region, &lengths),
+                        OperationInput::Message { conn, wire, .. } => {
                             let next = wires.get_mut(&key(*conn)).and_then(VecDeque::pop_front);
                             let (mut values, sent) = next.expect("it is there");
                             if *wire != sent {

@@ -1,11 +1,12 @@
 //! Takes away every wait, signal, fence, block barrier and greeting, one at a time: the proof refuses what remains, and
 //! the machine shows why.
 
-use roundelay_compiler::Proved;
+use roundelay_compiler::ProvedPlans;
 use roundelay_compiler::device::{
-    DeviceConnection, DeviceProgram, Options, Protocol, Target, Task, prove, verify,
+    DeviceConnection, DeviceOptions, DeviceProgram, DeviceProtocol, DeviceTask, TaskOutput, prove,
+    verify,
 };
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 
 use super::{Call, machine, proofs, setting, with};
 
@@ -62,7 +63,7 @@ fn damages(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
     fn link(p: &mut DeviceProgram, change: fn(&mut DeviceConnection)) {
         p.links.iter_mut().take(1).for_each(change);
     }
-    fn task(p: &mut DeviceProgram, change: fn(&mut Task)) {
+    fn task(p: &mut DeviceProgram, change: fn(&mut DeviceTask)) {
         let tasks = p.phases.iter_mut().flat_map(|p| &mut p.tasks);
         tasks.filter(|a| !a.inputs.is_empty()).take(1).for_each(change);
     }
@@ -78,7 +79,7 @@ fn damages(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
         ("no input", |p| task(p, |a| a.inputs.truncate(a.inputs.len() - 1))),
         ("an input twice", |p| task(p, |a| a.inputs.extend(a.inputs.first().cloned()))),
         ("no task", |p| {
-            let works = |a: &Task| !a.inputs.is_empty();
+            let works = |a: &DeviceTask| !a.inputs.is_empty();
             if let Some(phase) = p.phases.iter_mut().find(|p| p.tasks.iter().any(works))
                 && let Some(at) = phase.tasks.iter().position(works)
             {
@@ -87,8 +88,9 @@ fn damages(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
         }),
         ("another index", |p| {
             let outs = p.phases.iter_mut().flat_map(|p| &mut p.tasks).flat_map(|a| &mut a.outs);
-            if let Some(Target::Packet(m, _) | Target::Staged(m, _) | Target::Landed(m, _)) =
-                outs.last()
+            if let Some(
+                TaskOutput::Packet(m, _) | TaskOutput::Staged(m, _) | TaskOutput::Landed(m, _),
+            ) = outs.last()
             {
                 m.index += 1;
             }
@@ -120,11 +122,11 @@ fn damaged_programs_are_refused() {
         if shape.ranks() != 3 || name.starts_with("barrier") {
             return;
         }
-        for protocol in Protocol::ALL {
-            let Ok(programs) = prove(proved, protocol, &Options::default()) else { continue };
+        for protocol in DeviceProtocol::ALL {
+            let Ok(programs) = prove(proved, protocol, &DeviceOptions::default()) else { continue };
             for (what, rest) in damages(programs.list()) {
                 tried += 1;
-                if verify(proved, &Options::default(), rest).is_ok() {
+                if verify(proved, &DeviceOptions::default(), rest).is_ok() {
                     accepted.push(format!("{name} {protocol} {what}"));
                 }
             }
@@ -135,9 +137,9 @@ fn damaged_programs_are_refused() {
 }
 
 /// Returns true if the machine finds that something is missing.
-fn found(name: &str, proved: &Proved, rest: &[DeviceProgram], seeds: u64) -> bool {
+fn found(name: &str, proved: &ProvedPlans, rest: &[DeviceProgram], seeds: u64) -> bool {
     (0..seeds).any(|seed| {
-        let mut dice = Dice(seed);
+        let mut dice = SeededRandom(seed);
         let calls: Vec<Call> =
             (0..2).map(|_| with(name, proved, rest.to_vec(), &mut dice)).collect();
         machine::play(&calls, machine::NONE, seed).is_err()
@@ -163,7 +165,7 @@ pub(crate) fn spared(what: &str, programs: &[DeviceProgram], rest: &[DeviceProgr
         whole.links.iter().filter(|other| end(other) == end(link)).count() > 1
     };
     let told_twice =
-        whole.protocol == Protocol::Engine && whole.links.iter().any(|link| twins(&link));
+        whole.protocol == DeviceProtocol::Engine && whole.links.iter().any(|link| twins(&link));
     let orders = !what.contains("block barrier");
     what.contains("signal ") && again
         || what.contains(&format!("block barrier {last}"))
@@ -186,21 +188,21 @@ pub(crate) fn tolerates(name: &str) -> bool {
 fn nothing_can_be_taken_away() {
     let (most, seeds) = (setting("RANKS", 3), setting("SEEDS", 60));
     let only = std::env::var("ONLY").unwrap_or_default();
-    let mut dice = Dice(setting("SEED", 1));
+    let mut dice = SeededRandom(setting("SEED", 1));
     let (mut tried, mut accepted, mut played, mut shown) = (0, 0, 0, 0);
     let (mut wrong, mut unseen) = (Vec::new(), Vec::new());
     proofs(|name, shape, proved| {
         if shape.ranks() > most || !name.contains(&only) || tolerates(name) {
             return;
         }
-        for protocol in Protocol::ALL {
-            let Ok(programs) = prove(proved, protocol, &Options::default()) else { continue };
+        for protocol in DeviceProtocol::ALL {
+            let Ok(programs) = prove(proved, protocol, &DeviceOptions::default()) else { continue };
             for (what, rest) in removals(programs.list()) {
                 let what = format!("{name} {protocol} {what}");
                 tried += 1;
                 // Running takes longer than proving: some.
                 let plays = dice.below(24) == 0;
-                if verify(proved, &Options::default(), rest.clone()).is_ok() {
+                if verify(proved, &DeviceOptions::default(), rest.clone()).is_ok() {
                     accepted += 1;
                     if !spared(&what, programs.list(), &rest) {
                         wrong.push(format!("accepted: {what}"));

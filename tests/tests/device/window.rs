@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 
 use super::memory::{At, Eye, Memory, View};
 use super::setting;
@@ -47,7 +47,7 @@ struct Rank {
 fn play(n: usize, without: Without, seed: u64) -> Result<(), String> {
     let cells = 2 + TURNS as usize * LEN;
     let mut memory = Memory::new(n * cells);
-    let mut dice = Dice(seed);
+    let mut dice = SeededRandom(seed);
     let mut ranks: Vec<Rank> =
         (0..n).map(|_| Rank { view: memory.view(), round: 1, step: 0 }).collect();
     let at = |rank: usize, cell: usize| (rank * cells + cell) as At;

@@ -1,8 +1,8 @@
 //! Runs calls across the last epoch, and across the end of a year, on memory that is as old as it may be.
 
-use roundelay_compiler::device::Protocol;
+use roundelay_compiler::device::DeviceProtocol;
 use roundelay_compiler::device::abi::YEAR;
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 
 use super::machine::Past;
 use super::{Call, call, machine, proofs};
@@ -15,9 +15,9 @@ fn played(year_ends: u32, renews: bool) -> (usize, Vec<String>) {
         if shape.ranks() > 3 {
             return;
         }
-        for protocol in Protocol::ALL {
+        for protocol in DeviceProtocol::ALL {
             let seed = played as u64 * 31 + 5;
-            let mut dice = Dice(seed);
+            let mut dice = SeededRandom(seed);
             let past = Past { first: year_ends.wrapping_sub(1 + dice.below(3) as u32), renews };
             let calls: Vec<Call> =
                 (0..6).filter_map(|_| call(name, proved, protocol, None, &mut dice)).collect();

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
-use roundelay_algorithms::{CATALOGUE, Entry};
+use roundelay_algorithms::{CATALOGUE, CatalogueEntry};
 use roundelay_compiler::interpret::interpret;
-use roundelay_compiler::{Options, Placement, Program, Shape, compile, graph, verify};
+use roundelay_compiler::{BufferPlacement, CompileOptions, Program, Shape, compile, graph, verify};
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::{instance, instance_over, is_grid, of_library, paths, read, roots, say};
 
@@ -42,7 +42,7 @@ const PATHS_UP_TO: u64 = 16;
 
 /// Returns a test for each algorithm.
 pub(crate) fn trials() -> Vec<Trial> {
-    let name = |entry: &Entry| format!("library::{}.{}", entry.collective, entry.name);
+    let name = |entry: &CatalogueEntry| format!("library::{}.{}", entry.collective, entry.name);
     let mut trials: Vec<Trial> =
         CATALOGUE.iter().map(|entry| Trial::test(name(entry), || holds(entry))).collect();
     trials.push(Trial::test("library::a broken ring is refuted", broken));
@@ -57,7 +57,7 @@ fn shapes(program: &Program) -> Vec<Shape> {
     }
 }
 
-fn holds(entry: &Entry) -> Result<(), Failed> {
+fn holds(entry: &CatalogueEntry) -> Result<(), Failed> {
     let (sources, program) = of_library(entry)?;
     let mut legal = 0;
     for shape in shapes(&program) {
@@ -87,8 +87,8 @@ fn proved(
     let instance = instance.map_err(|d| at("instance", say(sources, &d)))?;
     let Some(instance) = instance else { return Ok(false) };
     if shape.ranks() <= PLANS_UP_TO || root == 0 {
-        let options = Options { root, paths, ..Options::default() };
-        for placement in [Placement::InPlace, Placement::OutOfPlace] {
+        let options = CompileOptions { root, paths, ..CompileOptions::default() };
+        for placement in [BufferPlacement::InPlace, BufferPlacement::OutOfPlace] {
             compile(program, sources, shape, &options, placement)
                 .map_err(|d| at(&format!("{placement:?}"), say(sources, &d)))?;
         }
@@ -120,8 +120,8 @@ fn broken() -> Result<(), Failed> {
             &source.programs[0],
             &source.sources,
             &shape,
-            &Options::default(),
-            Placement::InPlace,
+            &CompileOptions::default(),
+            BufferPlacement::InPlace,
         );
         if !refuted.is_err_and(|d| d.iter().all(|d| d.code.0 == "RL0501")) {
             return Err(format!("not refuted on {n} ranks").into());

@@ -11,7 +11,7 @@ use libtest_mimic::{Failed, Trial};
 use roundelay_compiler::{Shape, resolve};
 use roundelay_dsl::diag::Diagnostic;
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::{Shelf, prove, say, shapes, suite};
+use roundelay_tests::{SourceShelf, prove, say, shapes, suite};
 
 /// Returns a test for each file.
 pub(crate) fn trials() -> Vec<Trial> {
@@ -61,7 +61,7 @@ fn holds(path: &Path) -> Result<(), Failed> {
     let place = |sources: &SourceMap, d: &Diagnostic| {
         (d.code.to_string(), d.span().map_or(0, |s| sources.line_column(s).0))
     };
-    let programs = match resolve(&mut sources, id, &Shelf(&[])) {
+    let programs = match resolve(&mut sources, id, &SourceShelf(&[])) {
         Ok(programs) => programs,
         Err(faults) => {
             let found: BTreeSet<(String, u32)> =

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use roundelay_algorithms::find;
-use roundelay_compiler::device::{Options as Lower, Protocol, prove};
+use roundelay_compiler::device::{DeviceOptions as Lower, DeviceProtocol, prove};
 use roundelay_compiler::emit::cuda::batch::{ARRIVED, OTHER, SLOT, batch};
 use roundelay_compiler::emit::cuda::counted::{BOUNDS, LENGTH, counted};
 use roundelay_compiler::emit::cuda::function::{COUNT, GRID, MISUSED, PLACE};
 use roundelay_compiler::emit::cuda::window::{SERVED, SIGNALLED, window};
-use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda_function};
-use roundelay_compiler::{Options, Placement, Shape, compile};
-use roundelay_tests::{Needs, compile_program, of_library, skip};
+use roundelay_compiler::emit::cuda::{Element, KernelSpec, Operator, cuda_function};
+use roundelay_compiler::{BufferPlacement, CompileOptions, Shape, compile};
+use roundelay_tests::{CheckNeeds, compile_program, of_library, skip};
 
 const MACHINE: &str = include_str!("../../../compiler/src/emit/cuda/machine.cuh");
 const DEVICE: &str = include_str!("device.h");
@@ -49,7 +49,7 @@ fn built(name: &str, text: &str) -> Option<PathBuf> {
         Ok(made) if made.status.success() => Some(program),
         Ok(made) => panic!("{name}: {}", String::from_utf8_lossy(&made.stderr)),
         Err(why) => {
-            skip(Needs::Tool, format!("{compiler}: {why}"));
+            skip(CheckNeeds::Tool, format!("{compiler}: {why}"));
             None
         }
     }
@@ -182,22 +182,23 @@ fn switched(text: &str) -> String {
 }
 
 /// Runs a function of two ranks with these arguments: elements, elements before them, blocks.
-fn function(protocol: Protocol, plays: &[([u64; 3], &str)]) {
+fn function(protocol: DeviceProtocol, plays: &[([u64; 3], &str)]) {
     let entry = find("all_reduce", "two_shot").expect("the library has it");
     let (sources, program) = of_library(entry).expect("it resolves");
     let shape = Shape::flat(2);
-    let proved = compile(&program, &sources, &shape, &Options::default(), Placement::InPlace);
+    let proved =
+        compile(&program, &sources, &shape, &CompileOptions::default(), BufferPlacement::InPlace);
     let programs = prove(&proved.expect("it is right"), protocol, &Lower::default());
     let programs = programs.expect("it can be played so");
     let ranks: Vec<_> = (0..2).filter_map(|rank| programs.of(rank)).collect();
-    let aligned = protocol == Protocol::Multicast;
-    let spec = Spec { element: Element::I32, operator: Operator::Sum, aligned };
+    let aligned = protocol == DeviceProtocol::Multicast;
+    let spec = KernelSpec { element: Element::I32, operator: Operator::Sum, aligned };
     let header = cuda_function(&ranks, &spec, "theirs").expect("there is a header").text();
     let renamed =
         |text: &str| text.replace("INLINE", "ROUNDELAY_INLINE").replace("EACH", "ROUNDELAY_EACH");
     let mut text = switched(&ported(&header, renamed));
-    let united = protocol == Protocol::Multicast;
-    let registered = united || matches!(protocol, Protocol::Get | Protocol::Put);
+    let united = protocol == DeviceProtocol::Multicast;
+    let registered = united || matches!(protocol, DeviceProtocol::Get | DeviceProtocol::Put);
     text += &format!(
         "static constexpr bool REGISTERED = {registered}, ONE_PASS = {}, UNITED = {united};\n",
         protocol.is_one_pass()
@@ -216,7 +217,7 @@ fn functions_of_packets() {
     let few = format!("word {GRID}, wanted 2, seen 1\n");
     let few = format!("rank 0: report {MISUSED}, {few}rank 1: report {MISUSED}, {few}");
     function(
-        Protocol::Packet,
+        DeviceProtocol::Packet,
         &[
             ([1000, 0, 2], "well\n"),
             ([37, 5, 3], "well\n"),
@@ -232,12 +233,12 @@ fn functions_that_read_and_write_peers() {
     let past = format!("word {PLACE}, wanted 8000, seen 4004\n");
     let past = format!("rank 0: report {MISUSED}, {past}rank 1: report {MISUSED}, {past}");
     function(
-        Protocol::Get,
+        DeviceProtocol::Get,
         &[([1000, 0, 2], "well\n"), ([333, 129, 3], "well\n"), ([1000, 1001, 2], &past)],
     );
 }
 
 #[test]
 fn functions_that_the_switch_serves() {
-    function(Protocol::Multicast, &[([1000, 0, 2], "well\n"), ([336, 128, 3], "well\n")]);
+    function(DeviceProtocol::Multicast, &[([1000, 0, 2], "well\n"), ([336, 128, 3], "well\n")]);
 }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use roundelay::{Args, Buffer, Call, Communicator, DType, RedOp, Stats, internal};
+use roundelay::{Buffer, CallArgs, CallStats, Communicator, DType, PlanCall, RedOp, internal};
 use roundelay_algorithms::find;
-use roundelay_compiler::plan::{CopyPolicy, Shares, WHOLE};
-use roundelay_compiler::{Options, Placement, Plan, Program, Shape, compile};
+use roundelay_compiler::plan::{CopyPolicy, PathShares, WHOLE};
+use roundelay_compiler::{BufferPlacement, CompileOptions, Plan, Program, Shape, compile};
 use roundelay_dsl::diag::codes;
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::oracle::Declared;
-use roundelay_tests::{Dice, of_library, say};
+use roundelay_tests::oracle::DeclaredTask;
+use roundelay_tests::{SeededRandom, of_library, say};
 
 use crate::played::reference::{Block, Collective};
 use crate::played::values::{Data, epsilon, factor, number, pairs, random, reduce};
@@ -61,7 +61,7 @@ impl Plans {
         sources: &SourceMap,
         shape: &Shape,
         root: u32,
-        placement: Placement,
+        placement: BufferPlacement,
         paths: u32,
     ) -> Result<Option<Plans>, String> {
         let collective = roundelay_compiler::program::COLLECTIVES
@@ -69,21 +69,21 @@ impl Plans {
             .find(|(_, kind)| *kind == program.kind)
             .map(|(name, _)| Collective { name, ranks: shape.ranks() as u32, root, declared: None })
             .expect("a collective of the library");
-        let options = Options { root, paths, ..Options::default() };
+        let options = CompileOptions { root, paths, ..CompileOptions::default() };
         Plans::of_collective(name, collective, program, sources, shape, placement, &options)
     }
 
     /// Compiles an algorithm of a declared collective, of which the oracle says what it asks for.
     pub(crate) fn declared(
         name: &str,
-        declared: Declared,
+        declared: DeclaredTask,
         program: &Arc<Program>,
         sources: &SourceMap,
         shape: &Shape,
     ) -> Result<Option<Plans>, String> {
         let (ranks, declared) = (shape.ranks() as u32, Some(declared));
         let collective = Collective { name: "declared", ranks, root: 0, declared };
-        let (apart, options) = (Placement::OutOfPlace, Options::default());
+        let (apart, options) = (BufferPlacement::OutOfPlace, CompileOptions::default());
         Plans::of_collective(name, collective, program, sources, shape, apart, &options)
     }
 
@@ -93,10 +93,10 @@ impl Plans {
         program: &Arc<Program>,
         sources: &SourceMap,
         shape: &Shape,
-        placement: Placement,
-        options: &Options,
+        placement: BufferPlacement,
+        options: &CompileOptions,
     ) -> Result<Option<Plans>, String> {
-        let Options { root, paths, .. } = *options;
+        let CompileOptions { root, paths, .. } = *options;
         let proved = match compile(program, sources, shape, options, placement) {
             Ok(proved) => proved,
             Err(d) if d.iter().any(|d| d.code == codes::REQUIRES) => return Ok(None),
@@ -110,7 +110,7 @@ impl Plans {
         Ok(Some(Plans {
             name,
             collective,
-            in_place: placement == Placement::InPlace,
+            in_place: placement == BufferPlacement::InPlace,
             bitwise: proved.facts().bitwise == Some(true),
             lossy: proved.facts().lossy,
             plans: (0..SCHEDULES)
@@ -120,7 +120,7 @@ impl Plans {
     }
 
     /// Returns the plans of `collective.name` of the library.
-    pub(crate) fn of(path: &str, shape: &str, root: u32, placement: Placement) -> Plans {
+    pub(crate) fn of(path: &str, shape: &str, root: u32, placement: BufferPlacement) -> Plans {
         let (collective, name) = path.split_once('.').expect("collective.name");
         let entry = find(collective, name).expect("an algorithm of the library");
         let (sources, program) = of_library(entry).expect("the library resolves");
@@ -141,7 +141,7 @@ impl Plans {
     }
 
     /// Shares at random: nothing, everything and next to nothing among them.
-    pub(crate) fn shares(&self, dice: &mut Dice) -> Option<Shares> {
+    pub(crate) fn shares(&self, dice: &mut SeededRandom) -> Option<PathShares> {
         let parts = self.plans[0].first()?.header.split.as_ref()?.parts;
         let mut cuts = vec![0, WHOLE];
         for _ in 1..parts {
@@ -152,7 +152,7 @@ impl Plans {
             });
         }
         cuts.sort_unstable();
-        Shares::new(cuts.windows(2).map(|pair| pair[1] - pair[0]).collect())
+        PathShares::new(cuts.windows(2).map(|pair| pair[1] - pair[0]).collect())
     }
 
     /// Returns the bytes of the slots that the largest message needs, if chunks have one element.
@@ -171,7 +171,7 @@ pub(crate) struct Case<'a> {
     pub(crate) data: Data,
     pub(crate) seed: u64,
     /// Shares of the parts, where the plans are split by bandwidth.
-    pub(crate) shares: Option<Shares>,
+    pub(crate) shares: Option<PathShares>,
 }
 
 /// The manner in which a call is run, which must not change its result.
@@ -193,7 +193,7 @@ pub(crate) struct Played {
     pub(crate) input: Option<Guarded>,
     /// The data or the output.
     pub(crate) result: Guarded,
-    pub(crate) stats: Stats,
+    pub(crate) stats: CallStats,
 }
 
 impl std::fmt::Display for Case<'_> {
@@ -210,7 +210,7 @@ impl Case<'_> {
         let ranks = self.plans.collective.ranks;
         let len = self.plans.collective.input() as usize * self.count;
         let vector = |rank: u32| {
-            let mut dice = Dice(self.seed ^ u64::from(rank + 1) << 40);
+            let mut dice = SeededRandom(self.seed ^ u64::from(rank + 1) << 40);
             random(self.data, self.dtype, self.op, ranks, len, &mut dice)
         };
         (0..ranks).map(vector).collect()
@@ -226,7 +226,7 @@ impl Case<'_> {
         let Plans { collective, in_place, plans, .. } = &self.plans;
         let rank = comm.rank();
         let block = self.count * self.dtype.size();
-        let mut dice = Dice(self.seed ^ u64::from(rank));
+        let mut dice = SeededRandom(self.seed ^ u64::from(rank));
         let mut first = Guarded::new(
             comm,
             manner,
@@ -250,11 +250,11 @@ impl Case<'_> {
         };
         let before = first.body().to_vec();
         let args = match &mut second {
-            None => Args::InPlace { data: first.body_mut() },
-            Some(output) => Args::OutOfPlace { input: first.body(), output: output.body_mut() },
+            None => CallArgs::InPlace { data: first.body_mut() },
+            Some(output) => CallArgs::OutOfPlace { input: first.body(), output: output.body_mut() },
         };
         let (count, dtype, op) = (self.count as u64, self.dtype, self.op);
-        let call = Call { count, dtype, op, factor: factor(self.data, dtype, rank), args };
+        let call = PlanCall { count, dtype, op, factor: factor(self.data, dtype, rank), args };
         internal::set_shares(comm, self.shares.clone())?;
         let stats = comm.run(&plans[manner.schedule][rank as usize], call)?;
         Ok(match second {
@@ -345,7 +345,7 @@ impl Guarded {
         manner: Manner,
         dtype: DType,
         len: usize,
-        dice: &mut Dice,
+        dice: &mut SeededRandom,
     ) -> Result<Self, roundelay::Error> {
         let (guard, len) = (manner.guard * dtype.size(), len * dtype.size());
         let memory = match manner.shared {

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use roundelay::{Communicator, Layout};
-use roundelay_tests::Dice;
+use roundelay::{Communicator, SegmentLayout};
+use roundelay_tests::SeededRandom;
 
 use crate::played::case::{Case, Manner};
 
 /// Makes new ranks, with slots of `slot` bytes, or the usual ones for 0. Memory that they cut scratch buffers from
 /// holds no zeros.
 pub(crate) fn ranks(n: u32, slot_bytes: u64) -> Vec<Communicator> {
-    let mut layout = Layout::new(n);
+    let mut layout = SegmentLayout::new(n);
     if slot_bytes > 0 {
         layout.slot_bytes = slot_bytes;
     }
@@ -62,7 +62,7 @@ impl Jobs {
         let ranks = self.ranks.entry(key).or_insert_with(|| self::ranks(n, slot_bytes));
         let played = together(ranks, |comm| {
             let rank = comm.rank();
-            let mut dice = Dice(case.seed ^ u64::from(rank));
+            let mut dice = SeededRandom(case.seed ^ u64::from(rank));
             let mut play = || {
                 if dice.below(4) == 0 {
                     (0..dice.below(100)).for_each(|_| std::thread::yield_now());

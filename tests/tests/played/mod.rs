@@ -19,14 +19,15 @@ use std::time::Instant;
 
 use case::{Case, Manner, Plans, SCHEDULES};
 use job::Jobs;
-use roundelay::{Args, Call, Communicator, DType, Error, Launcher, RedOp};
+use roundelay::{CallArgs, Communicator, DType, Error, PlanCall, RankLauncher, RedOp};
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::program::Kind;
-use roundelay_compiler::{Placement, Program, Shape};
+use roundelay_compiler::program::CollectiveKind;
+use roundelay_compiler::{BufferPlacement, Program, Shape};
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::oracle::{self, OraclePlace, Shelves, Stop, Text};
+use roundelay_tests::oracle::{self, EarlyStop, OraclePlace, ParsedLibrary, ParsedText};
 use roundelay_tests::{
-    Dice, declared, is_full, is_grid, of_library, read, say as explain, suite, test_arguments,
+    SeededRandom, declared, is_full, is_grid, of_library, read, say as explain, suite,
+    test_arguments,
 };
 use values::{Data, epsilon, pairs};
 
@@ -82,7 +83,7 @@ fn pieces() -> Vec<Piece> {
         if name.starts_with("good_")
             && let Ok(mut source) = read(&name, &text)
             && let Some(program) = source.programs.pop()
-            && !matches!(program.kind, Kind::Custom(_))
+            && !matches!(program.kind, CollectiveKind::Custom(_))
         {
             pieces.push((name, source.sources, program));
         }
@@ -132,7 +133,7 @@ fn some(counts: &[usize], plans: usize) -> impl Iterator<Item = usize> {
 /// Draws pairs of type and operator, each as often as any other.
 struct Deck {
     cards: Vec<(DType, RedOp)>,
-    dice: Dice,
+    dice: SeededRandom,
 }
 
 impl Deck {
@@ -168,7 +169,7 @@ fn the_library_is_right_on_real_data() {
     let seed = setting("SEED", 1);
     let plays = setting("PLAYS", if is_full() { 2 } else { 1 });
     let only = std::env::var("ONLY").unwrap_or_default();
-    let mut deck = Deck { cards: vec![], dice: Dice(seed) };
+    let mut deck = Deck { cards: vec![], dice: SeededRandom(seed) };
     let (mut jobs, mut tally) = (Jobs::default(), Tally::default());
     for (name, sources, program) in pieces().iter().filter(|(name, ..)| name.contains(&only)) {
         let paths = if program.weighted().is_some() { 1..5 } else { 1..2 };
@@ -176,10 +177,9 @@ fn the_library_is_right_on_real_data() {
             shapes(program).into_iter().flat_map(|s| paths.clone().map(move |p| (s.clone(), p)))
         {
             let last = if program.kind.rooted() { shape.ranks() as u32 - 1 } else { 0 };
-            for (root, placement) in BTreeSet::from([0, last])
-                .into_iter()
-                .flat_map(|root| [(root, Placement::InPlace), (root, Placement::OutOfPlace)])
-            {
+            for (root, placement) in BTreeSet::from([0, last]).into_iter().flat_map(|root| {
+                [(root, BufferPlacement::InPlace), (root, BufferPlacement::OutOfPlace)]
+            }) {
                 let plans =
                     match Plans::compile(name, program, sources, &shape, root, placement, paths) {
                         Ok(Some(plans)) => plans,
@@ -203,13 +203,13 @@ fn the_library_is_right_on_real_data() {
 }
 
 /// Reads a declared collective as the oracle does, and its algorithm; with the plans if it is right.
-fn own(text: &str, asked: &str, shape: &Shape) -> Result<Option<Plans>, Stop> {
+fn own(text: &str, asked: &str, shape: &Shape) -> Result<Option<Plans>, EarlyStop> {
     let source = read("own.algo", text).unwrap_or_else(|(s, d)| panic!("{}", explain(&s, &d)));
     let program = source.programs.iter().find(|p| p.name == "main").expect("an algorithm");
-    let asked = Text::parsed(asked, &[]).expect("a program");
+    let asked = ParsedText::parsed(asked, &[]).expect("a program");
     let lengths: Vec<usize> = shape.axes.iter().map(|a| *a as usize).collect();
     let at = OraclePlace { shape: &lengths, root: 0, paths: 1 };
-    let declared = oracle::asked(&Shelves::default(), &asked, "main", at)?;
+    let declared = oracle::asked(&ParsedLibrary::default(), &asked, "main", at)?;
     Ok(Plans::declared(text, declared, program, &source.sources, shape).ok().flatten())
 }
 
@@ -217,18 +217,18 @@ fn own(text: &str, asked: &str, shape: &Shape) -> Result<Option<Plans>, Stop> {
 fn declared_collectives_are_right_on_real_data() {
     let began = Instant::now();
     let seed = setting("SEED", 1);
-    let mut deck = Deck { cards: vec![], dice: Dice(seed) };
+    let mut deck = Deck { cards: vec![], dice: SeededRandom(seed) };
     let (mut jobs, mut tally) = (Jobs::default(), Tally::default());
     let (mut wrong, mut meaningless) = (0, 0);
     for i in 0..30 * setting("ROUNDS", if is_full() { 2 } else { 1 }) {
-        let (text, grid) = declared::program(&mut Dice(seed << 32 ^ i));
+        let (text, grid) = declared::program(&mut SeededRandom(seed << 32 ^ i));
         let shapes: Vec<Shape> = match grid {
             true => [[1, 2], [2, 2], [2, 3]].map(|axes| Shape { axes: axes.to_vec() }).to_vec(),
             false => [1, 2, 3, 5].map(Shape::flat).to_vec(),
         };
         for shape in shapes {
             match own(&text, &text, &shape) {
-                Err(Stop::Wrong(_)) => meaningless += 1,
+                Err(EarlyStop::Wrong(_)) => meaningless += 1,
                 Err(e) => panic!("{e:?}: {text}"),
                 Ok(None) => wrong += 1,
                 Ok(Some(plans)) => {
@@ -262,7 +262,7 @@ algorithm main implements own on n ranks {{
     };
     let right = text("n", "0", "1");
     let others = [text("n - 1", "0", "1"), text("n", "1", "1"), text("n", "0", "2")];
-    let (mut jobs, mut deck) = (Jobs::default(), Deck { cards: vec![], dice: Dice(1) });
+    let (mut jobs, mut deck) = (Jobs::default(), Deck { cards: vec![], dice: SeededRandom(1) });
     for (asked, is_right) in [(&right, true)].into_iter().chain(others.iter().map(|o| (o, false))) {
         let plans = own(&right, asked, &Shape::flat(3)).expect("it is asked").expect("it is right");
         let case = Case { dtype: DType::U32, op: RedOp::Sum, ..deck.case(&plans, 100) };
@@ -273,7 +273,7 @@ algorithm main implements own on n ranks {{
 }
 
 /// Runs a call in two manners; the results must be right, and equal.
-fn play_twice(case: &Case<'_>, jobs: &mut Jobs, tally: &mut Tally, dice: &mut Dice) {
+fn play_twice(case: &Case<'_>, jobs: &mut Jobs, tally: &mut Tally, dice: &mut SeededRandom) {
     if tally.failures.len() >= 5 {
         return;
     }
@@ -309,8 +309,8 @@ fn play_twice(case: &Case<'_>, jobs: &mut Jobs, tally: &mut Tally, dice: &mut Di
 fn a_million_elements() {
     let began = Instant::now();
     let (mut jobs, mut tally) = (Jobs::default(), Tally::default());
-    let mut dice = Dice(setting("SEED", 1));
-    let (inside, apart) = (Placement::InPlace, Placement::OutOfPlace);
+    let mut dice = SeededRandom(setting("SEED", 1));
+    let (inside, apart) = (BufferPlacement::InPlace, BufferPlacement::OutOfPlace);
     for (path, shape, root, placement, dtype, op, data) in [
         ("all_reduce.ring", "3", 0, inside, DType::F32, RedOp::Sum, Data::Rough),
         ("all_reduce.halving_doubling", "4", 0, apart, DType::Bf16, RedOp::Avg, Data::Exact),
@@ -359,20 +359,20 @@ fn a_million_elements() {
 fn a_barrier_lets_nobody_out_before_all_are_in() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     for n in [1, 2, 3, 4, 5, 8] {
-        for placement in [Placement::InPlace, Placement::OutOfPlace] {
+        for placement in [BufferPlacement::InPlace, BufferPlacement::OutOfPlace] {
             let plans = Plans::of("barrier.dissemination", &n.to_string(), 0, placement);
             let arrived = AtomicUsize::new(0);
             job::together(&mut job::ranks(n, 0), |comm| {
                 for round in 1..=100 {
                     arrived.fetch_add(1, Ordering::SeqCst);
                     let args = match placement {
-                        Placement::InPlace => Args::InPlace { data: &mut [][..] },
-                        Placement::OutOfPlace => {
-                            Args::OutOfPlace { input: &[][..], output: &mut [][..] }
+                        BufferPlacement::InPlace => CallArgs::InPlace { data: &mut [][..] },
+                        BufferPlacement::OutOfPlace => {
+                            CallArgs::OutOfPlace { input: &[][..], output: &mut [][..] }
                         }
                     };
                     let (dtype, op) = (DType::U8, RedOp::Sum);
-                    let call = Call { count: 0, dtype, op, factor: 1.0, args };
+                    let call = PlanCall { count: 0, dtype, op, factor: 1.0, args };
                     comm.run(&plans.plans[0][comm.rank() as usize], call).expect("a barrier");
                     assert!(arrived.load(Ordering::SeqCst) >= n as usize * round);
                 }
@@ -383,9 +383,9 @@ fn a_barrier_lets_nobody_out_before_all_are_in() {
 
 #[test]
 fn a_fault_is_reported() {
-    for placement in [Placement::InPlace, Placement::OutOfPlace] {
+    for placement in [BufferPlacement::InPlace, BufferPlacement::OutOfPlace] {
         let plans = Plans::of("all_reduce.ring", "3", 0, placement);
-        let mut dice = Dice(3);
+        let mut dice = SeededRandom(3);
         for &dtype in DType::ALL {
             let op = if dtype == DType::Bool { RedOp::Xor } else { RedOp::Sum };
             for data in [Data::Exact, Data::Rough] {
@@ -418,15 +418,15 @@ fn a_fault_is_reported() {
 
 #[test]
 fn what_does_not_go_together_is_refused_and_does_no_harm() {
-    let ring = Plans::of("all_reduce.ring", "2", 0, Placement::InPlace);
-    let compressed = Plans::of("all_reduce.compressed", "2", 0, Placement::InPlace);
+    let ring = Plans::of("all_reduce.ring", "2", 0, BufferPlacement::InPlace);
+    let compressed = Plans::of("all_reduce.compressed", "2", 0, BufferPlacement::InPlace);
     job::together(&mut job::ranks(2, 0), |comm| {
         for plans in [&ring, &compressed] {
             for &dtype in DType::ALL {
                 for &op in RedOp::ALL {
                     let mut bytes = vec![1; 16 * dtype.size()];
-                    let args = Args::InPlace { data: &mut bytes[..] };
-                    let call = Call { count: 16, dtype, op, factor: 1.0, args };
+                    let args = CallArgs::InPlace { data: &mut bytes[..] };
+                    let call = PlanCall { count: 16, dtype, op, factor: 1.0, args };
                     let result = comm.run(&plans.plans[0][comm.rank() as usize], call);
                     let fits = plans.takes(dtype, op);
                     match result {
@@ -453,11 +453,11 @@ fn of_processes(n: u32) -> Vec<Plans> {
         ("reduce_scatter.circulant", 0),
         ("gather.binomial", 1 % n),
     ] {
-        for placement in [Placement::InPlace, Placement::OutOfPlace] {
+        for placement in [BufferPlacement::InPlace, BufferPlacement::OutOfPlace] {
             all.push(Plans::of(path, &n.to_string(), root, placement));
         }
     }
-    all.push(Plans::of("all_to_all.bruck", &n.to_string(), 0, Placement::OutOfPlace));
+    all.push(Plans::of("all_to_all.bruck", &n.to_string(), 0, BufferPlacement::OutOfPlace));
     all
 }
 
@@ -469,7 +469,7 @@ fn rank_process() {
     }
     let mut comm = Communicator::from_env().expect("a job");
     let (rank, n) = (comm.rank(), comm.size());
-    let mut deck = Deck { cards: vec![], dice: Dice(setting("SEED", 1)) };
+    let mut deck = Deck { cards: vec![], dice: SeededRandom(setting("SEED", 1)) };
     let mut said = String::new();
     for plans in of_processes(n) {
         for count in [1, 1023, 100_003] {
@@ -493,7 +493,7 @@ fn rank_process() {
 fn processes_are_right_too() {
     for n in [1, 2, 3, 5] {
         let mut said = vec![Vec::new(); n as usize];
-        let outcome = Launcher::new(n)
+        let outcome = RankLauncher::new(n)
             .args(test_arguments(module_path!(), "rank_process"))
             .env(RANK, "1")
             .run(|rank, line| {

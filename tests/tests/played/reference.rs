@@ -4,7 +4,7 @@
 //! Every rank has a vector, from which its contributions come: one block of it in the collectives whose
 //! blocks are one a rank and begin there (`all_gather`, `gather`), all blocks in the others.
 
-use roundelay_tests::oracle::{Asked, Declared};
+use roundelay_tests::oracle::{Asked, DeclaredTask};
 
 /// A block of a buffer, and what it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) struct Collective {
     pub(crate) ranks: u32,
     pub(crate) root: u32,
     /// Its declaration, if it is declared.
-    pub(crate) declared: Option<Declared>,
+    pub(crate) declared: Option<DeclaredTask>,
 }
 
 impl Collective {

@@ -3,7 +3,7 @@
 
 use half::{bf16, f16};
 use roundelay::{DType, RedOp};
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 
 /// Types and operators that go together.
 pub(crate) fn pairs() -> Vec<(DType, RedOp)> {
@@ -113,7 +113,7 @@ pub(crate) fn random(
     op: RedOp,
     ranks: u32,
     len: usize,
-    dice: &mut Dice,
+    dice: &mut SeededRandom,
 ) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len * dtype.size());
     for _ in 0..len {

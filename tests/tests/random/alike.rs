@@ -4,14 +4,14 @@
 use std::ops::ControlFlow;
 
 use roundelay_compiler::walk::walk;
-use roundelay_compiler::{Instance, Shape};
+use roundelay_compiler::{ProgramInstance, Shape};
 use roundelay_tests::{instance, read, roots};
 
 use crate::random::judge::At;
 use crate::random::{Count, dice, guarded, number, ranks};
 
 /// Returns the shapes of a program; of many ranks some only.
-fn shapes(grid: bool, dice: &mut roundelay_tests::Dice) -> Vec<Shape> {
+fn shapes(grid: bool, dice: &mut roundelay_tests::SeededRandom) -> Vec<Shape> {
     if grid {
         let all = [[2, 2], [2, 4], [3, 2], [4, 2], [1, 3], [3, 1]];
         return all.map(|axes| Shape { axes: axes.to_vec() }).to_vec();
@@ -31,7 +31,7 @@ fn shapes(grid: bool, dice: &mut roundelay_tests::Dice) -> Vec<Shape> {
 ///
 /// # Errors
 /// The difference between the two.
-pub(crate) fn of_is_all(instance: &Instance) -> Result<Option<u64>, String> {
+pub(crate) fn of_is_all(instance: &ProgramInstance) -> Result<Option<u64>, String> {
     let (mut count, mut why, mut refused) = (0, None, false);
     let done = walk(instance, &mut |round| {
         let mut all = Vec::new();

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use roundelay_compiler::program::Buffer;
-use roundelay_compiler::program::Kind;
-use roundelay_compiler::{Instance, Options, Program, Shape, postcondition};
+use roundelay_compiler::program::CollectiveKind;
+use roundelay_compiler::program::ProgramBuffer;
+use roundelay_compiler::{CompileOptions, Program, ProgramInstance, Shape, postcondition};
 use roundelay_tests::{declared, is_grid, read};
 
 use crate::random::{Count, number};
 
 /// Compares the table that the proofs use with the postconditions, at one shape; returns true if it is refused.
 fn compare(program: &Arc<Program>, shape: &Shape) -> Result<bool, String> {
-    let Kind::Custom(custom) = &program.kind else { return Err("not declared".into()) };
+    let CollectiveKind::Custom(custom) = &program.kind else { return Err("not declared".into()) };
     let plain: Result<Vec<_>, _> = (0..u32::try_from(shape.ranks()).unwrap_or(0))
         .map(|rank| postcondition::asked(custom, &shape.axes, rank))
         .collect();
-    let instance = Instance::new(program, shape, &Options::default());
+    let instance = ProgramInstance::new(program, shape, &CompileOptions::default());
     let (plain, instance) = match (plain, instance) {
         (Err(_), Err(_)) => return Ok(true),
         (Ok(_), Err(d)) => return Err(format!("on {shape}: refused: {}", d[0].message)),
@@ -24,7 +24,7 @@ fn compare(program: &Arc<Program>, shape: &Shape) -> Result<bool, String> {
     };
     let per = instance.spec.per_block();
     for (rank, asked) in (0..).zip(plain) {
-        let mut all = vec![None; instance.spec.size(Buffer::Output) as usize];
+        let mut all = vec![None; instance.spec.size(ProgramBuffer::Output) as usize];
         for a in asked {
             for k in 0..per {
                 let mut of: Vec<(u32, u32)> = a.of.iter().map(|&(r, c)| (r, c * per + k)).collect();
@@ -33,7 +33,7 @@ fn compare(program: &Arc<Program>, shape: &Shape) -> Result<bool, String> {
             }
         }
         for (chunk, asked) in (0..).zip(all) {
-            let is = instance.spec.expected(Buffer::Output, rank, chunk);
+            let is = instance.spec.expected(ProgramBuffer::Output, rank, chunk);
             let is = is.map(|e| e.contributions(instance.spec.ranks));
             if is != asked {
                 return Err(format!("on {shape}, rank {rank}, {chunk}: {is:?}, not {asked:?}"));
@@ -87,9 +87,10 @@ algorithm main implements own on n ranks {{
     let made = |asked: &str| {
         let source = read("own.algo", &text(asked))
             .unwrap_or_else(|(s, d)| panic!("{}", roundelay_tests::say(&s, &d)));
-        Instance::new(&source.programs[0], &Shape::flat(3), &Options::default()).expect("it fits")
+        ProgramInstance::new(&source.programs[0], &Shape::flat(3), &CompileOptions::default())
+            .expect("it fits")
     };
-    let verdict = |instance: &Instance| {
+    let verdict = |instance: &ProgramInstance| {
         let graph = roundelay_compiler::graph::unroll(&Arc::new(instance.clone()));
         graph.and_then(roundelay_compiler::verify::verify).is_ok()
     };

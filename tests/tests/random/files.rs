@@ -2,7 +2,7 @@
 //! which have names that the importing file or the library has too; parts of one and of two buffers, of declared
 //! collectives, on whole grids, and over paths.
 
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 
 use crate::random::make::Made;
 
@@ -18,11 +18,11 @@ algorithm base implements reduce_scatter on n ranks {
 ";
 
 struct Maker<'d> {
-    dice: &'d mut Dice,
+    dice: &'d mut SeededRandom,
 }
 
 /// Returns a program called `main`, and what it imports.
-pub(crate) fn program(dice: &mut Dice) -> Made {
+pub(crate) fn program(dice: &mut SeededRandom) -> Made {
     let mut maker = Maker { dice };
     let (tools, body, grid) = match maker.dice.below(5) {
         0 => maker.paths(),

@@ -1,9 +1,9 @@
 //! Makes random programs on grids.
 
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 
 /// Returns an algorithm called `main` on two axes.
-pub(crate) fn program(dice: &mut Dice) -> String {
+pub(crate) fn program(dice: &mut SeededRandom) -> String {
     let mut one = |of: &[&'static str]| of[dice.below(of.len())];
     let scatter = one(&["ring", "direct", "circulant"]);
     let gather = one(&["ring", "bruck", "pat", "direct", "circulant"]);

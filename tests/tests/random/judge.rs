@@ -4,16 +4,17 @@
 use std::sync::Arc;
 
 use roundelay_compiler::interpret::interpret;
-use roundelay_compiler::verify::symmetry::Attempt;
+use roundelay_compiler::verify::symmetry::SymmetryAttempt;
 use roundelay_compiler::{
-    Instance, Options, Placement, Program, Proved, Shape, by_symmetry, compile, graph, project,
-    verify,
+    BufferPlacement, CompileOptions, Program, ProgramInstance, ProvedPlans, Shape, by_symmetry,
+    compile, graph, project, verify,
 };
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::{instance, say};
 
-pub(crate) const PLACEMENTS: [Placement; 2] = [Placement::InPlace, Placement::OutOfPlace];
+pub(crate) const PLACEMENTS: [BufferPlacement; 2] =
+    [BufferPlacement::InPlace, BufferPlacement::OutOfPlace];
 
 /// A program and where to compile it.
 pub(crate) struct At<'a> {
@@ -32,20 +33,21 @@ pub(crate) enum Verdict {
     /// Right, but refused for its slots.
     Refused,
     /// Right, and the plans in both placements.
-    Right(Arc<Instance>, Vec<Proved>),
+    Right(Arc<ProgramInstance>, Vec<ProvedPlans>),
 }
 
 /// Returns true if the refusal is about slots, of which the oracle knows nothing: more than there can be, or
 /// fewer asked for by the schedule than are needed.
-fn resources(faults: &Diagnostics, instance: &Instance) -> bool {
+fn resources(faults: &Diagnostics, instance: &ProgramInstance) -> bool {
     let few = instance.slots.is_some();
     faults.iter().all(|d| d.code == codes::SLOTS || few && d.code == codes::DEADLOCK)
 }
 
 impl At<'_> {
-    fn plans(&self) -> Result<Vec<Proved>, Diagnostics> {
-        let options = Options { root: self.root, ..Options::default() };
-        let one = |p: &Placement| compile(self.program, self.sources, &self.shape, &options, *p);
+    fn plans(&self) -> Result<Vec<ProvedPlans>, Diagnostics> {
+        let options = CompileOptions { root: self.root, ..CompileOptions::default() };
+        let one =
+            |p: &BufferPlacement| compile(self.program, self.sources, &self.shape, &options, *p);
         PLACEMENTS.iter().map(one).collect()
     }
 
@@ -95,7 +97,7 @@ impl At<'_> {
     }
 
     /// Checks that one rank's plan made alone is that rank's plan among all.
-    fn alone(&self, instance: &Arc<Instance>, all: &[Proved]) -> Result<(), String> {
+    fn alone(&self, instance: &Arc<ProgramInstance>, all: &[ProvedPlans]) -> Result<(), String> {
         for (proved, placement) in all.iter().zip(PLACEMENTS) {
             for (rank, plan) in proved.plans().iter().enumerate() {
                 let at = || format!("on {} root {}, rank {rank}", self.shape, self.root);
@@ -121,10 +123,10 @@ impl At<'_> {
         };
         let unrolled = self.plans();
         match (by_symmetry(&instance, self.sources), &unrolled) {
-            (Ok(Attempt::Unknown(_)), _) => Ok(None),
-            (Ok(Attempt::Proved { facts, .. }), Ok(plans)) => {
+            (Ok(SymmetryAttempt::Unknown(_)), _) => Ok(None),
+            (Ok(SymmetryAttempt::Proved { facts, .. }), Ok(plans)) => {
                 let of = plans[0].facts();
-                let counts = |f: &verify::Facts| (f.messages, f.sent, f.received, f.lossy);
+                let counts = |f: &verify::ProofFacts| (f.messages, f.sent, f.received, f.lossy);
                 let claims = facts.bitwise.is_none() || facts.bitwise == of.bitwise;
                 if counts(&facts) != counts(of) || facts.depth < of.depth || !claims {
                     return Err(format!("on {}: facts {facts:?} and {of:?}", self.shape));
@@ -135,7 +137,7 @@ impl At<'_> {
                 }
                 Ok(Some(true))
             }
-            (Ok(Attempt::Proved { group, .. }), Err(d)) => Err(format!(
+            (Ok(SymmetryAttempt::Proved { group, .. }), Err(d)) => Err(format!(
                 "on {}: proved by {group}, unrolled: {}",
                 self.shape,
                 say(self.sources, d)

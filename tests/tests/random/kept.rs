@@ -1,7 +1,7 @@
 //! Keeps programs on which something went wrong once.
 
-use roundelay_compiler::{Options, Placement, Shape, check, compile};
-use roundelay_tests::{Dice, ParsedSource, read, say};
+use roundelay_compiler::{BufferPlacement, CompileOptions, Shape, check, compile};
+use roundelay_tests::{ParsedSource, SeededRandom, read, say};
 
 use crate::random::judge::{At, Verdict};
 use crate::random::{noise, play};
@@ -26,7 +26,7 @@ fn passes_begin_alike_in_short_chunks() {
             panic!("it is right");
         };
         for proved in &plans {
-            play::play(&instance, proved, &mut Dice(seed)).expect("it plays right");
+            play::play(&instance, proved, &mut SeededRandom(seed)).expect("it plays right");
         }
     }
 }
@@ -44,7 +44,7 @@ fn messages_of_one_connection_are_taken_one_by_one() {
     for proved in &plans {
         assert!(proved.least_slots() >= 2);
         for seed in 0..20 {
-            play::play(&instance, proved, &mut Dice(seed)).expect("it plays right");
+            play::play(&instance, proved, &mut SeededRandom(seed)).expect("it plays right");
         }
     }
 }
@@ -122,7 +122,8 @@ const RING: &str = "for s in 0..n-1 { each r { r -> (r + 1) % n : reduce data[(r
 /// Checks that a wrong program on many ranks is refused, where symmetry is asked first.
 fn refuted(text: &str, n: u32) {
     let source = source(text);
-    let found = check(&source.programs[0], &source.sources, &Shape::flat(n), &Options::default());
+    let found =
+        check(&source.programs[0], &source.sources, &Shape::flat(n), &CompileOptions::default());
     assert!(found.is_err(), "proved on {n}: {text}");
 }
 
@@ -192,8 +193,9 @@ fn sums_are_compared_with_those_of_the_same_contributions() {
                 each r {{ for p in 0..n {{ r -> p : copy input -> t[r] }} }} {rounds} }}"
         ));
         let (program, shape) = (&source.programs[0], Shape::flat(4));
-        let options = Options::default();
-        let proved = compile(program, &source.sources, &shape, &options, Placement::OutOfPlace);
+        let options = CompileOptions::default();
+        let proved =
+            compile(program, &source.sources, &shape, &options, BufferPlacement::OutOfPlace);
         let proved = proved.unwrap_or_else(|d| panic!("{}", say(&source.sources, &d)));
         (proved.facts().bitwise, proved.facts().ordered)
     };

@@ -6,7 +6,7 @@ use roundelay_algorithms::CATALOGUE;
 use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::mutate::mutants;
-use roundelay_tests::{Dice, ParsedSource, declared, read_with};
+use roundelay_tests::{ParsedSource, SeededRandom, declared, read_with};
 
 /// A program as text; the algorithm is called `main`.
 pub(crate) struct Made {
@@ -29,7 +29,7 @@ impl Made {
 }
 
 /// A generator, by its name.
-pub(crate) type Generator = (&'static str, fn(&mut Dice) -> Made);
+pub(crate) type Generator = (&'static str, fn(&mut SeededRandom) -> Made);
 
 /// All of them.
 pub(crate) const GENERATORS: [Generator; 6] = [
@@ -42,14 +42,14 @@ pub(crate) const GENERATORS: [Generator; 6] = [
 ];
 
 /// Makes the `i`-th program: generators take turns.
-pub(crate) fn any(i: u64, dice: &mut Dice) -> (&'static str, Made) {
+pub(crate) fn any(i: u64, dice: &mut SeededRandom) -> (&'static str, Made) {
     let turn = usize::try_from(i % GENERATORS.len() as u64).unwrap_or(0);
     let (name, make) = GENERATORS[turn];
     (name, make(dice))
 }
 
 /// Returns a mutant of an algorithm of the library.
-fn mutant(dice: &mut Dice) -> Made {
+fn mutant(dice: &mut SeededRandom) -> Made {
     let entry = CATALOGUE[dice.below(CATALOGUE.len())];
     // The oracle here runs ranks that do not fail; `mutants` compares the others.
     let mut all = mutants(&entry.text.replace("    tolerates 1\n", ""));
@@ -61,7 +61,7 @@ fn mutant(dice: &mut Dice) -> Made {
 }
 
 /// Makes a program, one in eight on a grid, one in ten of a declared collective.
-pub(crate) fn program(dice: &mut Dice) -> Made {
+pub(crate) fn program(dice: &mut SeededRandom) -> Made {
     if dice.below(8) == 0 {
         return Made::alone(crate::random::grid::program(dice), true);
     }
@@ -72,13 +72,13 @@ pub(crate) fn program(dice: &mut Dice) -> Made {
 }
 
 /// Makes a program of a declared collective.
-fn own(dice: &mut Dice) -> Made {
+fn own(dice: &mut SeededRandom) -> Made {
     let (text, grid) = declared::program(dice);
     Made::alone(text, grid)
 }
 
 /// Makes a program on one axis.
-fn words(dice: &mut Dice) -> Made {
+fn words(dice: &mut SeededRandom) -> Made {
     let k = 1 + dice.below(3);
     let mut maker = Maker { dice, k, by_rank: true, input: None, relabel: (0, 0) };
     Made::alone(maker.file(), false)
@@ -88,7 +88,7 @@ fn words(dice: &mut Dice) -> Made {
 pub(crate) type Stages = Vec<String>;
 
 pub(crate) struct Maker<'d> {
-    pub(crate) dice: &'d mut Dice,
+    pub(crate) dice: &'d mut SeededRandom,
     /// Chunks of a block, or of all where there are no blocks.
     pub(crate) k: usize,
     /// True if there are n * k chunks, false if k.

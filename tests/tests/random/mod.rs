@@ -34,15 +34,15 @@ use judge::{At, Verdict};
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::Shape;
 use roundelay_tests::mutate::mutants;
-use roundelay_tests::{Dice, is_grid, read, roots, say};
+use roundelay_tests::{SeededRandom, is_grid, read, roots, say};
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
 /// Returns the dice of the `i`-th trial.
-fn dice(i: u64) -> Dice {
-    Dice(number("SEED", 1) << 32 ^ i)
+fn dice(i: u64) -> SeededRandom {
+    SeededRandom(number("SEED", 1) << 32 ^ i)
 }
 
 /// The outcomes, counted.
@@ -77,7 +77,7 @@ impl Count {
 }
 
 /// Changes one program in four at a random place, as the mutants of the library are.
-fn changed(made: make::Made, dice: &mut Dice) -> make::Made {
+fn changed(made: make::Made, dice: &mut SeededRandom) -> make::Made {
     if dice.below(4) > 0 {
         return made;
     }

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::{Options, Shape, compile};
+use roundelay_compiler::{CompileOptions, Shape, compile};
 use roundelay_dsl::diag::render;
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::{Dice, read};
+use roundelay_tests::{SeededRandom, read};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::random::judge::PLACEMENTS;
@@ -16,8 +16,8 @@ use crate::random::judge::PLACEMENTS;
 const SOON: Duration = Duration::from_secs(40);
 
 /// Returns a text.
-pub(crate) fn text(dice: &mut Dice) -> String {
-    let any = |dice: &mut Dice| CATALOGUE[dice.below(CATALOGUE.len())].text.to_string();
+pub(crate) fn text(dice: &mut SeededRandom) -> String {
+    let any = |dice: &mut SeededRandom| CATALOGUE[dice.below(CATALOGUE.len())].text.to_string();
     match dice.below(6) {
         0 => {
             let bytes: Vec<u8> = (0..dice.below(400)).map(|_| dice.below(256) as u8).collect();
@@ -141,7 +141,7 @@ pub(crate) fn survive(text: &str) -> Result<usize, String> {
             return soon(begun, "resolving").map(|()| 0);
         }
     };
-    let options = Options { limit: 100_000, ..Options::default() };
+    let options = CompileOptions { limit: 100_000, ..CompileOptions::default() };
     let mut proved = 0;
     for program in &source.programs {
         let shapes = match program.axes.names.len() {

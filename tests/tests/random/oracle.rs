@@ -6,21 +6,23 @@ use std::io::Write;
 use std::sync::Arc;
 
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::verify::Facts;
-use roundelay_compiler::{Options, Placement, Program, Shape, compile};
+use roundelay_compiler::verify::ProofFacts;
+use roundelay_compiler::{BufferPlacement, CompileOptions, Program, Shape, compile};
 use roundelay_dsl::diag::Diagnostic;
-use roundelay_dsl::diag::codes::{self, Code};
+use roundelay_dsl::diag::codes::{self, ErrorCode};
 use roundelay_tests::mutate::mutants;
-use roundelay_tests::oracle::{OracleFacts, OraclePlace, Shelves, Stop, Text, evaluate};
+use roundelay_tests::oracle::{
+    EarlyStop, OracleFacts, OraclePlace, ParsedLibrary, ParsedText, evaluate,
+};
 use roundelay_tests::{ParsedSource, is_grid, roots, say};
 
 use crate::random::make::{self, Made};
 use crate::random::{Count, changed, dice, guarded, number};
 
-const PLACEMENT: Placement = Placement::InPlace;
+const PLACEMENT: BufferPlacement = BufferPlacement::InPlace;
 
 /// Refusals of programs that mean something: forms of regions, waits, limits.
-const REFUSALS: [Code; 4] = [codes::OVERLAP, codes::DEADLOCK, codes::SLOTS, codes::TOO_BIG];
+const REFUSALS: [ErrorCode; 4] = [codes::OVERLAP, codes::DEADLOCK, codes::SLOTS, codes::TOO_BIG];
 
 /// Returns true if the compiler refuses a program that means something.
 fn refused(d: &Diagnostic) -> bool {
@@ -34,13 +36,13 @@ fn fits(why: &str, code: &str) -> bool {
 
 /// A text, parsed by both.
 struct Both<'a> {
-    shelves: &'a Shelves,
-    text: Text,
+    shelves: &'a ParsedLibrary,
+    text: ParsedText,
     source: ParsedSource,
 }
 
 /// Returns the first property in which the oracle differs from the proof of the compiler.
-fn difference(oracle: &OracleFacts, facts: &Facts, chunks: u64) -> Option<&'static str> {
+fn difference(oracle: &OracleFacts, facts: &ProofFacts, chunks: u64) -> Option<&'static str> {
     let same = |a: u64, b: u64| a * chunks == b * oracle.pieces;
     let properties = [
         ("messages", oracle.messages == facts.messages),
@@ -54,8 +56,9 @@ fn difference(oracle: &OracleFacts, facts: &Facts, chunks: u64) -> Option<&'stat
 
 impl<'a> Both<'a> {
     /// Pairs a program that the compiler reads with another one, or the same, that the oracle does.
-    fn new(shelves: &'a Shelves, compiled: &Made, oracle: &Made) -> Option<Both<'a>> {
-        let (source, text) = (compiled.read().ok()?, Text::parsed(&oracle.text, &oracle.files)?);
+    fn new(shelves: &'a ParsedLibrary, compiled: &Made, oracle: &Made) -> Option<Both<'a>> {
+        let (source, text) =
+            (compiled.read().ok()?, ParsedText::parsed(&oracle.text, &oracle.files)?);
         Some(Both { shelves, text, source })
     }
 
@@ -73,13 +76,13 @@ impl<'a> Both<'a> {
         paths: u32,
     ) -> Result<&'static str, String> {
         let shape = Shape { axes: axes.to_vec() };
-        let options = Options { root, paths, ..Options::default() };
+        let options = CompileOptions { root, paths, ..CompileOptions::default() };
         let sources = &self.source.sources;
         let size = |v: u32| usize::try_from(v).unwrap_or(0);
         let lengths: Vec<usize> = axes.iter().map(|a| size(*a)).collect();
         let at = OraclePlace { shape: &lengths, root: size(root), paths: size(paths) };
         let oracle = evaluate(self.shelves, &self.text, &program.name, at);
-        if let Err(Stop::Unsupported(what)) = oracle {
+        if let Err(EarlyStop::Unsupported(what)) = oracle {
             return Ok(what);
         }
         let found = compile(program, sources, &shape, &options, PLACEMENT);
@@ -96,10 +99,10 @@ impl<'a> Both<'a> {
                     (None, _) => Ok("right"),
                 }
             }
-            (Err(Stop::Unfit), Err(d)) if d.iter().all(|d| d.code == codes::REQUIRES) => {
+            (Err(EarlyStop::Unfit), Err(d)) if d.iter().all(|d| d.code == codes::REQUIRES) => {
                 Ok("unfit")
             }
-            (Err(Stop::Wrong(why)), Err(d)) => {
+            (Err(EarlyStop::Wrong(why)), Err(d)) => {
                 let same = d.iter().any(|d| why.starts_with(d.code.0) || fits(&why, d.code.0));
                 if !same && number("SHOW", 0) > 0 {
                     let _ = writeln!(std::io::stderr(), "on {shape}: {why}; {}", say(sources, &d));
@@ -119,14 +122,18 @@ impl<'a> Both<'a> {
 ///
 /// # Errors
 /// The difference between the two.
-pub(crate) fn agrees(shelves: &Shelves, made: &Made, axes: &[u32]) -> Result<&'static str, String> {
+pub(crate) fn agrees(
+    shelves: &ParsedLibrary,
+    made: &Made,
+    axes: &[u32],
+) -> Result<&'static str, String> {
     let both = Both::new(shelves, made, made).ok_or("it is not resolved")?;
     let program = both.program().ok_or("there is no program")?;
     both.compare(&program, axes, 0, 1)
 }
 
 /// Compares at all shapes, and counts.
-fn all(count: &mut Count, shelves: &Shelves, i: u64, made: &Made, name: Option<&str>) {
+fn all(count: &mut Count, shelves: &ParsedLibrary, i: u64, made: &Made, name: Option<&str>) {
     let Some(both) = Both::new(shelves, made, made) else {
         return count.add("not resolved", 1);
     };
@@ -154,7 +161,7 @@ fn all(count: &mut Count, shelves: &Shelves, i: u64, made: &Made, name: Option<&
 
 #[test]
 fn the_compiler_says_of_the_library_what_the_oracle_says() {
-    let (mut count, shelves) = (Count::default(), Shelves::new());
+    let (mut count, shelves) = (Count::default(), ParsedLibrary::new());
     for (i, e) in (0..).zip(CATALOGUE) {
         let made = Made::alone(e.text.to_string(), false);
         all(&mut count, &shelves, i, &made, Some(e.name));
@@ -164,7 +171,7 @@ fn the_compiler_says_of_the_library_what_the_oracle_says() {
 
 #[test]
 fn the_compiler_says_of_random_programs_what_the_oracle_says() {
-    let (mut count, shelves) = (Count::default(), Shelves::new());
+    let (mut count, shelves) = (Count::default(), ParsedLibrary::new());
     for i in 0..1200 * number("ROUNDS", 1) {
         let mut dice = dice(i);
         let (name, made) = make::any(i, &mut dice);
@@ -188,7 +195,7 @@ const SUMMED: &str = "each r { r -> r : copy t[0..2] -> data }
 /// Every property is compared: programs that differ in one only are distinguished by it.
 #[test]
 fn each_property_is_compared() {
-    let shelves = Shelves::new();
+    let shelves = ParsedLibrary::new();
     let last = |text: &str| format!("{SUMMED}    {text}");
     let turned = |first: &str, next: &str| {
         format!(
@@ -240,7 +247,7 @@ fn each_property_is_compared() {
 /// An oracle that reads other postconditions, other imports or other paths than the compiler differs.
 #[test]
 fn declarations_and_imports_are_compared() {
-    let shelves = Shelves::new();
+    let shelves = ParsedLibrary::new();
     let made = |asked: &str, step: &str, path: &str| Made {
         text: format!(
             "import \"tools.algo\"
@@ -280,7 +287,7 @@ algorithm main implements own on n ranks {{
 /// another program than the compiler does.
 #[test]
 fn the_comparison_can_fail() {
-    let (mut count, shelves) = (Count::default(), Shelves::new());
+    let (mut count, shelves) = (Count::default(), ParsedLibrary::new());
     for (i, e) in (0..).zip(CATALOGUE) {
         let made = |text: &str| Made::alone(text.to_string(), false);
         let deaf = e.text.replace(": reduce ", ": copy ");
@@ -308,7 +315,8 @@ fn the_comparison_can_fail() {
                 // Compares what both say of the mutant, and of the program.
                 let shape = Shape::flat(n);
                 let found = |program, sources| {
-                    let found = compile(program, sources, &shape, &Options::default(), PLACEMENT);
+                    let found =
+                        compile(program, sources, &shape, &CompileOptions::default(), PLACEMENT);
                     found.map(|p| p.facts().clone()).map_err(|d| d.iter().all(refused))
                 };
                 let oracle = found(&program, &both.source.sources);

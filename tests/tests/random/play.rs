@@ -1,20 +1,20 @@
 //! Runs plans on the real runtime: ranks as threads, slots so small that calls take several passes.
 
-use roundelay::{Communicator, Layout, RedOp, Stats};
-use roundelay_compiler::collective::Spec;
+use roundelay::{CallStats, Communicator, RedOp, SegmentLayout};
+use roundelay_compiler::collective::CollectiveSpec;
 use roundelay_compiler::plan::CopyPolicy;
 use roundelay_compiler::postcondition;
-use roundelay_compiler::program::Buffer;
-use roundelay_compiler::program::Kind;
-use roundelay_compiler::{Instance, Placement, Plan, Proved, UnprovedPlan};
-use roundelay_tests::Dice;
+use roundelay_compiler::program::CollectiveKind;
+use roundelay_compiler::program::ProgramBuffer;
+use roundelay_compiler::{BufferPlacement, Plan, ProgramInstance, ProvedPlans, UnprovedPlan};
+use roundelay_tests::SeededRandom;
 
 /// A chunk and the contributions that it must end with, as rank and chunk.
 type Asked = (u32, Vec<(u32, u32)>);
 
 /// One call of all ranks.
 struct Case<'a> {
-    spec: &'a Spec,
+    spec: &'a CollectiveSpec,
     axes: &'a [u32],
     plans: Vec<Plan>,
     count: usize,
@@ -26,7 +26,11 @@ struct Case<'a> {
 ///
 /// # Errors
 /// A hang, a refusal, or a wrong result.
-pub(crate) fn play(instance: &Instance, proved: &Proved, dice: &mut Dice) -> Result<Stats, String> {
+pub(crate) fn play(
+    instance: &ProgramInstance,
+    proved: &ProvedPlans,
+    dice: &mut SeededRandom,
+) -> Result<CallStats, String> {
     let mut plans: Vec<UnprovedPlan> =
         proved.plans().iter().map(|plan| plan.clone().into_unproved()).collect();
     let variant = dice.below(6);
@@ -47,7 +51,7 @@ pub(crate) fn play(instance: &Instance, proved: &Proved, dice: &mut Dice) -> Res
     let plans = plans.into_iter().map(|plan| plan.check().map_err(|e| e.to_string()));
     let plans = plans.collect::<Result<Vec<Plan>, String>>()?;
     let header = &plans[0].header;
-    let mut layout = Layout::new(header.ranks);
+    let mut layout = SegmentLayout::new(header.ranks);
     layout.slot_bytes = (u64::from(header.message) * 4).next_multiple_of(64).max(64);
     let case = Case {
         spec: &instance.spec,
@@ -66,7 +70,7 @@ pub(crate) fn play(instance: &Instance, proved: &Proved, dice: &mut Dice) -> Res
         let threads: Vec<_> =
             comms.into_iter().map(|comm| scope.spawn(move || case.rank(comm))).collect();
         let ends: Vec<_> = threads.into_iter().map(|t| t.join()).collect();
-        let mut most = Stats::default();
+        let mut most = CallStats::default();
         for end in ends {
             let stats =
                 end.map_err(|_| described("a rank panicked".into()))?.map_err(&described)?;
@@ -89,7 +93,7 @@ impl Case<'_> {
 
     /// Returns an element that a rank contributes: small whole numbers, so that sums are exact in every type.
     fn element(&self, rank: u32, at: usize) -> f32 {
-        Dice(self.seed ^ u64::from(rank) << 32 ^ at as u64).below(8) as f32
+        SeededRandom(self.seed ^ u64::from(rank) << 32 ^ at as u64).below(8) as f32
     }
 
     /// Returns the range of a chunk in its buffer.
@@ -97,19 +101,19 @@ impl Case<'_> {
         self.elements(chunk)
     }
 
-    fn rank(&self, mut comm: Communicator) -> Result<Stats, String> {
+    fn rank(&self, mut comm: Communicator) -> Result<CallStats, String> {
         let rank = comm.rank();
         let plan = &self.plans[rank as usize];
-        let in_place = plan.header.placement == Placement::InPlace;
+        let in_place = plan.header.placement == BufferPlacement::InPlace;
         let (first, last) = match in_place {
-            true => (Buffer::Data, Buffer::Data),
-            false => (Buffer::Input, Buffer::Output),
+            true => (ProgramBuffer::Data, ProgramBuffer::Data),
+            false => (ProgramBuffer::Input, ProgramBuffer::Output),
         };
         let len = |buffer| match self.spec.size(buffer) {
             0 => 0,
             chunks => self.elements(chunks - 1).end,
         };
-        let mut stats = Stats::default();
+        let mut stats = CallStats::default();
         for _ in 0..3 {
             let mut own = [vec![f32::NAN; len(first)], vec![f32::NAN; len(last)]];
             for chunk in 0..self.spec.size(first) {
@@ -153,7 +157,7 @@ impl Case<'_> {
         Ok(stats)
     }
 
-    fn compare(&self, rank: u32, buffer: Buffer, got: &[f32]) -> Result<(), String> {
+    fn compare(&self, rank: u32, buffer: ProgramBuffer, got: &[f32]) -> Result<(), String> {
         for (chunk, of) in self.asked(rank, buffer)? {
             let mut wanted = vec![0.0; self.elements(chunk).len()];
             for (r, c) in of {
@@ -173,11 +177,11 @@ impl Case<'_> {
 
     /// Returns what a rank must end with: chunks, and the contributions of each. Of declared collectives it
     /// is read from the postconditions, not from what the compiler made of them.
-    fn asked(&self, rank: u32, buffer: Buffer) -> Result<Vec<Asked>, String> {
-        if let Kind::Custom(custom) = &self.spec.kind {
+    fn asked(&self, rank: u32, buffer: ProgramBuffer) -> Result<Vec<Asked>, String> {
+        if let CollectiveKind::Custom(custom) = &self.spec.kind {
             let per = self.spec.per_block();
             let asked = postcondition::asked(custom, self.axes, rank).map_err(|e| e.to_string())?;
-            let cut = |a: &postcondition::Asked, k| {
+            let cut = |a: &postcondition::RequiredContent, k| {
                 let of = a.of.iter().map(|&(r, c)| (r, c * per + k)).collect();
                 (a.output * per + k, of)
             };

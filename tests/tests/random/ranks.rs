@@ -4,7 +4,7 @@
 //! They start from a program that is right and add rounds. Those that work in scratch leave it right;
 //! those that work in the vector mostly spoil it, often on a single rank or only where an index wraps.
 
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 
 use crate::random::make::Made;
 
@@ -125,7 +125,7 @@ const BASES: [Base; 12] = [
 ];
 
 /// Makes a program.
-pub(crate) fn program(dice: &mut Dice) -> Made {
+pub(crate) fn program(dice: &mut SeededRandom) -> Made {
     let grid = dice.below(6) == 0;
     let base = &BASES[dice.below(BASES.len())];
     let tame = dice.below(3) > 0;
@@ -134,7 +134,7 @@ pub(crate) fn program(dice: &mut Dice) -> Made {
 }
 
 struct Maker<'d> {
-    dice: &'d mut Dice,
+    dice: &'d mut SeededRandom,
     base: &'static Base,
     /// Numbers known where the next expression stands, each at least 0 and mostly small.
     vars: Vec<String>,

@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
-use roundelay_compiler::program::{Expr, Node, Schedule};
-use roundelay_compiler::{Method, Options, Placement, Program, Proved, Shape, check, compile};
+use roundelay_compiler::program::{ExprNode, ProgramSchedule, SlotExpr};
+use roundelay_compiler::{
+    BufferPlacement, CompileOptions, Program, ProofMethod, ProvedPlans, Shape, check, compile,
+};
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::queues::play;
-use roundelay_tests::{Dice, is_grid, read, roots, say};
+use roundelay_tests::{SeededRandom, is_grid, read, roots, say};
 
 use crate::random::judge::PLACEMENTS;
 use crate::random::make::{self, Made};
@@ -19,7 +21,7 @@ struct Asking<'a> {
     program: &'a Arc<Program>,
     sources: &'a SourceMap,
     shape: Shape,
-    options: Options,
+    options: CompileOptions,
 }
 
 /// Returns the number that a finding names behind some words.
@@ -31,19 +33,20 @@ fn named_number(faults: &Diagnostics, words: &str) -> Option<u32> {
 
 impl Asking<'_> {
     fn with(&self, slots: Option<u32>) -> Arc<Program> {
-        let slots = slots.map(|k| Expr { node: Node::Int(k.into()), span: self.program.header });
-        let schedule = Schedule { slots, ..self.program.schedule.clone() };
+        let slots =
+            slots.map(|k| SlotExpr { node: ExprNode::Int(k.into()), span: self.program.header });
+        let schedule = ProgramSchedule { slots, ..self.program.schedule.clone() };
         Arc::new(Program { schedule, ..(**self.program).clone() })
     }
 
-    fn compile(&self, slots: Option<u32>, p: Placement) -> Result<Proved, Diagnostics> {
+    fn compile(&self, slots: Option<u32>, p: BufferPlacement) -> Result<ProvedPlans, Diagnostics> {
         compile(&self.with(slots), self.sources, &self.shape, &self.options, p)
     }
 
     /// Returns the least number that a check reports, if the program is proved.
     fn least(&self, slots: Option<u32>) -> Option<u32> {
         let checked = check(&self.with(slots), self.sources, &self.shape, &self.options).ok()?;
-        assert_eq!(checked.method, Method::Unrolled);
+        assert_eq!(checked.method, ProofMethod::Unrolled);
         checked.least_slots
     }
 
@@ -74,7 +77,7 @@ impl Asking<'_> {
     }
 
     /// Checks that plans end with the slots that they are proved to need, and deadlock with one less.
-    fn played(&self, slots: Option<u32>, dice: &mut Dice) -> Result<(), String> {
+    fn played(&self, slots: Option<u32>, dice: &mut SeededRandom) -> Result<(), String> {
         for p in PLACEMENTS {
             let Ok(proved) = self.compile(slots, p) else { continue };
             needed(&proved, proved.least_slots(), dice)
@@ -85,7 +88,7 @@ impl Asking<'_> {
 }
 
 /// Checks that plans end with `least` slots, and deadlock with one less.
-fn needed(proved: &Proved, least: u32, dice: &mut Dice) -> Result<(), String> {
+fn needed(proved: &ProvedPlans, least: u32, dice: &mut SeededRandom) -> Result<(), String> {
     for k in [least, proved.plans()[0].header.slots] {
         for _ in 0..3 {
             play(proved.plans(), k, dice)
@@ -100,7 +103,7 @@ fn needed(proved: &Proved, least: u32, dice: &mut Dice) -> Result<(), String> {
 }
 
 /// Compares at all shapes, and counts.
-fn all(count: &mut Count, i: u64, made: &Made, dice: &mut Dice) {
+fn all(count: &mut Count, i: u64, made: &Made, dice: &mut SeededRandom) {
     let Ok(source) = made.read() else { return };
     let Some(program) = source.programs.iter().find(|p| p.name != "helper") else { return };
     let shapes: Vec<Shape> = match is_grid(program) {
@@ -111,7 +114,7 @@ fn all(count: &mut Count, i: u64, made: &Made, dice: &mut Dice) {
         let roots = roots(program, u32::try_from(shape.ranks()).unwrap_or(0));
         let root = roots[dice.below(roots.len())];
         let paths = if made.text.contains("paths") { 1 + dice.below(3) as u32 } else { 1 };
-        let options = Options { root, paths, ..Options::default() };
+        let options = CompileOptions { root, paths, ..CompileOptions::default() };
         let at = format!("on {shape}, {paths} paths");
         let asking = Asking { program, sources: &source.sources, shape, options };
         if asking.compile(None, PLACEMENTS[0]).is_err() {
@@ -164,15 +167,16 @@ fn plans_of_fewer_slots_may_need_fewer() {
         each r where r == 0 { 0 -> 1 : copy data[4] }
         each r { if r == 0 { 0 -> 1 : copy data[2..4] } else { 1 -> 0 : copy data[7] } } }";
     let source = read("kept.algo", text).unwrap_or_else(|(s, d)| panic!("{}", say(&s, &d)));
-    let (program, options) = (&source.programs[0], Options::default());
+    let (program, options) = (&source.programs[0], CompileOptions::default());
     let asking = Asking { program, sources: &source.sources, shape: Shape::flat(2), options };
-    let of_plans = |slots| asking.compile(slots, Placement::InPlace).map(|p| p.least_slots()).ok();
+    let of_plans =
+        |slots| asking.compile(slots, BufferPlacement::InPlace).map(|p| p.least_slots()).ok();
     assert_eq!((of_plans(None), of_plans(Some(2))), (Some(3), Some(2)));
     assert_eq!((asking.least(None), asking.asked(2)), (Some(2), Ok(())));
     // Another number than the least is noticed, of what schedules may ask for and of what plans need.
     assert!(asking.asked(1).is_err() && asking.asked(3).is_err());
-    let proved = asking.compile(None, Placement::InPlace).unwrap_or_else(|d| panic!("{d:?}"));
-    let dice = &mut Dice(1);
+    let proved = asking.compile(None, BufferPlacement::InPlace).unwrap_or_else(|d| panic!("{d:?}"));
+    let dice = &mut SeededRandom(1);
     assert_eq!(needed(&proved, 3, dice), Ok(()));
     assert!(needed(&proved, 2, dice).is_err() && needed(&proved, 4, dice).is_err());
 }

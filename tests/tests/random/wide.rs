@@ -4,8 +4,8 @@
 //! The oracles, the unrolled proof, the proof by symmetry and the plan of each rank alone agree on each.
 
 use roundelay_compiler::Shape;
-use roundelay_tests::oracle::Shelves;
-use roundelay_tests::{Dice, instance};
+use roundelay_tests::oracle::ParsedLibrary;
+use roundelay_tests::{SeededRandom, instance};
 
 use crate::random::alike::of_is_all;
 use crate::random::judge::{At, Verdict};
@@ -14,7 +14,7 @@ use crate::random::{Count, dice, guarded, number, oracle};
 
 /// Writes a program.
 struct Writer<'d> {
-    dice: &'d mut Dice,
+    dice: &'d mut SeededRandom,
 }
 
 impl Writer<'_> {
@@ -199,7 +199,7 @@ impl Writer<'_> {
 }
 
 /// Makes a program and the shapes to try it on.
-fn program(dice: &mut Dice) -> (Made, Vec<Shape>) {
+fn program(dice: &mut SeededRandom) -> (Made, Vec<Shape>) {
     let axes = [1, 1, 2, 3, 3, 4][dice.below(6)];
     let text = match axes {
         1 => Writer { dice }.flat(),
@@ -219,7 +219,7 @@ fn program(dice: &mut Dice) -> (Made, Vec<Shape>) {
 /// many.
 #[test]
 fn wide_values_and_odd_grids_are_judged_alike() {
-    let (mut count, shelves) = (Count::default(), Shelves::new());
+    let (mut count, shelves) = (Count::default(), ParsedLibrary::new());
     for i in 0..120 * number("ROUNDS", 1) {
         let mut dice = dice(i);
         let (made, shapes) = program(&mut dice);

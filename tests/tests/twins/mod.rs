@@ -4,8 +4,8 @@ mod library;
 
 use std::sync::Arc;
 
-use roundelay::{Algorithm, Playable, Prototype};
-use roundelay_compiler::{Options, Plan, Program, Shape, UnprovedPlan, compile};
+use roundelay::{Algorithm, Prototype, RunnableAlgorithm};
+use roundelay_compiler::{CompileOptions, Plan, Program, Shape, UnprovedPlan, compile};
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::of_library;
 
@@ -20,7 +20,7 @@ fn bytes(
     let paths = if program.weighted().is_some() { 1..=4 } else { 1..=1 };
     let ways = paths.flat_map(|p| program.style.placements().iter().map(move |&at| (p, at)));
     for (paths, placement) in ways {
-        let options = Options { root, paths, ..Options::default() };
+        let options = CompileOptions { root, paths, ..CompileOptions::default() };
         let proved = compile(program, sources, shape, &options, placement).ok()?;
         all.extend(proved.into_plans().into_iter().map(|plan| without_lines(plan).encode()));
     }
@@ -93,7 +93,7 @@ fn lines_are_those_of_the_rust_file() {
     let ring = library::all_reduce::ring.algorithm().expect("a prototype");
     let place = ring.program().style.placements()[0];
     let shape = Shape::flat(3);
-    let proved = compile(ring.program(), ring.sources(), &shape, &Options::default(), place);
+    let proved = compile(ring.program(), ring.sources(), &shape, &CompileOptions::default(), place);
     let plans = proved.expect("it is proved").into_plans();
     let text = include_str!("library.rs");
     for site in &plans[0].part.sites {
@@ -120,7 +120,7 @@ fn the_identity_is_that_of_what_is_meant() {
         let source = source.expect("a sound text");
         let (program, shape) = (&source.programs[0], Shape::flat(4));
         let place = program.style.placements()[0];
-        let proved = compile(program, &source.sources, &shape, &Options::default(), place);
+        let proved = compile(program, &source.sources, &shape, &CompileOptions::default(), place);
         proved.expect("it is proved").plans()[0].header.hash
     };
     let text = "algorithm star implements all_reduce on n ranks {

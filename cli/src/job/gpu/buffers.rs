@@ -4,7 +4,7 @@
 //! and output. Libraries inside the ranks that bring memory of their own have two of theirs.
 
 use roundelay::cuda::{CudaBuffer, DevicePtr};
-use roundelay::{Args, Communicator, Error};
+use roundelay::{CallArgs, Communicator, Error};
 
 use super::super::buffers::{CallMemory, GUARD, GUARD_BYTE, POISON, is_intact};
 
@@ -49,10 +49,10 @@ impl CallAreas {
     }
 
     /// Returns the buffers as arguments of a call of ours.
-    pub(crate) fn buffers(&self) -> Args<DevicePtr, DevicePtr> {
+    pub(crate) fn buffers(&self) -> CallArgs<DevicePtr, DevicePtr> {
         match self.in_place {
-            true => Args::InPlace { data: self.areas.data[0] },
-            false => Args::OutOfPlace { input: self.areas.data[0], output: self.areas.data[1] },
+            true => CallArgs::InPlace { data: self.areas.data[0] },
+            false => CallArgs::OutOfPlace { input: self.areas.data[0], output: self.areas.data[1] },
         }
     }
 

@@ -1,7 +1,7 @@
 //! Runs calls on a GPU.
 
-use roundelay::cuda::{CudaStream, Launch, Protocol};
-use roundelay::{Algorithm, Call, Communicator, DType, Error, RedOp};
+use roundelay::cuda::{CudaLaunch, CudaStream, DeviceProtocol};
+use roundelay::{Algorithm, Communicator, DType, Error, PlanCall, RedOp};
 
 use super::super::ready::ReadyAlgorithm;
 use super::super::rule::{ElementRule, FACTOR};
@@ -21,7 +21,7 @@ pub(crate) struct CallSettings<'a> {
     /// Operator.
     pub(crate) op: RedOp,
     /// The protocol of messages; the runtime chooses if it is left out.
-    pub(crate) protocol: Option<Protocol>,
+    pub(crate) protocol: Option<DeviceProtocol>,
     /// Blocks of the kernel, likewise.
     pub(crate) blocks: Option<u32>,
 }
@@ -38,10 +38,10 @@ impl<'a> CallSettings<'a> {
     }
 
     /// Returns the arguments of a call as the runtime takes them.
-    pub(crate) fn args(&self, view: &CallAreas) -> Launch {
+    pub(crate) fn args(&self, view: &CallAreas) -> CudaLaunch {
         let CallSettings { count, dtype, op, protocol, blocks, .. } = *self;
-        let call = Call { count, dtype, op, factor: FACTOR, args: view.buffers() };
-        Launch { call, protocol, blocks }
+        let call = PlanCall { count, dtype, op, factor: FACTOR, args: view.buffers() };
+        CudaLaunch { call, protocol, blocks }
     }
 
     /// Returns a call on fresh data. `whole` numbers have exact sums.
@@ -84,8 +84,8 @@ impl<'a> GpuExecutor<'a> {
     pub(crate) fn tried(
         &mut self,
         calls: CallSettings<'_>,
-        args: &Launch,
-    ) -> Result<(Protocol, u32), Error> {
+        args: &CudaLaunch,
+    ) -> Result<(DeviceProtocol, u32), Error> {
         let algorithm = calls.ready.algorithm(0);
         let how = self.gpu.how(algorithm, args)?;
         self.gpu.call(algorithm, *args, &self.stream)?;

@@ -5,7 +5,7 @@
 //! of NCCL alone, too (docs/results/2026-11-23-h200x2).
 
 use roundelay::{Communicator, Error};
-use roundelay_compiler::program::Kind;
+use roundelay_compiler::program::CollectiveKind;
 
 use super::super::buffers::GUARD;
 use super::buffers::AreaAddresses;
@@ -21,7 +21,7 @@ pub(super) struct InsideLibraries<'a> {
     rooms: [usize; 2],
     ours: AreaAddresses,
     /// The collective that they have joined for.
-    kind: Option<Kind>,
+    kind: Option<CollectiveKind>,
     joined: Result<NcclRank<'a>, NcclError>,
     libraries: Vec<LibraryRank>,
 }
@@ -46,7 +46,11 @@ impl<'a> InsideLibraries<'a> {
     }
 
     /// Joins for a collective, together with all ranks.
-    pub(super) fn join(&mut self, kind: &Kind, host: &mut Communicator) -> Result<(), Error> {
+    pub(super) fn join(
+        &mut self,
+        kind: &CollectiveKind,
+        host: &mut Communicator,
+    ) -> Result<(), Error> {
         if self.kind.as_ref() == Some(kind) {
             return Ok(());
         }

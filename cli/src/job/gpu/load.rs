@@ -4,7 +4,7 @@ use std::path::Path;
 
 use roundelay::{Algorithm, Communicator, Error};
 use roundelay_compiler::plan::WireType;
-use roundelay_compiler::{Placement, Shape};
+use roundelay_compiler::{BufferPlacement, Shape};
 
 use super::super::JobEntry;
 use super::super::data::wire_epsilon;
@@ -46,7 +46,7 @@ pub(crate) fn of_library(
         bitwise: false,
         wire: 0.0,
     };
-    let placement = if in_place { Placement::InPlace } else { Placement::OutOfPlace };
+    let placement = if in_place { BufferPlacement::InPlace } else { BufferPlacement::OutOfPlace };
     let mut ready = match load(gpu, &entry, None) {
         Ok(ready) => ready,
         Err(VerbError::Call(error)) => return Err(error),

@@ -13,7 +13,7 @@ use std::ffi::{c_int, c_void};
 
 use roundelay::cuda::DevicePtr;
 use roundelay::{Communicator, DType, Error, RedOp};
-use roundelay_compiler::program::Kind;
+use roundelay_compiler::program::CollectiveKind;
 
 pub(crate) use error::NcclError;
 use library::{ID_BYTES, NcclComm, NcclLibrary, NcclTransfer, NcclWindow, RawStream};
@@ -33,7 +33,7 @@ pub(crate) fn probe() -> Result<String, NcclError> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NcclCall<'a> {
     /// The collective.
-    pub(crate) kind: &'a Kind,
+    pub(crate) kind: &'a CollectiveKind,
     /// Elements, in the unit of the collective.
     pub(crate) count: usize,
     /// Type of the elements.
@@ -146,12 +146,20 @@ impl NcclRank<'_> {
     }
 
     /// Returns the reason why it has no such call, if it has none.
-    pub(crate) fn lacks(kind: &Kind, dtype: DType, op: RedOp, in_place: bool) -> Option<String> {
-        let reduces = matches!(kind, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter);
+    pub(crate) fn lacks(
+        kind: &CollectiveKind,
+        dtype: DType,
+        op: RedOp,
+        in_place: bool,
+    ) -> Option<String> {
+        let reduces = matches!(
+            kind,
+            CollectiveKind::AllReduce | CollectiveKind::Reduce | CollectiveKind::ReduceScatter
+        );
         match kind {
-            Kind::Barrier => Some("it has no barrier".into()),
-            Kind::Custom(_) => Some("it has only its own collectives".into()),
-            Kind::AllToAll if in_place => Some("it has no all_to_all in place".into()),
+            CollectiveKind::Barrier => Some("it has no barrier".into()),
+            CollectiveKind::Custom(_) => Some("it has only its own collectives".into()),
+            CollectiveKind::AllToAll if in_place => Some("it has no all_to_all in place".into()),
             _ if number(dtype).is_none() => Some(format!("it has no {dtype}")),
             _ if reduces && operator(op).is_none() => Some(format!("it has no {op}")),
             _ => None,
@@ -171,14 +179,16 @@ impl NcclRank<'_> {
         let blocks = |skip: bool| (0..self.ranks).filter(move |r| !(skip && *r == call.root));
         let at_root = self.rank == call.root;
         match call.kind {
-            Kind::AllReduce => comm.all_reduce(whole, op, stream),
-            Kind::Reduce => comm.reduce(whole, op, root, stream),
-            Kind::Broadcast => comm.broadcast(whole, root, stream),
-            Kind::AllGather => comm.all_gather(NcclTransfer { from: own(input), ..whole }, stream),
-            Kind::ReduceScatter => {
+            CollectiveKind::AllReduce => comm.all_reduce(whole, op, stream),
+            CollectiveKind::Reduce => comm.reduce(whole, op, root, stream),
+            CollectiveKind::Broadcast => comm.broadcast(whole, root, stream),
+            CollectiveKind::AllGather => {
+                comm.all_gather(NcclTransfer { from: own(input), ..whole }, stream)
+            }
+            CollectiveKind::ReduceScatter => {
                 comm.reduce_scatter(NcclTransfer { to: own(output), ..whole }, op, stream)
             }
-            Kind::AllToAll => match comm.all_to_all(whole, stream) {
+            CollectiveKind::AllToAll => match comm.all_to_all(whole, stream) {
                 Some(done) => done,
                 None => {
                     let sent =
@@ -189,7 +199,7 @@ impl NcclRank<'_> {
                 }
             },
             // In place the root's own block is where it belongs.
-            Kind::Gather => {
+            CollectiveKind::Gather => {
                 let skips = in_place && at_root;
                 let sent =
                     (!skips).then_some((call.root, NcclTransfer { from: own(input), ..whole }));
@@ -197,7 +207,7 @@ impl NcclRank<'_> {
                 let came = came.map(|r| (r, NcclTransfer { to: block(output, r), ..whole }));
                 comm.messages(sent.into_iter(), came, stream)
             }
-            Kind::Scatter => {
+            CollectiveKind::Scatter => {
                 let skips = in_place && at_root;
                 let sent = blocks(in_place).filter(|_| at_root);
                 let sent = sent.map(|r| (r, NcclTransfer { from: block(input, r), ..whole }));
@@ -205,12 +215,12 @@ impl NcclRank<'_> {
                     (!skips).then_some((call.root, NcclTransfer { to: own(output), ..whole }));
                 comm.messages(sent, came.into_iter(), stream)
             }
-            Kind::SendRecv => {
+            CollectiveKind::SendRecv => {
                 let sent = (self.rank == 0).then_some((1, whole));
                 let came = (self.rank == 1).then_some((0, whole));
                 comm.messages(sent.into_iter(), came.into_iter(), stream)
             }
-            Kind::Barrier | Kind::Custom(_) => Ok(()),
+            CollectiveKind::Barrier | CollectiveKind::Custom(_) => Ok(()),
         }
     }
 }

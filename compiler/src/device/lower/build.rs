@@ -2,14 +2,14 @@
 
 use super::order::PhaseOrder;
 use super::travel::MessageTravel;
-use crate::device::program::{Event, Message, Target, Task, TaskInput};
+use crate::device::program::{DeviceEvent, DeviceMessage, DeviceTask, TaskInput, TaskOutput};
 use crate::num::{count, index};
-use crate::plan::{Input, Op, Region};
+use crate::plan::{OperationInput, PlanOperation, Region};
 
 /// A condition that a task may have to wait for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WaitCondition {
-    pub(super) event: Event,
+    pub(super) event: DeviceEvent,
     /// The rank and phase that signal it; no phase for the rank's entry.
     pub(super) source: (u32, Option<u32>),
     /// The number of passes before this one in which it is signalled.
@@ -22,7 +22,7 @@ pub(super) struct WaitCondition {
 
 /// A task with its conditions.
 pub(super) struct TaskDraft {
-    pub(super) task: Task,
+    pub(super) task: DeviceTask,
     pub(super) conditions: Vec<WaitCondition>,
     /// The region in which its message landed.
     pub(super) landed: Option<Region>,
@@ -47,7 +47,7 @@ impl TaskBuilder<'_> {
     pub(super) fn task(&self, id: u32) -> TaskDraft {
         let node = &self.order.nodes[index(id)];
         let op = node.op;
-        let task = Task {
+        let task = DeviceTask {
             waits: Vec::new(),
             inputs: Vec::new(),
             store: None,
@@ -77,14 +77,14 @@ impl TaskBuilder<'_> {
         let op = self.order.nodes[index(id)].op;
         for (k, input) in op.inputs.iter().enumerate() {
             let (conn, wire) = match input {
-                Input::Local(region) => {
+                OperationInput::Local(region) => {
                     draft.task.inputs.push(TaskInput::Local(region.clone()));
                     continue;
                 }
-                Input::Message { conn, wire, .. } => (*conn, *wire),
+                OperationInput::Message { conn, wire, .. } => (*conn, *wire),
             };
             let Some((w, number)) = self.order.message(id, 0, k) else { continue };
-            let message = Message { link: conn, index: number };
+            let message = DeviceMessage { link: conn, index: number };
             let travel = self.travels[index(w)][index(number)];
             if travel != MessageTravel::Packet {
                 draft.conditions.push(self.sent(w, number, message));
@@ -104,22 +104,22 @@ impl TaskBuilder<'_> {
     /// Adds the outs that move something; gives the regions that are pulled.
     fn outs(&self, id: u32, draft: &mut TaskDraft) -> Vec<Region> {
         let mut pulled = Vec::new();
-        let op: &Op = self.order.nodes[index(id)].op;
+        let op: &PlanOperation = self.order.nodes[index(id)].op;
         for (k, out) in op.outs.iter().enumerate() {
             let Some((w, number)) = self.order.message(id, 1, k) else { continue };
-            let message = Message { link: out.conn, index: number };
+            let message = DeviceMessage { link: out.conn, index: number };
             draft.task.outs.push(match self.travels[index(w)][index(number)] {
-                MessageTravel::Packet => Target::Packet(message, out.wire),
+                MessageTravel::Packet => TaskOutput::Packet(message, out.wire),
                 MessageTravel::Staged => {
                     draft.conditions.extend(self.room(w, number, message));
-                    Target::Staged(message, out.wire)
+                    TaskOutput::Staged(message, out.wire)
                 }
                 MessageTravel::Landed => {
                     let wire = &self.order.wires[index(w)];
                     let (to, _) = wire.messages[index(number)][1];
                     let place = self.order.nodes[index(to)].op.store.as_ref();
                     let peer = wire.target;
-                    let event = Event::Entered { peer };
+                    let event = DeviceEvent::Entered { peer };
                     draft.conditions.push(WaitCondition {
                         event,
                         source: (peer, None),
@@ -127,7 +127,7 @@ impl TaskBuilder<'_> {
                         by: None,
                         proxy: false,
                     });
-                    Target::Landed(
+                    TaskOutput::Landed(
                         message,
                         place.map_or(Region { pieces: Vec::new() }, |s| s.region.clone()),
                     )
@@ -148,12 +148,12 @@ impl TaskBuilder<'_> {
     }
 
     /// Returns the condition that a message has come.
-    fn sent(&self, wire: u32, number: u32, message: Message) -> WaitCondition {
+    fn sent(&self, wire: u32, number: u32, message: DeviceMessage) -> WaitCondition {
         let [(from, _), _] = self.order.wires[index(wire)].messages[index(number)];
         let from = &self.order.nodes[index(from)];
         let source = (from.rank, Some(from.phase));
         WaitCondition {
-            event: Event::Sent(message),
+            event: DeviceEvent::Sent(message),
             source,
             earlier: 0,
             by: Some((wire, number, false)),
@@ -162,7 +162,7 @@ impl TaskBuilder<'_> {
     }
 
     /// Returns the condition that a message was consumed.
-    fn consumed(&self, wire: u32, number: u32, event: Event) -> WaitCondition {
+    fn consumed(&self, wire: u32, number: u32, event: DeviceEvent) -> WaitCondition {
         let [_, (to, _)] = self.order.wires[index(wire)].messages[index(number)];
         let to = &self.order.nodes[index(to)];
         let source = (to.rank, Some(to.phase));
@@ -171,16 +171,16 @@ impl TaskBuilder<'_> {
     }
 
     /// Returns the condition that this rank's proxy has taken a message; it implies nothing of the peer.
-    fn taken(&self, wire: u32, event: Event) -> WaitCondition {
+    fn taken(&self, wire: u32, event: DeviceEvent) -> WaitCondition {
         let source = (self.order.wires[index(wire)].source, None);
         WaitCondition { event, source, earlier: 0, by: None, proxy: true }
     }
 
     /// Returns the condition that there is room: the message `slots` before was consumed, in this pass or one
     /// before.
-    fn room(&self, wire: u32, number: u32, message: Message) -> Option<WaitCondition> {
+    fn room(&self, wire: u32, number: u32, message: DeviceMessage) -> Option<WaitCondition> {
         let messages = count(self.order.wires[index(wire)].messages.len());
-        let event = Event::Room(message);
+        let event = DeviceEvent::Room(message);
         if self.order.wires[index(wire)].far {
             return Some(self.taken(wire, event));
         }
@@ -206,8 +206,8 @@ impl TaskBuilder<'_> {
                     && self.offered(w, count(*i)).overlaps(store)
             });
             if let Some((i, _)) = last {
-                let message = Message { link: count(conn), index: count(i) };
-                conditions.push(self.consumed(w, count(i), Event::Consumed(message)));
+                let message = DeviceMessage { link: count(conn), index: count(i) };
+                conditions.push(self.consumed(w, count(i), DeviceEvent::Consumed(message)));
             }
         }
     }
@@ -221,14 +221,15 @@ impl TaskBuilder<'_> {
                 continue;
             }
             if wire.far && !wire.messages.is_empty() {
-                let message = Message { link: count(conn), index: count(wire.messages.len()) - 1 };
-                conditions.push(self.taken(w, Event::Consumed(message)));
+                let message =
+                    DeviceMessage { link: count(conn), index: count(wire.messages.len()) - 1 };
+                conditions.push(self.taken(w, DeviceEvent::Consumed(message)));
                 continue;
             }
             let last = self.travels[index(w)].iter().rposition(|t| *t == MessageTravel::Pulled);
             if let Some(i) = last {
-                let message = Message { link: count(conn), index: count(i) };
-                conditions.push(self.consumed(w, count(i), Event::Consumed(message)));
+                let message = DeviceMessage { link: count(conn), index: count(i) };
+                conditions.push(self.consumed(w, count(i), DeviceEvent::Consumed(message)));
             }
         }
         conditions

@@ -6,10 +6,12 @@
 use super::order::PhaseOrder;
 use super::rules::{reads, refused};
 use super::travel::MessageTravel;
-use crate::device::program::{DeviceProgram, Event, Phase, Task, TaskInput, Wait};
-use crate::device::refusal::Refused;
+use crate::device::program::{
+    DeviceEvent, DevicePhase, DeviceProgram, DeviceTask, DeviceWait, TaskInput,
+};
+use crate::device::refusal::LoweringRefusal;
 use crate::num::{count, index};
-use crate::plan::{Buf, Dir, Region};
+use crate::plan::{MessageDirection, PlanBuffer, Region};
 
 /// The rule that a task may break.
 const RULE: &str = "copy engines only copy, once a call";
@@ -21,7 +23,7 @@ const UNREADABLE: &str = "moves what cannot be read where it lies, or is rounded
 pub(super) fn readable(
     order: &PhaseOrder<'_>,
     travels: &[Vec<MessageTravel>],
-) -> Result<(), Refused> {
+) -> Result<(), LoweringRefusal> {
     let messages = order.wires.iter().zip(travels).flat_map(|(wire, travels)| {
         wire.messages.iter().zip(travels).filter(|(_, travel)| **travel == MessageTravel::Staged)
     });
@@ -31,11 +33,13 @@ pub(super) fn readable(
     let line = plan.part.sites.get(index(node.op.site)).map_or(0, |site| site.line);
     let what = if plan.header.reduces { ADDS } else { UNREADABLE };
     let (rank, step) = (node.rank, node.op.round);
-    Err(Refused(format!("{RULE}: rank {rank}, step {step} (line {line}) {what}")))
+    Err(LoweringRefusal(format!("{RULE}: rank {rank}, step {step} (line {line}) {what}")))
 }
 
 /// Returns programs whose messages are pulled, with the copies of each in one phase.
-pub(super) fn apart(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgram>, Refused> {
+pub(super) fn apart(
+    mut programs: Vec<DeviceProgram>,
+) -> Result<Vec<DeviceProgram>, LoweringRefusal> {
     let offered: Vec<Vec<Region>> =
         (0..count(programs.len())).map(|r| read(&programs, r)).collect();
     for (program, offered) in programs.iter_mut().zip(&offered) {
@@ -46,7 +50,9 @@ pub(super) fn apart(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgra
             can.map_err(|what| refused(RULE, program, task, what))?;
         }
         let phases = program.phases.iter();
-        if let Some(last) = phases.clone().rposition(|phase| phase.tasks.iter().any(Task::moves)) {
+        if let Some(last) =
+            phases.clone().rposition(|phase| phase.tasks.iter().any(DeviceTask::moves))
+        {
             movable(program, last, offered)?;
             split(program, last, offered);
         }
@@ -70,7 +76,7 @@ fn read(programs: &[DeviceProgram], rank: u32) -> Vec<Region> {
 }
 
 /// Checks that a task is a copy between two of the callers' buffers; the error says what else it does.
-fn copies(task: &Task) -> Result<(), &'static str> {
+fn copies(task: &DeviceTask) -> Result<(), &'static str> {
     let from = match &task.inputs[..] {
         [TaskInput::Local(region) | TaskInput::Pulled(_, region)] => region,
         [_] => return Err(UNREADABLE),
@@ -80,7 +86,7 @@ fn copies(task: &Task) -> Result<(), &'static str> {
         return Err(UNREADABLE);
     };
     let mut pieces = from.pieces.iter().chain(&to.pieces);
-    match pieces.any(|piece| matches!(piece.buf, Buf::Scratch(_))) {
+    match pieces.any(|piece| matches!(piece.buf, PlanBuffer::Scratch(_))) {
         true => Err("uses scratch memory"),
         false => Ok(()),
     }
@@ -88,7 +94,11 @@ fn copies(task: &Task) -> Result<(), &'static str> {
 
 /// Checks that copies before the last phase of copies can be made in that phase: they are this rank's own,
 /// and no later task counts on them.
-fn movable(program: &DeviceProgram, last: usize, offered: &[Region]) -> Result<(), Refused> {
+fn movable(
+    program: &DeviceProgram,
+    last: usize,
+    offered: &[Region],
+) -> Result<(), LoweringRefusal> {
     let (before, from) = program.phases.split_at(last);
     let later = &from[0].tasks;
     for task in before.iter().flat_map(|phase| &phase.tasks).filter(|task| task.moves()) {
@@ -112,25 +122,25 @@ fn split(program: &mut DeviceProgram, last: usize, offered: &[Region]) {
     let rest = program.phases.split_off(last + 1);
     let (mut copies, mut phases) = (Vec::new(), Vec::new());
     for mut phase in std::mem::take(&mut program.phases) {
-        let (moving, mut tasks): (Vec<Task>, Vec<Task>) =
-            phase.tasks.drain(..).partition(Task::moves);
+        let (moving, mut tasks): (Vec<DeviceTask>, Vec<DeviceTask>) =
+            phase.tasks.drain(..).partition(DeviceTask::moves);
         for mut task in moving {
             let waits = std::mem::take(&mut task.waits);
             if !waits.is_empty() {
                 let (inputs, outs) = (Vec::new(), Vec::new());
-                tasks.push(Task { waits, inputs, store: None, outs, ..task.clone() });
+                tasks.push(DeviceTask { waits, inputs, store: None, outs, ..task.clone() });
             }
             copies.push(task);
         }
-        phases.push(Phase { tasks, ..phase });
+        phases.push(DevicePhase { tasks, ..phase });
     }
     latest(&mut phases);
-    let stored = copies.iter().flat_map(|copy: &Task| &copy.store);
+    let stored = copies.iter().flat_map(|copy: &DeviceTask| &copy.store);
     let written = stored.into_iter().any(|s| offered.iter().any(|region| region.overlaps(s)));
     let links = &program.links;
     let mut late = Vec::new();
     if let Some(phase) = phases.last_mut() {
-        let early = |link: u32| links[index(link)].dir == Dir::Send && !written;
+        let early = |link: u32| links[index(link)].dir == MessageDirection::Send && !written;
         (phase.signals, late) = phase.signals.drain(..).partition(|s| early(s.message.link));
     }
     // Block barriers are there for what was waited for, not for copies any more.
@@ -140,7 +150,7 @@ fn split(program: &mut DeviceProgram, last: usize, offered: &[Region]) {
         let block_barrier = phase.block_barrier && behind;
         behind &= !block_barrier;
         if !phase.tasks.is_empty() || !phase.signals.is_empty() {
-            program.phases.push(Phase { block_barrier, ..phase });
+            program.phases.push(DevicePhase { block_barrier, ..phase });
         } else if let (true, Some(before)) = (block_barrier, program.phases.last_mut()) {
             before.block_barrier = true;
         }
@@ -148,17 +158,21 @@ fn split(program: &mut DeviceProgram, last: usize, offered: &[Region]) {
     if let (true, Some(before)) = (behind, program.phases.last_mut()) {
         before.block_barrier = true;
     }
-    program.phases.push(Phase { tasks: copies, block_barrier: !late.is_empty(), signals: late });
+    program.phases.push(DevicePhase {
+        tasks: copies,
+        block_barrier: !late.is_empty(),
+        signals: late,
+    });
     program.phases.extend(rest);
 }
 
 /// Removes all but the last of the waits for several messages of a link: it stands for all.
-fn latest(phases: &mut [Phase]) {
-    let all: Vec<Wait> =
+fn latest(phases: &mut [DevicePhase]) {
+    let all: Vec<DeviceWait> =
         phases.iter().flat_map(|p| &p.tasks).flat_map(|a| &a.waits).copied().collect();
-    let later = |wait: &Wait| match wait.event {
-        Event::Sent(m) => all.iter().any(|other| match other.event {
-            Event::Sent(o) => o.link == m.link && o.index > m.index,
+    let later = |wait: &DeviceWait| match wait.event {
+        DeviceEvent::Sent(m) => all.iter().any(|other| match other.event {
+            DeviceEvent::Sent(o) => o.link == m.link && o.index > m.index,
             _ => false,
         }),
         _ => false,

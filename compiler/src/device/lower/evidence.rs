@@ -3,7 +3,7 @@
 use super::order::{PhaseOrder, places};
 use crate::num::{count, index};
 use crate::places::PlaceNumbers;
-use crate::plan::Input;
+use crate::plan::OperationInput;
 use crate::ranks::RankSet;
 
 /// Returns true if the end of every rank depends on the entry of every rank: a packet depends on that of its
@@ -20,7 +20,7 @@ pub(super) fn synchronizes(order: &PhaseOrder<'_>) -> bool {
             let op = order.nodes[index(id)].op;
             let mut entered = vec![RankSet::one(rank); index(op.sizes.chunks())];
             for (k, input) in op.inputs.iter().enumerate() {
-                if let Input::Local(region) = input {
+                if let OperationInput::Local(region) = input {
                     for (own, (buf, c)) in entered.iter_mut().zip(region.iter()) {
                         *own = own.union(&cells[index(rank)][places[index(rank)].local(buf, c)]);
                     }

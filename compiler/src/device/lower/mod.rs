@@ -19,12 +19,15 @@ mod travel;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::abi;
-use super::options::Options;
-use super::program::{DeviceConnection, DeviceProgram, Event, Message, Phase, Signal, Task, Wait};
-use super::protocol::Protocol;
-use super::refusal::Refused;
+use super::options::DeviceOptions;
+use super::program::{
+    DeviceConnection, DeviceEvent, DeviceMessage, DevicePhase, DeviceProgram, DeviceSignal,
+    DeviceTask, DeviceWait,
+};
+use super::protocol::DeviceProtocol;
+use super::refusal::LoweringRefusal;
 use crate::num::{count, index, short};
-use crate::plan::{Dir, Plan};
+use crate::plan::{MessageDirection, Plan};
 use build::{TaskBuilder, TaskDraft, WaitCondition};
 use order::{PhaseOrder, WaitRules, places};
 use travel::MessageTravel;
@@ -35,12 +38,12 @@ const MOST_PLACES: usize = 1 << 24;
 /// Lowers the plans of all ranks, in order of rank. The result is not yet proved.
 ///
 /// # Errors
-/// Returns [`Refused`] if a device cannot play the plans.
+/// Returns [`LoweringRefusal`] if a device cannot play the plans.
 pub fn lower(
     plans: &[Plan],
-    protocol: Protocol,
-    options: &Options,
-) -> Result<Vec<DeviceProgram>, Refused> {
+    protocol: DeviceProtocol,
+    options: &DeviceOptions,
+) -> Result<Vec<DeviceProgram>, LoweringRefusal> {
     possible(plans, protocol, options)?;
     let usual = plans.first().map_or(1, |plan| plan.header.slots);
     if let (None, Some(few)) = (options.slots, few(plans, protocol, options).filter(|&k| k < usual))
@@ -56,11 +59,11 @@ pub fn lower(
 /// slots a few long ones take more in a pass than many short ones: an all-to-all of 512 MiB on four H200 took 1.21
 /// ms with two, 1.48 with four, a reduce-scatter of two 0.76 and 0.83. Along a chain those in front run ahead, and
 /// a broadcast took 1.51 and 1.49 (docs/results/2026-11-26-nccl-h200x4).
-fn few(plans: &[Plan], protocol: Protocol, options: &Options) -> Option<u32> {
+fn few(plans: &[Plan], protocol: DeviceProtocol, options: &DeviceOptions) -> Option<u32> {
     let both_ways = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"];
     let is_one_host = (0..count(plans.len())).all(|rank| !options.is_far(rank, 0));
     let collective = plans.first().map(|plan| plan.header.collective.as_str());
-    if protocol != Protocol::Staged || !is_one_host || !both_ways.contains(&collective?) {
+    if protocol != DeviceProtocol::Staged || !is_one_host || !both_ways.contains(&collective?) {
         return None;
     }
     let messages = plans.iter().flat_map(|plan| &plan.part.conns).map(|conn| conn.messages).max();
@@ -70,15 +73,15 @@ fn few(plans: &[Plan], protocol: Protocol, options: &Options) -> Option<u32> {
 /// Lowers plans that a device can execute, with `slots` slots.
 fn with_slots(
     plans: &[Plan],
-    protocol: Protocol,
-    options: &Options,
+    protocol: DeviceProtocol,
+    options: &DeviceOptions,
     slots: u32,
-) -> Result<Vec<DeviceProgram>, Refused> {
+) -> Result<Vec<DeviceProgram>, LoweringRefusal> {
     let drains = protocol.pulls();
     let waiting = WaitRules { slots: (!protocol.is_one_pass()).then_some(slots), drains };
     let order = PhaseOrder::new(plans, waiting, &|a, b| options.is_far(a, b))?;
     let (travels, mut needs) = travel::travels(&order, protocol);
-    if protocol == Protocol::Engine {
+    if protocol == DeviceProtocol::Engine {
         engine::readable(&order, &travels)?;
     }
     let build = TaskBuilder { order: &order, travels: &travels, slots };
@@ -91,7 +94,7 @@ fn with_slots(
         (0..plans.len()).map(|rank| build.leave(count(rank))).collect();
     let pruned = prune::prune(&order, &mut drafts, &mut leave, &mut needs);
     let synchronizes = match protocol {
-        Protocol::Packet => evidence::synchronizes(&order),
+        DeviceProtocol::Packet => evidence::synchronizes(&order),
         _ => all_synchronize(&pruned.end),
     };
     let all_signals = phase_signals(&order, &drafts, &leave);
@@ -129,34 +132,40 @@ fn with_slots(
         });
     }
     match protocol {
-        Protocol::Engine => engine::apart(programs),
-        Protocol::Multicast => multicast::united(programs),
+        DeviceProtocol::Engine => engine::apart(programs),
+        DeviceProtocol::Multicast => multicast::united(programs),
         _ => Ok(programs),
     }
 }
 
 /// Checks that a device can play the plans at all.
-fn possible(plans: &[Plan], protocol: Protocol, options: &Options) -> Result<(), Refused> {
+fn possible(
+    plans: &[Plan],
+    protocol: DeviceProtocol,
+    options: &DeviceOptions,
+) -> Result<(), LoweringRefusal> {
     let Some(first) = plans.first() else {
-        return Err(Refused("there are no plans".into()));
+        return Err(LoweringRefusal("there are no plans".into()));
     };
     let held = places(first).per_rank;
     if held > MOST_PLACES {
-        return Err(Refused(format!(
+        return Err(LoweringRefusal(format!(
             "the memories of a rank have {held} chunks together; a device has room for {MOST_PLACES}"
         )));
     }
     for (rank, plan) in plans.iter().enumerate() {
         if plan.header != first.header || plan.part.rank != count(rank) {
-            return Err(Refused("the plans are not those of all ranks of one schedule".into()));
+            return Err(LoweringRefusal(
+                "the plans are not those of all ranks of one schedule".into(),
+            ));
         }
     }
     if plans.len() != index(first.header.ranks) {
-        return Err(Refused("the plans are not those of all ranks of one schedule".into()));
+        return Err(LoweringRefusal("the plans are not those of all ranks of one schedule".into()));
     }
     if !options.hosts.is_empty() && options.hosts.len() != plans.len() {
         let (hosts, ranks) = (options.hosts.len(), plans.len());
-        return Err(Refused(format!(
+        return Err(LoweringRefusal(format!(
             "the hosts of {hosts} ranks were given, and there are {ranks}"
         )));
     }
@@ -165,13 +174,13 @@ fn possible(plans: &[Plan], protocol: Protocol, options: &Options) -> Result<(),
     if protocol.is_of_one_host()
         && let Some((rank, peer)) = conns.find(|&(rank, peer)| options.is_far(rank, peer))
     {
-        return Err(Refused(format!(
+        return Err(LoweringRefusal(format!(
             "ranks {rank} and {peer} are on different hosts: `{protocol}` reaches as far as one host; `staged`, \
              `put` and `get` go through slots between hosts"
         )));
     }
-    if protocol == Protocol::Packet && first.header.collective == "barrier" {
-        return Err(Refused(
+    if protocol == DeviceProtocol::Packet && first.header.collective == "barrier" {
+        return Err(LoweringRefusal(
             "a barrier's messages are empty: there is nothing to carry as packets".into(),
         ));
     }
@@ -221,7 +230,7 @@ fn greets(drafts: &[Vec<Vec<TaskDraft>>]) -> Vec<BTreeSet<u32>> {
     let mut greets = vec![BTreeSet::new(); drafts.len()];
     for (rank, phases) in drafts.iter().enumerate() {
         for c in phases.iter().flatten().flat_map(|d| &d.conditions) {
-            if let Event::Entered { peer } = c.event {
+            if let DeviceEvent::Entered { peer } = c.event {
                 greets[index(peer)].insert(count(rank));
             }
         }
@@ -234,7 +243,7 @@ fn links(
     order: &PhaseOrder<'_>,
     travels: &[Vec<MessageTravel>],
     slots: u32,
-) -> Result<Vec<Vec<DeviceConnection>>, Refused> {
+) -> Result<Vec<Vec<DeviceConnection>>, LoweringRefusal> {
     let channels = channels(order)?;
     let mut links: Vec<Vec<DeviceConnection>> = Vec::new();
     for plan in order.plans {
@@ -265,7 +274,9 @@ fn links(
     let mut bases = vec![0; order.wires.len()];
     for (list, of) in links.iter().zip(&order.wire_of) {
         let mut base = 0;
-        for (link, &w) in list.iter().zip(of).filter(|(l, _)| l.dir == Dir::Recv && !l.far) {
+        for (link, &w) in
+            list.iter().zip(of).filter(|(l, _)| l.dir == MessageDirection::Recv && !l.far)
+        {
             bases[index(w)] = base;
             base = after(base, link)?;
         }
@@ -281,11 +292,11 @@ fn links(
 }
 
 /// Returns the first chunk of staging memory after the slots of a link that begin at `base`.
-fn after(base: u32, link: &DeviceConnection) -> Result<u32, Refused> {
+fn after(base: u32, link: &DeviceConnection) -> Result<u32, LoweringRefusal> {
     let slots = link.slots.checked_mul(link.chunks);
     slots.and_then(|chunks| base.checked_add(chunks)).ok_or_else(|| {
         let (slots, chunks) = (link.slots, link.chunks);
-        Refused(format!(
+        LoweringRefusal(format!(
             "the slots of a rank take more chunks than can be numbered: {slots} for messages of {chunks} chunks from \
              each of its peers; ask for fewer slots, or send shorter messages"
         ))
@@ -293,7 +304,7 @@ fn after(base: u32, link: &DeviceConnection) -> Result<u32, Refused> {
 }
 
 /// Returns the channels of a device, numbered without gaps between any two ranks.
-fn channels(order: &PhaseOrder<'_>) -> Result<Vec<u16>, Refused> {
+fn channels(order: &PhaseOrder<'_>) -> Result<Vec<u16>, LoweringRefusal> {
     let mut sorted: Vec<usize> = (0..order.wires.len()).collect();
     let pair = |&w: &usize| (order.wires[w].source, order.wires[w].target);
     sorted.sort_unstable_by_key(|w| (pair(w), order.wires[*w].channel));
@@ -301,7 +312,7 @@ fn channels(order: &PhaseOrder<'_>) -> Result<Vec<u16>, Refused> {
     for wires in sorted.chunk_by(|a, b| pair(a) == pair(b)) {
         if wires.len() > index(abi::CHANNELS) {
             let (count, most) = (wires.len(), abi::CHANNELS);
-            return Err(Refused(format!(
+            return Err(LoweringRefusal(format!(
                 "the schedule has {count} channels between two ranks; a device has {most}"
             )));
         }
@@ -314,14 +325,15 @@ fn channels(order: &PhaseOrder<'_>) -> Result<Vec<u16>, Refused> {
 
 /// Returns the chunks of staging memory, or of far memory, on the rank that needs most.
 fn staging(links: &[Vec<DeviceConnection>], far: bool) -> u32 {
-    let has = |l: &&DeviceConnection| if far { l.far } else { !l.far && l.dir == Dir::Recv };
+    let has =
+        |l: &&DeviceConnection| if far { l.far } else { !l.far && l.dir == MessageDirection::Recv };
     let of =
         |list: &Vec<DeviceConnection>| list.iter().filter(has).map(|l| l.slots * l.chunks).sum();
     links.iter().map(of).max().unwrap_or(0)
 }
 
-fn waits(conditions: &[WaitCondition]) -> Vec<Wait> {
-    conditions.iter().map(|c| Wait { event: c.event, acquire: true }).collect()
+fn waits(conditions: &[WaitCondition]) -> Vec<DeviceWait> {
+    conditions.iter().map(|c| DeviceWait { event: c.event, acquire: true }).collect()
 }
 
 /// Returns the phases of which something is left.
@@ -329,20 +341,23 @@ fn phases(
     drafts: Vec<Vec<TaskDraft>>,
     signals: &[BTreeMap<u32, u32>],
     barriers: &[bool],
-) -> Vec<Phase> {
-    let mut phases: Vec<Phase> = Vec::new();
+) -> Vec<DevicePhase> {
+    let mut phases: Vec<DevicePhase> = Vec::new();
     for ((drafts, signals), &block_barrier) in drafts.into_iter().zip(signals).zip(barriers) {
         let tasks = drafts
             .into_iter()
             .filter(TaskDraft::works)
-            .map(|d| Task { waits: waits(&d.conditions), ..d.task });
-        let tasks: Vec<Task> = tasks.collect();
-        let signals: Vec<Signal> = signals
+            .map(|d| DeviceTask { waits: waits(&d.conditions), ..d.task });
+        let tasks: Vec<DeviceTask> = tasks.collect();
+        let signals: Vec<DeviceSignal> = signals
             .iter()
-            .map(|(&link, &index)| Signal { message: Message { link, index }, release: true })
+            .map(|(&link, &index)| DeviceSignal {
+                message: DeviceMessage { link, index },
+                release: true,
+            })
             .collect();
         if !tasks.is_empty() || !signals.is_empty() {
-            phases.push(Phase { tasks, block_barrier, signals });
+            phases.push(DevicePhase { tasks, block_barrier, signals });
         } else if let (true, Some(last)) = (block_barrier, phases.last_mut()) {
             last.block_barrier = true;
         }

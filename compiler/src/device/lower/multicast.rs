@@ -4,8 +4,8 @@
 //! own, those of a phase become one, which waits for all that they wait for.
 
 use super::rules::refused;
-use crate::device::program::{DeviceProgram, Phase, Target, Task, TaskInput};
-use crate::device::refusal::Refused;
+use crate::device::program::{DevicePhase, DeviceProgram, DeviceTask, TaskInput, TaskOutput};
+use crate::device::refusal::LoweringRefusal;
 use crate::device::switch::whole;
 use crate::plan::Region;
 
@@ -13,7 +13,9 @@ use crate::plan::Region;
 const RULE: &str = "the switch reads or writes one place on all ranks";
 
 /// Returns programs whose tasks the switch can play.
-pub(super) fn united(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgram>, Refused> {
+pub(super) fn united(
+    mut programs: Vec<DeviceProgram>,
+) -> Result<Vec<DeviceProgram>, LoweringRefusal> {
     for program in &mut programs {
         program.phases.iter_mut().for_each(unite);
         program.phases.iter_mut().flat_map(|phase| &mut phase.tasks).for_each(keep);
@@ -25,11 +27,11 @@ pub(super) fn united(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgr
 }
 
 /// Makes one of tasks that bring the same to the same place on different ranks.
-fn unite(phase: &mut Phase) {
-    let mut tasks: Vec<Task> = Vec::new();
+fn unite(phase: &mut DevicePhase) {
+    let mut tasks: Vec<DeviceTask> = Vec::new();
     for task in phase.tasks.drain(..) {
         let place = place(&task).cloned();
-        let alike = |other: &&mut Task| {
+        let alike = |other: &&mut DeviceTask| {
             let together = other.inputs == task.inputs && other.sizes == task.sizes;
             let once = other.store.is_none() || task.store.is_none();
             together && once && place.is_some() && self::place(other) == place.as_ref()
@@ -49,7 +51,7 @@ fn unite(phase: &mut Phase) {
 }
 
 /// Has a task that sends what lies at its place already write it there too: all ranks are written.
-fn keep(task: &mut Task) {
+fn keep(task: &mut DeviceTask) {
     if let ([TaskInput::Local(region)], None) = (&task.inputs[..], &task.store)
         && place(task) == Some(region)
     {
@@ -58,9 +60,9 @@ fn keep(task: &mut Task) {
 }
 
 /// Returns the place to which a task brings its result, if it is the same on all ranks that get it.
-fn place(task: &Task) -> Option<&Region> {
+fn place(task: &DeviceTask) -> Option<&Region> {
     let landed = task.outs.iter().map(|out| match out {
-        Target::Landed(_, region) => Some(region),
+        TaskOutput::Landed(_, region) => Some(region),
         _ => None,
     });
     let mut places = task.store.iter().map(Some).chain(landed);

@@ -11,16 +11,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::refusal::Refused;
+use crate::device::refusal::LoweringRefusal;
 use crate::num::{count, index};
 use crate::places::PlaceNumbers;
-use crate::plan::{Buf, Dir, Input, Op, OpRef, Plan, RankPlan};
+use crate::plan::{
+    MessageDirection, OpRef, OperationInput, Plan, PlanBuffer, PlanOperation, RankPlan,
+};
 use crate::verify::plan::local_order;
 
 /// One operation of one rank.
 pub(super) struct OrderedOp<'a> {
     pub(super) rank: u32,
-    pub(super) op: &'a Op,
+    pub(super) op: &'a PlanOperation,
     pub(super) key: u32,
     pub(super) phase: u32,
 }
@@ -66,7 +68,7 @@ pub(super) struct WaitRules {
 /// Numbers the memory of a rank.
 pub(super) fn places(plan: &Plan) -> PlaceNumbers {
     let size = |b| plan.buffer_chunks(b).unwrap_or(0);
-    let user = [Buf::Data, Buf::Input, Buf::Output].map(size);
+    let user = [PlanBuffer::Data, PlanBuffer::Input, PlanBuffer::Output].map(size);
     PlaceNumbers::of_sizes(user, plan.header.scratch.iter().copied())
 }
 
@@ -75,7 +77,7 @@ impl<'a> PhaseOrder<'a> {
         plans: &'a [Plan],
         waiting: WaitRules,
         is_far: &dyn Fn(u32, u32) -> bool,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, LoweringRefusal> {
         let mut order = PhaseOrder {
             plans,
             nodes: Vec::new(),
@@ -90,7 +92,7 @@ impl<'a> PhaseOrder<'a> {
         let mut edges = Vec::new();
         for (plan, first) in plans.iter().zip(&first) {
             local(plan, first, &mut edges).ok_or_else(|| {
-                Refused(format!("the lanes of rank {} wait for each other", plan.part.rank))
+                LoweringRefusal(format!("the lanes of rank {} wait for each other", plan.part.rank))
             })?;
             if waiting.drains {
                 order.drained(plan, first, &mut edges);
@@ -138,14 +140,14 @@ impl<'a> PhaseOrder<'a> {
         &mut self,
         first: &[Vec<u32>],
         is_far: &dyn Fn(u32, u32) -> bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), LoweringRefusal> {
         let mut known: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
         let mut ends: Vec<[Vec<(u32, u32)>; 2]> = Vec::new();
         for (plan, first) in self.plans.iter().zip(first) {
             let part = &plan.part;
             let mut of = Vec::new();
             for (end, c) in part.conns.iter().enumerate() {
-                let sends = c.dir == Dir::Send;
+                let sends = c.dir == MessageDirection::Send;
                 let (source, target) =
                     if sends { (part.rank, c.peer) } else { (c.peer, part.rank) };
                 let next = count(self.wires.len());
@@ -169,8 +171,8 @@ impl<'a> PhaseOrder<'a> {
                         count(list.len()) - 1
                     };
                     let inputs = op.inputs.iter().enumerate().map(|(k, input)| match input {
-                        Input::Message { conn, .. } => number(*conn, 1, k),
-                        Input::Local(_) => u32::MAX,
+                        OperationInput::Message { conn, .. } => number(*conn, 1, k),
+                        OperationInput::Local(_) => u32::MAX,
                     });
                     let inputs = inputs.collect();
                     let outs = op.outs.iter().enumerate().map(|(k, out)| number(out.conn, 0, k));
@@ -183,7 +185,7 @@ impl<'a> PhaseOrder<'a> {
         for (wire, [sent, received]) in self.wires.iter_mut().zip(ends) {
             if sent.len() != received.len() || wire.ends.contains(&u32::MAX) {
                 let (a, b) = (wire.source, wire.target);
-                return Err(Refused(format!(
+                return Err(LoweringRefusal(format!(
                     "rank {a} sends {} messages to rank {b}, which receives {}",
                     sent.len(),
                     received.len()
@@ -210,7 +212,7 @@ impl<'a> PhaseOrder<'a> {
     }
 
     /// Gives every operation its key.
-    fn keys(&mut self, edges: &[(u32, u32, u32)]) -> Result<(), Refused> {
+    fn keys(&mut self, edges: &[(u32, u32, u32)]) -> Result<(), LoweringRefusal> {
         let n = self.nodes.len();
         let mut waiting = vec![0u32; n];
         let mut next: Vec<Vec<(u32, u32)>> = vec![Vec::new(); n];
@@ -223,7 +225,7 @@ impl<'a> PhaseOrder<'a> {
         while let Some(v) = ready.pop() {
             done += 1;
             let node = &mut self.nodes[index(v)];
-            let odd = node.op.inputs.iter().any(|i| matches!(i, Input::Message { .. }));
+            let odd = node.op.inputs.iter().any(|i| matches!(i, OperationInput::Message { .. }));
             node.key += u32::from((node.key % 2 == 1) != odd);
             let key = node.key;
             for &(w, weight) in &next[index(v)] {
@@ -240,7 +242,7 @@ impl<'a> PhaseOrder<'a> {
         }
         let stuck = (0..n).find(|&v| waiting[v] > 0).unwrap_or(0);
         let OrderedOp { rank, op, .. } = &self.nodes[stuck];
-        Err(Refused(format!("rank {rank} waits for itself in step {}", op.round)))
+        Err(LoweringRefusal(format!("rank {rank} waits for itself in step {}", op.round)))
     }
 
     /// Groups the operations with one key into one phase.
@@ -268,8 +270,8 @@ impl<'a> PhaseOrder<'a> {
         let node = &self.nodes[index(id)];
         let conn = match side {
             0 => match node.op.inputs[k] {
-                Input::Message { conn, .. } => conn,
-                Input::Local(_) => return None,
+                OperationInput::Message { conn, .. } => conn,
+                OperationInput::Local(_) => return None,
             },
             _ => node.op.outs[k].conn,
         };
@@ -289,7 +291,7 @@ fn local(plan: &Plan, first: &[u32], edges: &mut Vec<(u32, u32, u32)>) -> Option
         let id = first[index(lane)] + i;
         let from = edges.len();
         for input in &op.inputs {
-            let Input::Local(region) = input else { continue };
+            let OperationInput::Local(region) = input else { continue };
             for (buf, c) in region.iter() {
                 let at = places.local(buf, c);
                 edges.push((writer[at], id, 1));

@@ -5,10 +5,10 @@
 //! its sender is over, and what the sender knew.
 
 use super::order::{PhaseOrder, places};
-use crate::device::protocol::Protocol;
+use crate::device::protocol::DeviceProtocol;
 use crate::num::{count, index};
 use crate::places::PlaceNumbers;
-use crate::plan::{Input, Region};
+use crate::plan::{OperationInput, Region};
 
 /// The route of a message through memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,18 +36,19 @@ pub(super) type BarrierPairs = Vec<Vec<(u32, u32)>>;
 /// Returns how each message travels, by wire and number, and the block barriers that this needs.
 pub(super) fn travels(
     order: &PhaseOrder<'_>,
-    protocol: Protocol,
+    protocol: DeviceProtocol,
 ) -> (Vec<Vec<MessageTravel>>, BarrierPairs) {
     let all = |travel: MessageTravel| -> Vec<Vec<MessageTravel>> {
         order.wires.iter().map(|w| vec![travel; w.messages.len()]).collect()
     };
     let mut barriers = vec![Vec::new(); order.plans.len()];
     let mut travels = match protocol {
-        Protocol::Packet => return (all(MessageTravel::Packet), barriers),
-        Protocol::Staged => return (all(MessageTravel::Staged), barriers),
-        Protocol::Put | Protocol::Get | Protocol::Engine | Protocol::Multicast => {
-            all(MessageTravel::Staged)
-        }
+        DeviceProtocol::Packet => return (all(MessageTravel::Packet), barriers),
+        DeviceProtocol::Staged => return (all(MessageTravel::Staged), barriers),
+        DeviceProtocol::Put
+        | DeviceProtocol::Get
+        | DeviceProtocol::Engine
+        | DeviceProtocol::Multicast => all(MessageTravel::Staged),
     };
     let pulls = protocol.pulls();
     let land = LandingCheck::new(order, pulls);
@@ -56,7 +57,7 @@ pub(super) fn travels(
         for (i, &[from, to]) in wire.messages.iter().enumerate() {
             let out = &order.nodes[index(from.0)].op.outs[index(from.1)];
             let op = order.nodes[index(to.0)].op;
-            let Input::Message { pull, wire: None, .. } = &op.inputs[index(to.1)] else {
+            let OperationInput::Message { pull, wire: None, .. } = &op.inputs[index(to.1)] else {
                 continue;
             };
             let copied = out.wire.is_none() && op.inputs.len() == 1;
@@ -98,7 +99,7 @@ impl<'o> LandingCheck<'o> {
         for (id, node) in order.nodes.iter().enumerate() {
             let (id, when) = (count(id), node.phase);
             for input in &node.op.inputs {
-                if let Input::Local(region) = input {
+                if let OperationInput::Local(region) = input {
                     land.touch(node.rank, region, when, id);
                 }
             }

@@ -10,12 +10,15 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::fault::ProgramFault;
-use crate::device::protocol::Protocol;
-use crate::instance::Instance;
+use crate::device::protocol::DeviceProtocol;
+use crate::instance::ProgramInstance;
 use crate::num::{count, index};
 use crate::places::PlaceNumbers;
-use crate::plan::{Buf, Dir, Input, Op, Placement, Plan, Region, WireType};
-use crate::program::{Buffer, Kind};
+use crate::plan::{
+    BufferPlacement, MessageDirection, OperationInput, Plan, PlanBuffer, PlanOperation, Region,
+    WireType,
+};
+use crate::program::{CollectiveKind, ProgramBuffer};
 
 /// The number of an expression in its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,10 +69,10 @@ impl ExpressionTable {
     /// Returns the expression of a fold of operands, in this order; `None` if there are none.
     pub(super) fn fold(
         &mut self,
-        protocol: Protocol,
+        protocol: DeviceProtocol,
         mut operands: Vec<ExpressionId>,
     ) -> Option<ExpressionId> {
-        if protocol == Protocol::Multicast && operands.len() > 1 {
+        if protocol == DeviceProtocol::Multicast && operands.len() > 1 {
             operands.sort_unstable();
             return Some(self.add(ValueExpression::Switched(operands)));
         }
@@ -163,14 +166,14 @@ pub(super) struct PlanExpressions {
 impl PlanExpressions {
     /// Executes plans on expressions.
     pub(super) fn compute(
-        instance: &Instance,
+        instance: &ProgramInstance,
         plans: &[Plan],
-        protocol: Protocol,
+        protocol: DeviceProtocol,
     ) -> Result<Self, ProgramFault> {
         let mut table = ExpressionTable::default();
         let results = match instance.spec.kind {
             // Its messages carry nothing.
-            Kind::Barrier => vec![Vec::new(); plans.len()],
+            CollectiveKind::Barrier => vec![Vec::new(); plans.len()],
             _ => replay_plans(instance, plans, protocol, &mut table)?,
         };
         Ok(PlanExpressions { table, results })
@@ -179,12 +182,12 @@ impl PlanExpressions {
 
 /// Executes plans on expressions, and returns the results.
 fn replay_plans(
-    instance: &Instance,
+    instance: &ProgramInstance,
     plans: &[Plan],
-    protocol: Protocol,
+    protocol: DeviceProtocol,
     table: &mut ExpressionTable,
 ) -> Result<Vec<Vec<Option<ExpressionId>>>, ProgramFault> {
-    let mut replay = PlanReplay {
+    let mut replay = DevicePlanReplay {
         protocol,
         ranks: plans.iter().map(|plan| PlanMemory::new(instance, plan, table)).collect(),
         messages: BTreeMap::new(),
@@ -206,8 +209,8 @@ fn replay_plans(
     }
     let results = replay.ranks.into_iter().zip(plans).map(|(memory, plan)| {
         let (buf, chunks) = match plan.header.placement {
-            Placement::InPlace => (Buf::Data, plan.header.chunks),
-            Placement::OutOfPlace => (Buf::Output, plan.header.output_chunks),
+            BufferPlacement::InPlace => (PlanBuffer::Data, plan.header.chunks),
+            BufferPlacement::OutOfPlace => (PlanBuffer::Output, plan.header.output_chunks),
         };
         (0..chunks).map(|chunk| memory.cells[memory.places.local(buf, chunk)]).collect()
     });
@@ -223,13 +226,14 @@ struct PlanMemory {
 }
 
 impl PlanMemory {
-    fn new(instance: &Instance, plan: &Plan, table: &mut ExpressionTable) -> Self {
-        let user = [Buf::Data, Buf::Input, Buf::Output].map(|b| plan.buffer_chunks(b).unwrap_or(0));
+    fn new(instance: &ProgramInstance, plan: &Plan, table: &mut ExpressionTable) -> Self {
+        let user = [PlanBuffer::Data, PlanBuffer::Input, PlanBuffer::Output]
+            .map(|b| plan.buffer_chunks(b).unwrap_or(0));
         let places = PlaceNumbers::of_sizes(user, plan.header.scratch.iter().copied());
         let mut cells = vec![None; index(places.per_rank)];
         let (buf, buffer) = match plan.header.placement {
-            Placement::InPlace => (Buf::Data, Buffer::Data),
-            Placement::OutOfPlace => (Buf::Input, Buffer::Input),
+            BufferPlacement::InPlace => (PlanBuffer::Data, ProgramBuffer::Data),
+            BufferPlacement::OutOfPlace => (PlanBuffer::Input, ProgramBuffer::Input),
         };
         for chunk in 0..plan.buffer_chunks(buf).unwrap_or(0) {
             if let Some((rank, c)) = instance.spec.initial(buffer, plan.part.rank, chunk) {
@@ -248,14 +252,14 @@ impl PlanMemory {
 type ConnectionKey = (u32, u32, u16);
 
 /// The execution of plans, with the messages under way.
-struct PlanReplay<'t> {
-    protocol: Protocol,
+struct DevicePlanReplay<'t> {
+    protocol: DeviceProtocol,
     ranks: Vec<PlanMemory>,
     messages: BTreeMap<ConnectionKey, VecDeque<Vec<ExpressionId>>>,
     table: &'t mut ExpressionTable,
 }
 
-impl PlanReplay<'_> {
+impl DevicePlanReplay<'_> {
     /// Executes all operations of a rank whose operands are there; returns true if there were any.
     fn advance(&mut self, rank: usize, plan: &Plan) -> Result<bool, ProgramFault> {
         let (mut any, mut moved) = (false, true);
@@ -276,28 +280,33 @@ impl PlanReplay<'_> {
         Ok(any)
     }
 
-    fn is_ready(&self, rank: usize, plan: &Plan, op: &Op) -> bool {
+    fn is_ready(&self, rank: usize, plan: &Plan, op: &PlanOperation) -> bool {
         let done = &self.ranks[rank].done;
-        let has_come = |input: &Input| match input {
-            Input::Local(_) => true,
-            Input::Message { conn, .. } => {
+        let has_come = |input: &OperationInput| match input {
+            OperationInput::Local(_) => true,
+            OperationInput::Message { conn, .. } => {
                 self.messages.get(&key(plan, *conn)).is_some_and(|m| !m.is_empty())
             }
         };
         op.after.iter().all(|a| done[index(a.lane)] > index(a.op)) && op.inputs.iter().all(has_come)
     }
 
-    fn execute(&mut self, rank: usize, plan: &Plan, op: &Op) -> Result<(), ProgramFault> {
+    fn execute(
+        &mut self,
+        rank: usize,
+        plan: &Plan,
+        op: &PlanOperation,
+    ) -> Result<(), ProgramFault> {
         let missing =
             || ProgramFault(format!("the plan of rank {rank} reads what was never stored"));
         let mut operands: Vec<Vec<ExpressionId>> = Vec::new();
         for input in &op.inputs {
             operands.push(match input {
-                Input::Local(region) => {
+                OperationInput::Local(region) => {
                     let read: Option<Vec<_>> = self.ranks[rank].read(region).into_iter().collect();
                     read.ok_or_else(missing)?
                 }
-                Input::Message { conn, wire, .. } => {
+                OperationInput::Message { conn, wire, .. } => {
                     let queue = self.messages.get_mut(&key(plan, *conn));
                     let values = queue.and_then(VecDeque::pop_front).ok_or_else(missing)?;
                     values.into_iter().map(|id| self.table.round(id, *wire)).collect()
@@ -327,7 +336,7 @@ impl PlanReplay<'_> {
 fn key(plan: &Plan, conn: u32) -> ConnectionKey {
     let conn = plan.part.conns[index(conn)];
     match conn.dir {
-        Dir::Send => (plan.part.rank, conn.peer, conn.channel),
-        Dir::Recv => (conn.peer, plan.part.rank, conn.channel),
+        MessageDirection::Send => (plan.part.rank, conn.peer, conn.channel),
+        MessageDirection::Recv => (conn.peer, plan.part.rank, conn.channel),
     }
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use super::fault::ProgramFault;
 use super::shape::lengths;
-use crate::device::program::{DeviceConnection, DeviceProgram, Message, Target, TaskInput};
-use crate::instance::Instance;
+use crate::device::program::{
+    DeviceConnection, DeviceMessage, DeviceProgram, TaskInput, TaskOutput,
+};
+use crate::instance::ProgramInstance;
 use crate::num::{count, index};
-use crate::plan::{Dir, WireType};
+use crate::plan::{MessageDirection, WireType};
 
 /// The links, numbered.
 pub(super) struct LinkNumbers {
@@ -41,7 +43,7 @@ type LengthClasses = Arc<[Option<u32>]>;
 
 /// Checks all links; numbers them.
 pub(super) fn check(
-    instance: &Instance,
+    instance: &ProgramInstance,
     programs: &[DeviceProgram],
 ) -> Result<LinkNumbers, ProgramFault> {
     let mut ends: BTreeMap<(u32, u32, u16), Vec<(u32, u32)>> = BTreeMap::new();
@@ -49,8 +51,8 @@ pub(super) fn check(
     for p in programs {
         for (i, link) in p.links.iter().enumerate() {
             let (from, to) = match link.dir {
-                Dir::Send => (p.rank, link.peer),
-                Dir::Recv => (link.peer, p.rank),
+                MessageDirection::Send => (p.rank, link.peer),
+                MessageDirection::Recv => (link.peer, p.rank),
             };
             ends.entry((from, to, link.channel)).or_default().push((p.rank, count(i)));
         }
@@ -61,8 +63,9 @@ pub(super) fn check(
     let mut far = Vec::new();
     for (number, (&(from, to, channel), list)) in ends.iter().enumerate() {
         let name = format!("the link from rank {from} to rank {to} on channel {channel}");
-        let sending =
-            |&&(rank, i): &&(u32, u32)| programs[index(rank)].links[index(i)].dir == Dir::Send;
+        let sending = |&&(rank, i): &&(u32, u32)| {
+            programs[index(rank)].links[index(i)].dir == MessageDirection::Send
+        };
         let (Some(a), Some(b), 2) =
             (list.iter().find(sending), list.iter().find(|e| !sending(e)), list.len())
         else {
@@ -110,10 +113,10 @@ pub(super) fn check(
 }
 
 /// Returns the use that a rank makes of each message of its links; each is written, or read, at most once.
-fn of(instance: &Instance, p: &DeviceProgram) -> Result<Vec<Vec<MessageUse>>, ProgramFault> {
+fn of(instance: &ProgramInstance, p: &DeviceProgram) -> Result<Vec<Vec<MessageUse>>, ProgramFault> {
     let mut sides: Vec<Vec<MessageUse>> =
         p.links.iter().map(|l| vec![MessageUse::Nothing; index(l.messages)]).collect();
-    let mut put = |m: Message, side: MessageUse| {
+    let mut put = |m: DeviceMessage, side: MessageUse| {
         let place = &mut sides[index(m.link)][index(m.index)];
         if *place != MessageUse::Nothing {
             return Err(ProgramFault(format!("rank {}: a message is there twice", p.rank)));
@@ -134,9 +137,9 @@ fn of(instance: &Instance, p: &DeviceProgram) -> Result<Vec<Vec<MessageUse>>, Pr
         }
         for out in &task.outs {
             match out {
-                Target::Packet(m, w) => put(*m, MessageUse::Packet(*w, lengths()))?,
-                Target::Staged(m, w) => put(*m, MessageUse::Staged(*w, lengths()))?,
-                Target::Landed(m, _) => put(*m, MessageUse::Placed)?,
+                TaskOutput::Packet(m, w) => put(*m, MessageUse::Packet(*w, lengths()))?,
+                TaskOutput::Staged(m, w) => put(*m, MessageUse::Staged(*w, lengths()))?,
+                TaskOutput::Landed(m, _) => put(*m, MessageUse::Placed)?,
             }
         }
     }
@@ -146,7 +149,9 @@ fn of(instance: &Instance, p: &DeviceProgram) -> Result<Vec<Vec<MessageUse>>, Pr
 /// Checks that the links on which a rank receives share no staging memory, and far links no far memory.
 fn staging(p: &DeviceProgram) -> Result<(), ProgramFault> {
     for far in [false, true] {
-        let has = |l: &&DeviceConnection| if far { l.far } else { !l.far && l.dir == Dir::Recv };
+        let has = |l: &&DeviceConnection| {
+            if far { l.far } else { !l.far && l.dir == MessageDirection::Recv }
+        };
         let mut parts: Vec<(u32, u32)> = p
             .links
             .iter()

@@ -7,11 +7,11 @@ use super::expression::{ExpressionId, ExpressionTable};
 use super::fault::ProgramFault;
 use super::shape::chunks;
 use crate::device::program::DeviceProgram;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::index;
 use crate::places::PlaceNumbers;
-use crate::plan::{Buf, Placement};
-use crate::program::Buffer;
+use crate::plan::{BufferPlacement, PlanBuffer};
+use crate::program::ProgramBuffer;
 use crate::ranks::RankSet;
 use crate::verify::rounds::class_of;
 use crate::verify::value::PlaceValue;
@@ -67,7 +67,7 @@ struct PlaceHistory {
 /// A place: of a rank's buffers in a pass, or of its staging memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MemoryPlace {
-    Buffer { rank: u32, pass: u32, buf: Buf, chunk: u32 },
+    Buffer { rank: u32, pass: u32, buf: PlanBuffer, chunk: u32 },
     Staging { rank: u32, chunk: u32 },
     Far { rank: u32, chunk: u32 },
 }
@@ -83,17 +83,18 @@ pub(super) struct SymbolicMemory {
 
 impl SymbolicMemory {
     pub(super) fn new(
-        instance: &Instance,
+        instance: &ProgramInstance,
         programs: &[DeviceProgram],
         passes: u32,
         table: &mut ExpressionTable,
     ) -> Self {
         let header = &programs[0].header;
-        let user = [Buf::Data, Buf::Input, Buf::Output].map(|b| chunks(header, b));
+        let user =
+            [PlanBuffer::Data, PlanBuffer::Input, PlanBuffer::Output].map(|b| chunks(header, b));
         let places = PlaceNumbers::of_sizes(user, header.scratch.iter().copied());
         let (buf, buffer) = match header.placement {
-            Placement::InPlace => (Buf::Data, Buffer::Data),
-            Placement::OutOfPlace => (Buf::Input, Buffer::Input),
+            BufferPlacement::InPlace => (PlanBuffer::Data, ProgramBuffer::Data),
+            BufferPlacement::OutOfPlace => (PlanBuffer::Input, ProgramBuffer::Input),
         };
         let mut buffers = Vec::new();
         for p in programs {

@@ -38,21 +38,21 @@ mod symbolic;
 pub use fault::ProgramFault;
 
 use super::lower::lower;
-use super::options::Options;
-use super::program::{DeviceProgram, Target};
-use super::protocol::Protocol;
-use super::refusal::Refused;
-use crate::compile::Proved;
+use super::options::DeviceOptions;
+use super::program::{DeviceProgram, TaskOutput};
+use super::protocol::DeviceProtocol;
+use super::refusal::LoweringRefusal;
+use crate::compile::ProvedPlans;
 use crate::num::index;
 use expression::PlanExpressions;
 
 /// Device programs of all ranks, proved. Only [`prove`] and [`verify`] make them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Programs {
+pub struct ProvedPrograms {
     list: Vec<DeviceProgram>,
 }
 
-impl Programs {
+impl ProvedPrograms {
     /// Returns the programs, by rank.
     pub fn list(&self) -> &[DeviceProgram] {
         &self.list
@@ -65,7 +65,7 @@ impl Programs {
 }
 
 /// A rank's device program, proved together with those of all others: what kernels are made of. Only
-/// [`Programs::of`] gives one.
+/// [`ProvedPrograms::of`] gives one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProvedProgram(DeviceProgram);
 
@@ -81,10 +81,14 @@ impl std::ops::Deref for ProvedProgram {
 ///
 /// # Errors
 /// Returns the reasons for which a device cannot play the plans.
-pub fn prove(proved: &Proved, protocol: Protocol, options: &Options) -> Result<Programs, Refused> {
+pub fn prove(
+    proved: &ProvedPlans,
+    protocol: DeviceProtocol,
+    options: &DeviceOptions,
+) -> Result<ProvedPrograms, LoweringRefusal> {
     let programs = lower(proved.plans(), protocol, options)?;
     verify(proved, options, programs).map_err(|fault| {
-        Refused(format!(
+        LoweringRefusal(format!(
             "{fault}; this is a fault of the compiler, please report it with the algorithm"
         ))
     })
@@ -95,10 +99,10 @@ pub fn prove(proved: &Proved, protocol: Protocol, options: &Options) -> Result<P
 /// # Errors
 /// Returns the fault of the programs.
 pub fn verify(
-    proved: &Proved,
-    options: &Options,
+    proved: &ProvedPlans,
+    options: &DeviceOptions,
     programs: Vec<DeviceProgram>,
-) -> Result<Programs, ProgramFault> {
+) -> Result<ProvedPrograms, ProgramFault> {
     let instance = &proved.graph().instance;
     shape::check(proved, options, &programs)?;
     let wires = links::check(instance, &programs)?;
@@ -107,7 +111,7 @@ pub fn verify(
     if !programs[0].protocol.is_one_pass() {
         symbolic::run(instance, &programs, &wires, &mut asked, passes(&programs))?;
     }
-    Ok(Programs { list: programs })
+    Ok(ProvedPrograms { list: programs })
 }
 
 /// Returns a number of passes in which every wait for room looks back at a pass before, twice (66 at most).
@@ -116,7 +120,7 @@ fn passes(programs: &[DeviceProgram]) -> u32 {
     for program in programs {
         let tasks = program.phases.iter().flat_map(|p| &p.tasks);
         for out in tasks.flat_map(|a| &a.outs) {
-            if let Target::Staged(m, _) = out {
+            if let TaskOutput::Staged(m, _) = out {
                 let link = program.links[index(m.link)];
                 most = most.max(link.slots.div_ceil(link.messages.max(1)));
             }

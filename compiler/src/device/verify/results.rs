@@ -8,23 +8,23 @@ use super::expression::PlanExpressions;
 use super::fault::ProgramFault;
 use super::memory::{MemoryPlace, SymbolicMemory};
 use super::shape::chunks;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::{count, index};
-use crate::plan::{Buf, Header, Placement, WireType};
-use crate::program::Buffer;
+use crate::plan::{BufferPlacement, PlanBuffer, PlanHeader, WireType};
+use crate::program::ProgramBuffer;
 use crate::verify::value::{PlaceValue, SpoiltSum, SumClash};
 
 /// Checks the results of all ranks, in each pass.
 pub(super) fn check_results(
-    instance: &Instance,
-    header: &Header,
+    instance: &ProgramInstance,
+    header: &PlanHeader,
     memory: &mut SymbolicMemory,
     asked: &PlanExpressions,
     passes: u32,
 ) -> Result<(), ProgramFault> {
     let (buf, buffer) = match header.placement {
-        Placement::InPlace => (Buf::Data, Buffer::Data),
-        Placement::OutOfPlace => (Buf::Output, Buffer::Output),
+        BufferPlacement::InPlace => (PlanBuffer::Data, ProgramBuffer::Data),
+        BufferPlacement::OutOfPlace => (PlanBuffer::Output, ProgramBuffer::Output),
     };
     for (rank, planned) in asked.results.iter().enumerate() {
         for chunk in 0..chunks(header, buf) {

@@ -2,23 +2,24 @@
 
 use super::fault::ProgramFault;
 use crate::chunks::ChunkSet;
-use crate::compile::Proved;
+use crate::compile::ProvedPlans;
 use crate::device::abi;
-use crate::device::options::Options;
+use crate::device::options::DeviceOptions;
 use crate::device::program::{
-    DeviceConnection, DeviceProgram, Event, Message, Phase, Target, Task, TaskInput,
+    DeviceConnection, DeviceEvent, DeviceMessage, DevicePhase, DeviceProgram, DeviceTask,
+    TaskInput, TaskOutput,
 };
-use crate::device::protocol::Protocol;
+use crate::device::protocol::DeviceProtocol;
 use crate::device::switch::whole;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::{count, index};
-use crate::plan::{Buf, Dir, Header, Placement, Region, Sizes};
+use crate::plan::{BufferPlacement, ChunkSizes, MessageDirection, PlanBuffer, PlanHeader, Region};
 use crate::verify::rounds::class_of;
 
 /// Checks all programs.
 pub(super) fn check(
-    proved: &Proved,
-    options: &Options,
+    proved: &ProvedPlans,
+    options: &DeviceOptions,
     programs: &[DeviceProgram],
 ) -> Result<(), ProgramFault> {
     let instance = &proved.graph().instance;
@@ -45,12 +46,12 @@ pub(super) fn check(
 }
 
 /// Returns the number of chunks of a buffer.
-pub(super) fn chunks(h: &Header, buf: Buf) -> u32 {
+pub(super) fn chunks(h: &PlanHeader, buf: PlanBuffer) -> u32 {
     match (buf, h.placement) {
-        (Buf::Data, Placement::InPlace) => h.chunks,
-        (Buf::Input, Placement::OutOfPlace) => h.input_chunks,
-        (Buf::Output, Placement::OutOfPlace) => h.output_chunks,
-        (Buf::Scratch(i), _) => h.scratch.get(index(i)).copied().unwrap_or(0),
+        (PlanBuffer::Data, BufferPlacement::InPlace) => h.chunks,
+        (PlanBuffer::Input, BufferPlacement::OutOfPlace) => h.input_chunks,
+        (PlanBuffer::Output, BufferPlacement::OutOfPlace) => h.output_chunks,
+        (PlanBuffer::Scratch(i), _) => h.scratch.get(index(i)).copied().unwrap_or(0),
         _ => 0,
     }
 }
@@ -59,7 +60,7 @@ fn fault(what: &str) -> ProgramFault {
     ProgramFault(what.into())
 }
 
-fn program(instance: &Instance, p: &DeviceProgram) -> Result<(), ProgramFault> {
+fn program(instance: &ProgramInstance, p: &DeviceProgram) -> Result<(), ProgramFault> {
     for (i, link) in p.links.iter().enumerate() {
         let end = |l: &DeviceConnection| (l.peer, l.channel, l.dir);
         if link.peer >= p.header.ranks || u32::from(link.channel) >= abi::CHANNELS {
@@ -85,14 +86,14 @@ fn program(instance: &Instance, p: &DeviceProgram) -> Result<(), ProgramFault> {
     if p.greets.iter().any(|&g| g >= p.header.ranks || g == p.rank || p.elsewhere.contains(&g)) {
         return Err(fault("it greets itself, a rank of another host, or no rank at all"));
     }
-    if p.protocol == Protocol::Engine {
+    if p.protocol == DeviceProtocol::Engine {
         engines(p)?;
     }
     for (i, phase) in p.phases.iter().enumerate() {
         for (j, a) in phase.tasks.iter().enumerate() {
             let wrong = |what: String| ProgramFault(format!("phase {i}, task {j}: {what}"));
             task(instance, p, a).map_err(|ProgramFault(what)| wrong(what))?;
-            if p.protocol == Protocol::Multicast {
+            if p.protocol == DeviceProtocol::Multicast {
                 whole(p, a).map_err(|what| wrong(what.into()))?;
             }
         }
@@ -106,18 +107,19 @@ fn program(instance: &Instance, p: &DeviceProgram) -> Result<(), ProgramFault> {
 
 /// Checks that engines can make all copies between two parts of the kernel.
 fn engines(p: &DeviceProgram) -> Result<(), ProgramFault> {
-    let kept = |r: &Region| r.pieces.iter().all(|piece| !matches!(piece.buf, Buf::Scratch(_)));
-    let copies = |task: &Task| {
+    let kept =
+        |r: &Region| r.pieces.iter().all(|piece| !matches!(piece.buf, PlanBuffer::Scratch(_)));
+    let copies = |task: &DeviceTask| {
         let from = match &task.inputs[..] {
             [TaskInput::Local(r) | TaskInput::Pulled(_, r)] => kept(r),
             _ => false,
         };
         let to = task.outs.is_empty() && task.store.as_ref().is_some_and(kept);
-        from && to && task.waits.is_empty() && matches!(task.sizes, Sizes::Of(_))
+        from && to && task.waits.is_empty() && matches!(task.sizes, ChunkSizes::Of(_))
     };
-    let is_one = |(i, phase): (usize, &Phase)| match i == p.copying() {
+    let is_one = |(i, phase): (usize, &DevicePhase)| match i == p.copying() {
         true => phase.tasks.iter().all(copies),
-        false => !phase.tasks.iter().any(Task::moves),
+        false => !phase.tasks.iter().any(DeviceTask::moves),
     };
     match p.phases.iter().enumerate().all(is_one) {
         true => Ok(()),
@@ -126,7 +128,11 @@ fn engines(p: &DeviceProgram) -> Result<(), ProgramFault> {
 }
 
 /// Checks that the message is one of a link, in that direction.
-fn link(p: &DeviceProgram, m: Message, dir: Option<Dir>) -> Result<(), ProgramFault> {
+fn link(
+    p: &DeviceProgram,
+    m: DeviceMessage,
+    dir: Option<MessageDirection>,
+) -> Result<(), ProgramFault> {
     match p.links.get(index(m.link)) {
         Some(l) if m.index < l.messages && dir.is_none_or(|d| d == l.dir) => Ok(()),
         _ => Err(fault("no such message")),
@@ -134,20 +140,24 @@ fn link(p: &DeviceProgram, m: Message, dir: Option<Dir>) -> Result<(), ProgramFa
 }
 
 /// Returns true if the message is one of a far link.
-fn far(p: &DeviceProgram, m: Message) -> bool {
+fn far(p: &DeviceProgram, m: DeviceMessage) -> bool {
     p.links.get(index(m.link)).is_some_and(|l| l.far)
 }
 
-fn event(p: &DeviceProgram, event: Event) -> Result<(), ProgramFault> {
+fn event(p: &DeviceProgram, event: DeviceEvent) -> Result<(), ProgramFault> {
     match event {
-        Event::Entered { peer } if peer < p.header.ranks => Ok(()),
-        Event::Entered { .. } => Err(fault("no such rank")),
-        Event::Sent(m) => link(p, m, Some(Dir::Recv)),
-        Event::Consumed(m) | Event::Room(m) => link(p, m, Some(Dir::Send)),
+        DeviceEvent::Entered { peer } if peer < p.header.ranks => Ok(()),
+        DeviceEvent::Entered { .. } => Err(fault("no such rank")),
+        DeviceEvent::Sent(m) => link(p, m, Some(MessageDirection::Recv)),
+        DeviceEvent::Consumed(m) | DeviceEvent::Room(m) => link(p, m, Some(MessageDirection::Send)),
     }
 }
 
-fn task(instance: &Instance, p: &DeviceProgram, task: &Task) -> Result<(), ProgramFault> {
+fn task(
+    instance: &ProgramInstance,
+    p: &DeviceProgram,
+    task: &DeviceTask,
+) -> Result<(), ProgramFault> {
     let moves = task.store.is_some() || !task.outs.is_empty();
     if moves == task.inputs.is_empty() {
         return Err(fault("something is folded to nowhere, or nothing to somewhere"));
@@ -167,15 +177,15 @@ fn task(instance: &Instance, p: &DeviceProgram, task: &Task) -> Result<(), Progr
                 true
             }
             TaskInput::Packet(m, _) => {
-                link(p, *m, Some(Dir::Recv))?;
-                p.protocol == Protocol::Packet
+                link(p, *m, Some(MessageDirection::Recv))?;
+                p.protocol == DeviceProtocol::Packet
             }
             TaskInput::Staged(m, _) => {
-                link(p, *m, Some(Dir::Recv))?;
+                link(p, *m, Some(MessageDirection::Recv))?;
                 !p.protocol.is_one_pass()
             }
             TaskInput::Pulled(m, r) => {
-                link(p, *m, Some(Dir::Recv))?;
+                link(p, *m, Some(MessageDirection::Recv))?;
                 region(r)?;
                 p.protocol.pulls() && !far(p, *m)
             }
@@ -189,14 +199,14 @@ fn task(instance: &Instance, p: &DeviceProgram, task: &Task) -> Result<(), Progr
     }
     for out in &task.outs {
         let (m, allowed) = match out {
-            Target::Packet(m, _) => (m, p.protocol == Protocol::Packet),
-            Target::Staged(m, _) => (m, !p.protocol.is_one_pass()),
-            Target::Landed(m, r) => {
+            TaskOutput::Packet(m, _) => (m, p.protocol == DeviceProtocol::Packet),
+            TaskOutput::Staged(m, _) => (m, !p.protocol.is_one_pass()),
+            TaskOutput::Landed(m, r) => {
                 written(r)?;
                 (m, p.protocol.lands() && !far(p, *m))
             }
         };
-        link(p, *m, Some(Dir::Send))?;
+        link(p, *m, Some(MessageDirection::Send))?;
         if !allowed {
             return Err(fault("messages do not travel so by this protocol"));
         }
@@ -206,25 +216,25 @@ fn task(instance: &Instance, p: &DeviceProgram, task: &Task) -> Result<(), Progr
 
 /// Returns the class of the length of each chunk of a task: chunks of one class have the same number of elements,
 /// whatever the vector's. `None` is the class of `ceil(N/C)`.
-pub(super) fn lengths(instance: &Instance, sizes: &Sizes) -> Vec<Option<u32>> {
+pub(super) fn lengths(instance: &ProgramInstance, sizes: &ChunkSizes) -> Vec<Option<u32>> {
     match sizes {
-        Sizes::Of(sets) => {
+        ChunkSizes::Of(sets) => {
             sets.iter().flat_map(ChunkSet::iter).map(|c| Some(class_of(instance, c))).collect()
         }
-        Sizes::Full(chunks) => vec![None; index(*chunks)],
+        ChunkSizes::Full(chunks) => vec![None; index(*chunks)],
     }
 }
 
 /// Checks that sizes are those of chunks of the vector, or no more than scratch memory has.
-fn sizes(h: &Header, sizes: &Sizes) -> Result<(), ProgramFault> {
+fn sizes(h: &PlanHeader, sizes: &ChunkSizes) -> Result<(), ProgramFault> {
     match sizes {
-        Sizes::Of(sets) => sets.iter().try_for_each(|s| set(s, h.chunks)),
-        Sizes::Full(chunks)
+        ChunkSizes::Of(sets) => sets.iter().try_for_each(|s| set(s, h.chunks)),
+        ChunkSizes::Full(chunks)
             if u64::from(*chunks) <= h.scratch.iter().map(|&s| u64::from(s)).sum() =>
         {
             Ok(())
         }
-        Sizes::Full(_) => Err(fault("more whole chunks than scratch memory has")),
+        ChunkSizes::Full(_) => Err(fault("more whole chunks than scratch memory has")),
     }
 }
 
@@ -240,8 +250,8 @@ fn set(s: &ChunkSet, size: u32) -> Result<(), ProgramFault> {
 
 /// Checks that a region has chunks of these lengths: as many elements as are moved, and no more.
 fn region(
-    instance: &Instance,
-    h: &Header,
+    instance: &ProgramInstance,
+    h: &PlanHeader,
     r: &Region,
     lengths: &[Option<u32>],
 ) -> Result<(), ProgramFault> {
@@ -254,7 +264,7 @@ fn region(
     for ((buf, chunk), length) in r.iter().zip(lengths) {
         match (buf, length) {
             // Each of its chunks has room for the longest.
-            (Buf::Scratch(_), _) => {}
+            (PlanBuffer::Scratch(_), _) => {}
             (_, Some(class)) if *class == class_of(instance, chunk) => {}
             (_, Some(_)) => {
                 return Err(ProgramFault(format!("chunk {chunk} of {buf:?} is of another length")));
@@ -271,7 +281,7 @@ fn region(
 }
 
 fn written(r: &Region) -> Result<(), ProgramFault> {
-    match r.pieces.iter().all(|p| p.buf != Buf::Input) {
+    match r.pieces.iter().all(|p| p.buf != PlanBuffer::Input) {
         true => Ok(()),
         false => Err(fault("the input is written")),
     }

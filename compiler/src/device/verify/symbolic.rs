@@ -12,12 +12,13 @@ use super::memory::{
 use super::results::{add, check_results};
 use super::shape::lengths;
 use crate::device::program::{
-    DeviceConnection, DeviceProgram, Event, Message, Target, Task, TaskInput, Wait,
+    DeviceConnection, DeviceEvent, DeviceMessage, DeviceProgram, DeviceTask, DeviceWait, TaskInput,
+    TaskOutput,
 };
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::{count, index};
-use crate::plan::{Buf, Dir, Region};
-use crate::program::Kind;
+use crate::plan::{MessageDirection, PlanBuffer, Region};
+use crate::program::CollectiveKind;
 use crate::ranks::RankSet;
 use crate::verify::value::PlaceValue;
 
@@ -49,7 +50,7 @@ struct LinkProxy {
 }
 
 struct SymbolicRun<'a> {
-    instance: &'a Instance,
+    instance: &'a ProgramInstance,
     programs: &'a [DeviceProgram],
     wires: &'a LinkNumbers,
     passes: u32,
@@ -66,7 +67,7 @@ struct SymbolicRun<'a> {
 
 /// Runs `passes` passes of the programs of all ranks.
 pub(super) fn run(
-    instance: &Instance,
+    instance: &ProgramInstance,
     programs: &[DeviceProgram],
     wires: &LinkNumbers,
     asked: &mut PlanExpressions,
@@ -180,7 +181,7 @@ impl SymbolicRun<'_> {
         at.all = at.some.clone();
     }
 
-    fn number(&self, rank: usize, pass: u32, m: Message) -> u64 {
+    fn number(&self, rank: usize, pass: u32, m: DeviceMessage) -> u64 {
         let link = self.programs[rank].links[index(m.link)];
         u64::from(pass) * u64::from(link.messages) + u64::from(m.index) + 1
     }
@@ -188,13 +189,13 @@ impl SymbolicRun<'_> {
     fn tell(
         &mut self,
         rank: usize,
-        m: Message,
+        m: DeviceMessage,
         known: Option<KnownSections>,
     ) -> Result<(), ProgramFault> {
         let number = self.number(rank, self.ranks[rank].pass, m);
         let link = self.programs[rank].links[index(m.link)];
         let wire = self.wires.numbers[rank][index(m.link)];
-        let word = self.words.entry((wire, link.dir == Dir::Recv, false)).or_default();
+        let word = self.words.entry((wire, link.dir == MessageDirection::Recv, false)).or_default();
         if word.last().is_some_and(|last| last.0 >= number) {
             return Err(ProgramFault(format!(
                 "rank {rank} tells a word of rank {} that does not grow",
@@ -206,11 +207,11 @@ impl SymbolicRun<'_> {
     }
 
     /// Returns the knowledge of a rank once all waits are over; `None` if they are not yet.
-    fn wait(&self, rank: usize, pass: u32, waits: &[Wait]) -> Option<KnownSections> {
+    fn wait(&self, rank: usize, pass: u32, waits: &[DeviceWait]) -> Option<KnownSections> {
         let mut known = self.ranks[rank].all.clone();
         for w in waits {
             let (m, consumed, wanted) = match w.event {
-                Event::Entered { peer } => {
+                DeviceEvent::Entered { peer } => {
                     if !self.programs[index(peer)].greets.contains(&count(rank)) {
                         return None;
                     }
@@ -219,9 +220,9 @@ impl SymbolicRun<'_> {
                     }
                     continue;
                 }
-                Event::Sent(m) => (m, false, self.number(rank, pass, m)),
-                Event::Consumed(m) => (m, true, self.number(rank, pass, m)),
-                Event::Room(m) => {
+                DeviceEvent::Sent(m) => (m, false, self.number(rank, pass, m)),
+                DeviceEvent::Consumed(m) => (m, true, self.number(rank, pass, m)),
+                DeviceEvent::Room(m) => {
                     let slots = u64::from(self.programs[rank].links[index(m.link)].slots);
                     match self.number(rank, pass, m).checked_sub(slots) {
                         None | Some(0) => continue,
@@ -248,9 +249,9 @@ impl SymbolicRun<'_> {
     }
 
     /// Returns the place of chunk k of a message on its receiver, or in the far memory of the rank; with the message.
-    fn slot(&self, rank: usize, m: Message, k: u32) -> (MemoryPlace, (u32, u64)) {
+    fn slot(&self, rank: usize, m: DeviceMessage, k: u32) -> (MemoryPlace, (u32, u64)) {
         let link = self.programs[rank].links[index(m.link)];
-        let receiver = if link.dir == Dir::Send { link.peer } else { count(rank) };
+        let receiver = if link.dir == MessageDirection::Send { link.peer } else { count(rank) };
         let number = self.number(rank, self.ranks[rank].pass, m);
         let slot = count((number - 1) % u64::from(link.slots.max(1)));
         let chunk = link.base + slot * link.chunks + k;
@@ -315,7 +316,7 @@ impl SymbolicRun<'_> {
         Ok(true)
     }
 
-    fn task(&mut self, rank: usize, task: &Task) -> Result<bool, ProgramFault> {
+    fn task(&mut self, rank: usize, task: &DeviceTask) -> Result<bool, ProgramFault> {
         let pass = self.ranks[rank].pass;
         let Some(known) = self.wait(rank, pass, &task.waits) else { return Ok(false) };
         let chunks = if task.inputs.is_empty() { 0 } else { task.sizes.chunks() };
@@ -352,14 +353,14 @@ impl SymbolicRun<'_> {
     }
 
     fn buffer(&self, rank: u32, by: usize, region: &Region, k: u32) -> MemoryPlace {
-        let (buf, chunk) = region.iter().nth(index(k)).unwrap_or((Buf::Data, 0));
+        let (buf, chunk) = region.iter().nth(index(k)).unwrap_or((PlanBuffer::Data, 0));
         MemoryPlace::Buffer { rank, pass: self.ranks[by].pass, buf, chunk }
     }
 
     /// Folds chunk k of the inputs.
     fn fold(
         &mut self,
-        task: &Task,
+        task: &DeviceTask,
         who: AccessAuthor,
         known: &KnownSections,
     ) -> Result<PlaceContent, ProgramFault> {
@@ -404,7 +405,7 @@ impl SymbolicRun<'_> {
     /// Hands chunk k of the result to the store and the outs.
     fn hand(
         &mut self,
-        task: &Task,
+        task: &DeviceTask,
         who: AccessAuthor,
         known: &KnownSections,
         content: PlaceContent,
@@ -417,17 +418,17 @@ impl SymbolicRun<'_> {
         for out in &task.outs {
             let content = content.clone();
             match out {
-                Target::Landed(m, r) => {
+                TaskOutput::Landed(m, r) => {
                     let peer = self.programs[rank].links[index(m.link)].peer;
                     let at = self.buffer(peer, rank, r, who.chunk);
                     self.memory.write(at, who, known, content)?;
                 }
-                Target::Staged(m, _) => {
+                TaskOutput::Staged(m, _) => {
                     let (at, message) = self.slot(rank, *m, who.chunk);
                     let content = PlaceContent { message: Some(message), ..content };
                     self.memory.write(at, who, known, content)?;
                 }
-                Target::Packet(m, _) => {
+                TaskOutput::Packet(m, _) => {
                     // A place of its own, and read only once it is there.
                     let (at, message) = self.slot(rank, *m, who.chunk);
                     let content = PlaceContent { message: Some(message), ..content };
@@ -451,7 +452,7 @@ impl SymbolicRun<'_> {
             self.memory.left(count(rank), &at.some)?;
         }
         let n = count(self.programs.len());
-        let barrier = self.instance.spec.kind == Kind::Barrier;
+        let barrier = self.instance.spec.kind == CollectiveKind::Barrier;
         if barrier || self.programs[0].synchronizes {
             for (rank, at) in self.ranks.iter().enumerate() {
                 let depends_on =

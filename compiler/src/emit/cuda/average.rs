@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::{DeviceProgram, Protocol, TaskInput};
-use crate::plan::{Buf, Placement, Region};
+use crate::device::{DeviceProgram, DeviceProtocol, TaskInput};
+use crate::plan::{BufferPlacement, PlanBuffer, Region};
 
 /// The phase that last stores each chunk of the result, of a program that may divide as it stores.
 #[derive(Debug)]
 pub(super) struct LastStores {
-    result: Buf,
+    result: PlanBuffer,
     last: BTreeMap<u32, usize>,
 }
 
@@ -16,12 +16,12 @@ impl LastStores {
     /// Returns the phases of the last stores; `None` if peers write or read the result in place, or if it is
     /// read after it was stored.
     pub(super) fn of(program: &DeviceProgram) -> Option<Self> {
-        if !matches!(program.protocol, Protocol::Packet | Protocol::Staged) {
+        if !matches!(program.protocol, DeviceProtocol::Packet | DeviceProtocol::Staged) {
             return None;
         }
         let result = match program.header.placement {
-            Placement::InPlace => Buf::Data,
-            Placement::OutOfPlace => Buf::Output,
+            BufferPlacement::InPlace => PlanBuffer::Data,
+            BufferPlacement::OutOfPlace => PlanBuffer::Output,
         };
         let chunks = |region: &Region| -> Vec<u32> {
             region.iter().filter(|(buf, _)| *buf == result).map(|(_, chunk)| chunk).collect()

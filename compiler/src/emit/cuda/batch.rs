@@ -11,7 +11,7 @@
 //! nothing with, and no epoch is touched.
 
 use super::spec::PRELUDE;
-use crate::device::abi::{Params, THREADS};
+use crate::device::abi::{KernelParams, THREADS};
 use crate::num::wide32;
 
 /// Most ends of a launch.
@@ -41,10 +41,10 @@ const CARRIED_LEAST: u64 = 16 << 10;
 
 /// Bytes of the parameters: the common ones, an address a rank of four kinds, blocks and lanes of an end, ends and
 /// messages.
-pub const PARAMS: usize = size_of::<Params>()
+pub const PARAMS: usize = size_of::<KernelParams>()
     + 4 * 8
     + 8
-    + ENDS * size_of::<End>()
+    + ENDS * size_of::<BatchEnd>()
     + MESSAGES * size_of::<BatchMessage>();
 
 const _: () = assert!(PARAMS <= 4096);
@@ -106,7 +106,7 @@ pub fn pieces(bytes: u64, lane: u32, lanes: u32) -> impl Iterator<Item = u64> {
 /// words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct End {
+pub struct BatchEnd {
     /// Address of the slots.
     pub slots: u64,
     /// Address of the words in which the receiver tells how many pieces it has taken: the sender's.
@@ -141,7 +141,7 @@ pub struct BatchMessage {
     pub tag: u64,
 }
 
-/// The kinds of words in reports of this kernel; see [`Report`](crate::device::abi::Report).
+/// The kinds of words in reports of this kernel; see [`WaitReport`](crate::device::abi::WaitReport).
 pub const ARRIVED: u32 = 5;
 /// Room in the peer's slots.
 pub const ROOM: u32 = 6;

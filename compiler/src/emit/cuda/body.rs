@@ -7,18 +7,18 @@ use super::alike::{alike, number, plain, unite};
 use super::average::LastStores;
 use super::moves::CopyLoops;
 use super::share::{self, TaskOwner};
-use super::spec::{INCLUDE, Spec};
+use super::spec::{INCLUDE, KernelSpec};
 use super::types::Operator;
 use super::types::{of_wire, wires};
 use super::{multicast, place};
-use crate::device::{DeviceProgram, Phase, Protocol, Target, Task};
+use crate::device::{DevicePhase, DeviceProgram, DeviceProtocol, DeviceTask, TaskOutput};
 use crate::num::index;
-use crate::plan::{Placement, Region, WireType};
+use crate::plan::{BufferPlacement, Region, WireType};
 
 /// A body that is being written.
 pub(super) struct KernelBody<'a> {
     pub(super) program: &'a DeviceProgram,
-    pub(super) spec: &'a Spec,
+    pub(super) spec: &'a KernelSpec,
     /// Elements that are handled at once.
     pub(super) group: u32,
     /// True if all threads know that they may write into the peers' staging memory.
@@ -68,11 +68,11 @@ impl WriteLine<String> for KernelBody<'_> {
 }
 
 impl<'a> KernelBody<'a> {
-    pub(super) fn new(program: &'a DeviceProgram, spec: &'a Spec) -> Self {
+    pub(super) fn new(program: &'a DeviceProgram, spec: &'a KernelSpec) -> Self {
         let size = spec.element.size();
         let narrowest = wires(program).map(|wire: WireType| of_wire(wire).0).fold(size, u32::min);
         let group = match (program.protocol, spec.aligned) {
-            (Protocol::Packet, _) => 8 / narrowest,
+            (DeviceProtocol::Packet, _) => 8 / narrowest,
             (_, true) => 16 / size,
             (_, false) => 1,
         };
@@ -84,7 +84,7 @@ impl<'a> KernelBody<'a> {
             averages: None,
             moves: CopyLoops::default(),
             phase: 0,
-            announced: program.protocol != Protocol::Packet,
+            announced: program.protocol != DeviceProtocol::Packet,
             text: String::new(),
             depth: 0,
         };
@@ -110,7 +110,7 @@ impl<'a> KernelBody<'a> {
     /// Returns true if operands are multiplied where they are read: inputs are; data in place is multiplied
     /// once before all else.
     pub(super) fn scales_inputs(&self) -> bool {
-        self.scales() && self.program.header.placement == Placement::OutOfPlace
+        self.scales() && self.program.header.placement == BufferPlacement::OutOfPlace
     }
 
     fn scales(&self) -> bool {
@@ -135,7 +135,7 @@ impl<'a> KernelBody<'a> {
         self.deeper();
         self.me();
         match self.program.protocol {
-            Protocol::Engine => self.parts(),
+            DeviceProtocol::Engine => self.parts(),
             _ => self.whole(),
         }
         self.end();
@@ -147,12 +147,12 @@ impl<'a> KernelBody<'a> {
     fn head(&mut self) {
         let (h, spec) = (&self.program.header, self.spec);
         let protocol = match self.program.protocol {
-            Protocol::Packet => "packets",
-            Protocol::Staged => "staged",
-            Protocol::Put => "put into the peers' buffers, sums staged",
-            Protocol::Get => "put into the peers' buffers, sums read there",
-            Protocol::Engine => "read in the peers' buffers by copy engines",
-            Protocol::Multicast => "read and written on all ranks at once by the switch",
+            DeviceProtocol::Packet => "packets",
+            DeviceProtocol::Staged => "staged",
+            DeviceProtocol::Put => "put into the peers' buffers, sums staged",
+            DeviceProtocol::Get => "put into the peers' buffers, sums read there",
+            DeviceProtocol::Engine => "read in the peers' buffers by copy engines",
+            DeviceProtocol::Multicast => "read and written on all ranks at once by the switch",
         };
         let what = match h.reduces {
             true => format!("{} {}", spec.element.name(), spec.operator.name()),
@@ -176,7 +176,7 @@ impl<'a> KernelBody<'a> {
         self.line(format!("constexpr bool PROVES = {};", self.program.synchronizes));
         self.line(format!(
             "constexpr bool PACKETS = {};",
-            self.program.protocol == Protocol::Packet
+            self.program.protocol == DeviceProtocol::Packet
         ));
         self.line(format!("constexpr bool FAR = {};", self.program.is_far()));
         self.line(INCLUDE.trim_end());
@@ -186,7 +186,7 @@ impl<'a> KernelBody<'a> {
         }
         self.line(format!("constexpr u32 GROUP = {};", self.group));
         self.text.push_str(GROUPS);
-        if self.program.protocol == Protocol::Multicast {
+        if self.program.protocol == DeviceProtocol::Multicast {
             self.text.push_str(multicast::TEXT);
             let reduced = multicast::reduced(spec.element, spec.operator).filter(|_| h.reduces);
             self.text.push_str(&reduced.unwrap_or_default());
@@ -237,7 +237,7 @@ impl<'a> KernelBody<'a> {
             self.line(format!("[[maybe_unused]] const u64 scratch{i} = {before};"));
             before = format!("(scratch{i} + {chunks} * SIZE * me.most + 255) / 256 * 256");
         }
-        if self.program.protocol != Protocol::Packet {
+        if self.program.protocol != DeviceProtocol::Packet {
             // All threads of a block go on, or none does.
             self.line("if (me.thread == 0) failed = me.over;");
             self.line("__syncthreads();");
@@ -254,14 +254,14 @@ impl<'a> KernelBody<'a> {
         if self.program.is_far() {
             self.line("arrive(me);");
         }
-        if self.program.protocol != Protocol::Packet {
+        if self.program.protocol != DeviceProtocol::Packet {
             self.announce();
         }
         if !self.program.greets.is_empty() {
             let peers = self.peers(self.program.greets.clone());
             self.line(format!("greet(me, {peers});"));
         }
-        if self.program.protocol != Protocol::Packet {
+        if self.program.protocol != DeviceProtocol::Packet {
             self.enter();
         }
     }
@@ -310,10 +310,10 @@ impl<'a> KernelBody<'a> {
             .flat_map(|phase| &phase.tasks)
             .flat_map(|task| &task.outs)
             .filter_map(|out| match out {
-                Target::Packet(m, _) | Target::Staged(m, _) => {
+                TaskOutput::Packet(m, _) | TaskOutput::Staged(m, _) => {
                     Some(&self.program.links[index(m.link)])
                 }
-                Target::Landed(..) => None,
+                TaskOutput::Landed(..) => None,
             })
             .filter(|link| !link.far && link.peer != self.program.rank)
             .map(|link| link.peer)
@@ -378,10 +378,10 @@ impl<'a> KernelBody<'a> {
     }
 
     /// Writes the tasks of a phase: those that are alike are one, with an index.
-    fn tasks(&mut self, phase: &Phase) {
+    fn tasks(&mut self, phase: &DevicePhase) {
         let program = self.program;
         let tasks = match program.protocol {
-            Protocol::Packet => share::turned(program, share::merged(&phase.tasks)),
+            DeviceProtocol::Packet => share::turned(program, share::merged(&phase.tasks)),
             _ => {
                 let tasks =
                     phase.tasks.iter().map(|task| (task.clone(), vec![task.site])).collect();
@@ -430,9 +430,11 @@ impl<'a> KernelBody<'a> {
         }
     }
 
-    fn phase(&mut self, phase: &Phase) -> String {
+    fn phase(&mut self, phase: &DevicePhase) -> String {
         self.apart(|body| {
-            match body.program.protocol == Protocol::Engine && phase.tasks.iter().any(Task::moves) {
+            match body.program.protocol == DeviceProtocol::Engine
+                && phase.tasks.iter().any(DeviceTask::moves)
+            {
                 true => phase.tasks.iter().for_each(|task| body.comment(&[task.site])),
                 false => body.tasks(phase),
             }
@@ -441,8 +443,8 @@ impl<'a> KernelBody<'a> {
     }
 
     /// Writes the code that follows the tasks of a phase.
-    fn after(&mut self, phase: &Phase) {
-        let sends = |target: &Target| matches!(target, Target::Packet(..));
+    fn after(&mut self, phase: &DevicePhase) {
+        let sends = |target: &TaskOutput| matches!(target, TaskOutput::Packet(..));
         if !self.entered && phase.tasks.iter().flat_map(|task| &task.outs).any(sends) {
             // Threads that had nothing to send here may have later.
             self.enter();
@@ -481,8 +483,10 @@ impl<'a> KernelBody<'a> {
         if self.divides() && self.averages.is_none() {
             let header = &self.program.header;
             match header.placement {
-                Placement::InPlace => self.each_own("data", header.chunks, "OVER"),
-                Placement::OutOfPlace => self.each_own("output", header.output_chunks, "OVER"),
+                BufferPlacement::InPlace => self.each_own("data", header.chunks, "OVER"),
+                BufferPlacement::OutOfPlace => {
+                    self.each_own("output", header.output_chunks, "OVER")
+                }
             }
         }
         self.line("leave(me);");

@@ -13,8 +13,8 @@
 //! [`SLOTS`](super::batch::SLOTS) calls ahead, for every call has a piece in the first lane at least: so no word is
 //! written before it was read.
 
-use super::batch::{ENDS, End, common};
-use crate::device::abi::Params;
+use super::batch::{BatchEnd, ENDS, common};
+use crate::device::abi::KernelParams;
 
 /// Most peers of a rank.
 pub const PEERS: usize = ENDS / 2;
@@ -23,15 +23,18 @@ pub const RING: u64 = 8;
 /// More than the blocks of any launch.
 pub const MOST_BLOCKS: u32 = 256;
 /// Bytes of the parameters.
-pub const PARAMS: usize =
-    size_of::<Params>() + 4 * 8 + size_of::<Fixed>() + 8 * (PEERS + 1) + ENDS * size_of::<End>();
+pub const PARAMS: usize = size_of::<KernelParams>()
+    + 4 * 8
+    + size_of::<CountedParams>()
+    + 8 * (PEERS + 1)
+    + ENDS * size_of::<BatchEnd>();
 
 const _: () = assert!(PARAMS <= 4096 && PEERS == 16);
 
 /// The place and the layout of a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct Vector {
+pub struct CountedVector {
     /// Address.
     pub at: u64,
     /// Rows.
@@ -43,11 +46,11 @@ pub struct Vector {
 /// The parameters between those of all kernels and the lists of peers, in the order of the kernel's structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct Fixed {
+pub struct CountedParams {
     /// The vector that is sent.
-    pub input: Vector,
+    pub input: CountedVector,
     /// The vector that is received.
-    pub output: Vector,
+    pub output: CountedVector,
     /// Address of the rows for each rank.
     pub sends: u64,
     /// Address of the rows from each rank, which the kernel writes.

@@ -3,7 +3,7 @@
 //! The function plays what the kernel of the same program plays, by the same text, with the blocks of the kernel that
 //! calls it: the first ones, as many as the handle says. All their threads call it, any number of times, in a launch
 //! whose blocks are all resident. What it needs of memory and sizes comes in a
-//! [`Function`](crate::device::abi::Function), which the runtime fills once all ranks have agreed on the call.
+//! [`FunctionHandle`](crate::device::abi::FunctionHandle), which the runtime fills once all ranks have agreed on the call.
 //! It differs from the kernel in this:
 //!
 //! * The number of elements is an argument: as many as the handle was made for, or fewer. So are the addresses, which
@@ -19,12 +19,12 @@
 
 use std::fmt::Write;
 
-use super::kernel::{Unsupported, body, whole};
-use super::spec::{INCLUDE, Spec};
+use super::kernel::{UnsupportedKernel, body, whole};
+use super::spec::{INCLUDE, KernelSpec};
 use crate::device::ProvedProgram;
 use crate::device::abi::{FUNCTION_WORDS, THREADS};
 use crate::num::index;
-use crate::plan::{Header, Placement};
+use crate::plan::{BufferPlacement, PlanHeader};
 
 /// In place of the reason in a report: the function was called otherwise than it may be. The kind of the word says how:
 /// one of those from [`GRID`] to [`HEADER`].
@@ -90,24 +90,24 @@ impl std::fmt::Display for FunctionSource {
 /// Returns the header for some ranks' programs of one plan, as the namespace `name`.
 ///
 /// # Errors
-/// Returns [`Unsupported`] if there is no kernel for one of the programs, copy engines would move its data, or the
+/// Returns [`UnsupportedKernel`] if there is no kernel for one of the programs, copy engines would move its data, or the
 /// name is none of C++.
 pub fn cuda_function(
     programs: &[ProvedProgram],
-    spec: &Spec,
+    spec: &KernelSpec,
     name: &str,
-) -> Result<FunctionSource, Unsupported> {
-    let Some(first) = programs.first() else { return Err(Unsupported::Ranks(0)) };
-    if first.protocol == crate::device::Protocol::Engine {
-        return Err(Unsupported::Engines);
+) -> Result<FunctionSource, UnsupportedKernel> {
+    let Some(first) = programs.first() else { return Err(UnsupportedKernel::Ranks(0)) };
+    if first.protocol == crate::device::DeviceProtocol::Engine {
+        return Err(UnsupportedKernel::Engines);
     }
     if programs.iter().any(|program| program.is_far()) {
-        return Err(Unsupported::Far);
+        return Err(UnsupportedKernel::Far);
     }
     let begins = |c: char| c.is_ascii_alphabetic() || c == '_';
     let is_name = name.starts_with(begins) && name.chars().all(|c| begins(c) || c.is_ascii_digit());
     if !is_name || KEYWORDS.split_whitespace().any(|word| word == name) {
-        return Err(Unsupported::Name(name.into()));
+        return Err(UnsupportedKernel::Name(name.into()));
     }
     let header = &first.header;
     let mut text = usage(header, spec, name);
@@ -148,19 +148,19 @@ pub fn cuda_function(
 }
 
 /// Returns true if calls have no elements.
-fn is_empty(header: &Header) -> bool {
+fn is_empty(header: &PlanHeader) -> bool {
     header.collective == "barrier"
 }
 
 /// Returns the parameters of the function after the handle, as they are declared, and its arguments for one of the
 /// ranks: addresses of data, input, output, then the number of elements.
-fn signature(header: &Header) -> (&'static str, &'static str) {
+fn signature(header: &PlanHeader) -> (&'static str, &'static str) {
     match header.placement {
         _ if is_empty(header) => ("", "0, 0, 0, 0"),
-        Placement::InPlace => {
+        BufferPlacement::InPlace => {
             (", void *data, unsigned long long count", "(rank::u64)data, 0, 0, count")
         }
-        Placement::OutOfPlace => (
+        BufferPlacement::OutOfPlace => (
             ", const void *input, void *output, unsigned long long count",
             "0, (rank::u64)input, (rank::u64)output, count",
         ),
@@ -168,7 +168,7 @@ fn signature(header: &Header) -> (&'static str, &'static str) {
 }
 
 /// Writes what users call: for each rank whose function the header has, by its number.
-fn functions(programs: &[ProvedProgram], header: &Header) -> String {
+fn functions(programs: &[ProvedProgram], header: &PlanHeader) -> String {
     let (takes, gives) = signature(header);
     let identity = FUNCTION_WORDS - 6 + 4 * index(header.ranks);
     let mut text = String::new();
@@ -219,11 +219,11 @@ const RAISE: &str = "\
 ";
 
 /// Writes how the header is used.
-fn usage(header: &Header, spec: &Spec, name: &str) -> String {
+fn usage(header: &PlanHeader, spec: &KernelSpec, name: &str) -> String {
     let names = match header.placement {
         _ if is_empty(header) => "",
-        Placement::InPlace => ", data, count",
-        Placement::OutOfPlace => ", input, output, count",
+        BufferPlacement::InPlace => ", data, count",
+        BufferPlacement::OutOfPlace => ", input, output, count",
     };
     let what = match header.reduces {
         true => format!("{} {}", spec.element.name(), spec.operator.name()),

@@ -4,11 +4,11 @@ use std::fmt;
 
 use super::body;
 use super::multicast;
-use super::spec::{INCLUDE, KERNEL, PRELUDE, Spec};
+use super::spec::{INCLUDE, KERNEL, KernelSpec, PRELUDE};
 use super::types::{self, Element, Operator};
 use crate::device::abi::THREADS;
-use crate::device::{Protocol, ProvedProgram};
-use crate::plan::{Placement, WireType};
+use crate::device::{DeviceProtocol, ProvedProgram};
+use crate::plan::{BufferPlacement, WireType};
 
 /// Returns true if chunks of a vector of `elements` elements (`blocks * count`) all begin and end at
 /// multiples of 16 bytes.
@@ -45,7 +45,7 @@ impl fmt::Display for KernelSource {
 /// The reasons for which no kernel can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Unsupported {
+pub enum UnsupportedKernel {
     /// The type has no such operator.
     Operator(Element, Operator),
     /// Only floats are rounded on the wire.
@@ -66,38 +66,38 @@ pub enum Unsupported {
     Name(String),
 }
 
-impl fmt::Display for Unsupported {
+impl fmt::Display for UnsupportedKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unsupported::Operator(element, operator) => {
+            UnsupportedKernel::Operator(element, operator) => {
                 write!(f, "`{}` of {} has no meaning", operator.name(), element.name())
             }
-            Unsupported::WireType(element, wire) => write!(
+            UnsupportedKernel::WireType(element, wire) => write!(
                 f,
                 "{} cannot travel as {}: only f16, bf16, f32 and f64 are rounded on the wire",
                 element.name(),
                 wire.name()
             ),
-            Unsupported::Ranks(n) => {
+            UnsupportedKernel::Ranks(n) => {
                 write!(f, "{n} ranks: the parameters of a kernel have room for {MOST_RANKS}")
             }
-            Unsupported::Reduction(element, operator) => {
+            UnsupportedKernel::Reduction(element, operator) => {
                 write!(f, "the switch has no `{}` of {}", operator.name(), element.name())
             }
-            Unsupported::Unaligned => f.write_str(
+            UnsupportedKernel::Unaligned => f.write_str(
                 "the switch takes 16 bytes at a time: buffers and their chunks must begin at multiples of that",
             ),
-            Unsupported::Factor => f.write_str(
+            UnsupportedKernel::Factor => f.write_str(
                 "the switch adds what lies in the buffers: out of place there is no `premul_sum`",
             ),
-            Unsupported::Engines => f.write_str(
+            UnsupportedKernel::Engines => f.write_str(
                 "copy engines are started by the host: a function of a kernel plays packet, staged, put or get",
             ),
-            Unsupported::Far => f.write_str(
+            UnsupportedKernel::Far => f.write_str(
                 "messages between hosts are carried by threads to which the host hands each call: a function of a \
                  kernel reaches as far as its host",
             ),
-            Unsupported::Name(name) => write!(
+            UnsupportedKernel::Name(name) => write!(
                 f,
                 "`{name}` is no name of a namespace: letters, digits and `_`, no digit first, and no keyword of C++"
             ),
@@ -105,7 +105,7 @@ impl fmt::Display for Unsupported {
     }
 }
 
-impl std::error::Error for Unsupported {}
+impl std::error::Error for UnsupportedKernel {}
 
 /// Parameters are at most 4 KiB, and have four addresses a rank.
 pub const MOST_RANKS: u32 = 120;
@@ -113,8 +113,8 @@ pub const MOST_RANKS: u32 = 120;
 /// Returns the kernel that plays a program.
 ///
 /// # Errors
-/// Returns [`Unsupported`] if there is no kernel for the program.
-pub fn cuda(program: &ProvedProgram, spec: &Spec) -> Result<KernelSource, Unsupported> {
+/// Returns [`UnsupportedKernel`] if there is no kernel for the program.
+pub fn cuda(program: &ProvedProgram, spec: &KernelSpec) -> Result<KernelSource, UnsupportedKernel> {
     let kernel = format!(
         "\nextern \"C\" __global__ void __launch_bounds__({THREADS}, 1)\n\
          {KERNEL}(const __grid_constant__ Params params) {{\n    \
@@ -124,34 +124,37 @@ pub fn cuda(program: &ProvedProgram, spec: &Spec) -> Result<KernelSource, Unsupp
 }
 
 /// Returns the function `play` of a program, with all that it stands on.
-pub(super) fn body(program: &ProvedProgram, spec: &Spec) -> Result<String, Unsupported> {
+pub(super) fn body(
+    program: &ProvedProgram,
+    spec: &KernelSpec,
+) -> Result<String, UnsupportedKernel> {
     if program.header.ranks > MOST_RANKS {
-        return Err(Unsupported::Ranks(program.header.ranks));
+        return Err(UnsupportedKernel::Ranks(program.header.ranks));
     }
     if program.header.reduces && !spec.element.has(spec.operator) {
-        return Err(Unsupported::Operator(spec.element, spec.operator));
+        return Err(UnsupportedKernel::Operator(spec.element, spec.operator));
     }
     if let Some(wire) = types::wires(program).find(|_| !spec.element.is_float()) {
-        return Err(Unsupported::WireType(spec.element, wire));
+        return Err(UnsupportedKernel::WireType(spec.element, wire));
     }
-    if program.protocol == Protocol::Multicast {
+    if program.protocol == DeviceProtocol::Multicast {
         switched(program, spec)?;
     }
     Ok(body::KernelBody::new(program, spec).write())
 }
 
 /// Fails if the switch cannot play a program in this type.
-fn switched(program: &ProvedProgram, spec: &Spec) -> Result<(), Unsupported> {
+fn switched(program: &ProvedProgram, spec: &KernelSpec) -> Result<(), UnsupportedKernel> {
     let header = &program.header;
     if !spec.aligned {
-        return Err(Unsupported::Unaligned);
+        return Err(UnsupportedKernel::Unaligned);
     }
     if !header.reduces {
         return Ok(());
     }
-    if spec.operator == Operator::PremulSum && header.placement == Placement::OutOfPlace {
-        return Err(Unsupported::Factor);
+    if spec.operator == Operator::PremulSum && header.placement == BufferPlacement::OutOfPlace {
+        return Err(UnsupportedKernel::Factor);
     }
     let reduced = multicast::reduced(spec.element, spec.operator);
-    reduced.map(drop).ok_or(Unsupported::Reduction(spec.element, spec.operator))
+    reduced.map(drop).ok_or(UnsupportedKernel::Reduction(spec.element, spec.operator))
 }

@@ -21,7 +21,7 @@
 //! | `body.rs` | the function around the tasks, which the kernel calls |
 //!
 //! Elements are handled in *groups*: as many as fill 16 bytes, or, of messages that are packets, as many as fill
-//! a packet's 8. Where memory is not aligned to that, single ones: that is another kernel ([`Spec::aligned`]), so
+//! a packet's 8. Where memory is not aligned to that, single ones: that is another kernel ([`KernelSpec::aligned`]), so
 //! that neither has a decision to make while it runs.
 
 mod alike;
@@ -43,6 +43,6 @@ mod types;
 pub mod window;
 
 pub use function::{FunctionSource, cuda_function};
-pub use kernel::{KernelSource, MOST_RANKS, Unsupported, aligned, cuda};
-pub use spec::{KERNEL, Spec};
+pub use kernel::{KernelSource, MOST_RANKS, UnsupportedKernel, aligned, cuda};
+pub use spec::{KERNEL, KernelSpec};
 pub use types::{Element, Operator};

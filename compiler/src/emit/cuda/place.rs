@@ -2,9 +2,9 @@
 
 use super::alike::number as vary;
 use crate::chunks::ChunkSet;
-use crate::device::{DeviceConnection, DeviceProgram, Event, Message, Protocol};
+use crate::device::{DeviceConnection, DeviceEvent, DeviceMessage, DeviceProgram, DeviceProtocol};
 use crate::num::index;
-use crate::plan::{Buf, Dir, Region, Sizes};
+use crate::plan::{ChunkSizes, MessageDirection, PlanBuffer, Region};
 
 /// Returns the k-th chunk of a set as an expression of `k`, or a number if there is but one.
 fn nth(set: &ChunkSet, k: &str) -> String {
@@ -50,10 +50,10 @@ pub(super) fn everywhere(region: &Region) -> String {
         let piece = *piece;
         let address: Box<dyn Fn(&str) -> String> = Box::new(move |k| {
             let buffer = match piece.buf {
-                Buf::Data => "data",
-                Buf::Input => "input",
+                PlanBuffer::Data => "data",
+                PlanBuffer::Input => "input",
                 // No scratch buffer is of all ranks, as is proved.
-                Buf::Output | Buf::Scratch(_) => "output",
+                PlanBuffer::Output | PlanBuffer::Scratch(_) => "output",
             };
             format!("me.chunk(me.all_{buffer}(), {})", nth(&piece.set, k))
         });
@@ -69,10 +69,10 @@ pub(super) fn region(rank: u32, region: &Region) -> String {
         let address: Box<dyn Fn(&str) -> String> = Box::new(move |k| {
             let chunk = nth(&piece.set, k);
             match piece.buf {
-                Buf::Data => format!("me.chunk(me.data({rank}), {chunk})"),
-                Buf::Input => format!("me.chunk(me.input({rank}), {chunk})"),
-                Buf::Output => format!("me.chunk(me.output({rank}), {chunk})"),
-                Buf::Scratch(i) => {
+                PlanBuffer::Data => format!("me.chunk(me.data({rank}), {chunk})"),
+                PlanBuffer::Input => format!("me.chunk(me.input({rank}), {chunk})"),
+                PlanBuffer::Output => format!("me.chunk(me.output({rank}), {chunk})"),
+                PlanBuffer::Scratch(i) => {
                     format!("me.scratch(params.arena[{rank}] + scratch{i}, {chunk})")
                 }
             }
@@ -82,10 +82,10 @@ pub(super) fn region(rank: u32, region: &Region) -> String {
 }
 
 /// Returns the number of elements of chunk k.
-pub(super) fn length(sizes: &Sizes) -> String {
+pub(super) fn length(sizes: &ChunkSizes) -> String {
     match sizes {
-        Sizes::Full(_) => "me.most".into(),
-        Sizes::Of(sets) => along(sets.iter().map(|set| {
+        ChunkSizes::Full(_) => "me.most".into(),
+        ChunkSizes::Of(sets) => along(sets.iter().map(|set| {
             let set = *set;
             let length: Box<dyn Fn(&str) -> String> =
                 Box::new(move |k| format!("me.length({})", nth(&set, k)));
@@ -95,12 +95,12 @@ pub(super) fn length(sizes: &Sizes) -> String {
 }
 
 /// Returns the address of chunk k of a message in staging memory, but for the half; or in far memory.
-pub(super) fn slot(program: &DeviceProgram, message: Message, chunks: u32) -> String {
+pub(super) fn slot(program: &DeviceProgram, message: DeviceMessage, chunks: u32) -> String {
     let link = program.links[index(message.link)];
-    let receiver = if link.dir == Dir::Send { link.peer } else { program.rank };
+    let receiver = if link.dir == MessageDirection::Send { link.peer } else { program.rank };
     let (messages, index, slots) = (vary(link.messages), vary(message.index), vary(link.slots));
     let turn = match program.protocol {
-        Protocol::Packet => index,
+        DeviceProtocol::Packet => index,
         _ => format!("me.turn({messages}, {index}, {slots})"),
     };
     let k = if chunks == 1 { "0" } else { "k" };
@@ -111,25 +111,27 @@ pub(super) fn slot(program: &DeviceProgram, message: Message, chunks: u32) -> St
     format!("me.slot({receiver}, {base}, {slots}, {chunks}, {turn}, {k})")
 }
 
-fn number(link: &DeviceConnection, message: Message) -> String {
+fn number(link: &DeviceConnection, message: DeviceMessage) -> String {
     format!("me.number({}, {})", vary(link.messages), vary(message.index))
 }
 
 /// Returns the peer that lets an event happen.
-pub(super) fn peer(program: &DeviceProgram, event: Event) -> u32 {
+pub(super) fn peer(program: &DeviceProgram, event: DeviceEvent) -> u32 {
     match event {
-        Event::Entered { peer } => peer,
-        Event::Sent(m) | Event::Consumed(m) | Event::Room(m) => program.links[index(m.link)].peer,
+        DeviceEvent::Entered { peer } => peer,
+        DeviceEvent::Sent(m) | DeviceEvent::Consumed(m) | DeviceEvent::Room(m) => {
+            program.links[index(m.link)].peer
+        }
     }
 }
 
 /// Returns the event of a wait, as an `Event` of the prelude.
-pub(super) fn awaited(program: &DeviceProgram, event: Event) -> String {
-    let link = |message: Message| program.links[index(message.link)];
-    let of = |word: &str, m: Message| {
+pub(super) fn awaited(program: &DeviceProgram, event: DeviceEvent) -> String {
+    let link = |message: DeviceMessage| program.links[index(message.link)];
+    let of = |word: &str, m: DeviceMessage| {
         let link = link(m);
         let value = match event {
-            Event::Room(_) => format!("me.room({}, {})", number(&link, m), vary(link.slots)),
+            DeviceEvent::Room(_) => format!("me.room({}, {})", number(&link, m), vary(link.slots)),
             _ => format!("me.mark({})", number(&link, m)),
         };
         let word = format!("{word}({}, {})", vary(link.peer), vary(link.channel));
@@ -137,16 +139,16 @@ pub(super) fn awaited(program: &DeviceProgram, event: Event) -> String {
         format!("Event{{{word}, {value}}}")
     };
     match event {
-        Event::Entered { peer } => format!("Event{{entered({}), me.mark(1)}}", vary(peer)),
-        Event::Sent(m) => of("sent", m),
-        Event::Consumed(m) | Event::Room(m) => of("consumed", m),
+        DeviceEvent::Entered { peer } => format!("Event{{entered({}), me.mark(1)}}", vary(peer)),
+        DeviceEvent::Sent(m) => of("sent", m),
+        DeviceEvent::Consumed(m) | DeviceEvent::Room(m) => of("consumed", m),
     }
 }
 
 /// Returns the signal of a message, as `News` of the prelude.
-pub(super) fn signal(program: &DeviceProgram, message: Message) -> String {
+pub(super) fn signal(program: &DeviceProgram, message: DeviceMessage) -> String {
     let link = program.links[index(message.link)];
-    let word = if link.dir == Dir::Send { "sent" } else { "consumed" };
+    let word = if link.dir == MessageDirection::Send { "sent" } else { "consumed" };
     let (peer, channel) = (vary(link.peer), vary(link.channel));
     let number = number(&link, message);
     match link.far {

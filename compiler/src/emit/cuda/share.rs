@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::device::abi::THREADS;
-use crate::device::{DeviceProgram, Message, Target, Task, TaskInput};
+use crate::device::{DeviceMessage, DeviceProgram, DeviceTask, TaskInput, TaskOutput};
 use crate::num::{count, index, wide};
 
 /// Warps of a block.
@@ -21,7 +21,7 @@ pub(super) enum TaskOwner {
 }
 
 impl TaskOwner {
-    pub(super) fn of(task: &Task) -> Self {
+    pub(super) fn of(task: &DeviceTask) -> Self {
         let own = |source: &TaskInput| matches!(source, TaskInput::Local(_));
         match task.inputs.is_empty() {
             true => TaskOwner::Waits,
@@ -51,11 +51,11 @@ impl TaskOwner {
 }
 
 /// Merges tasks with their sites: one that keeps what another one sends is one with the first that does.
-pub(super) fn kept(mut tasks: Vec<(Task, Vec<u32>)>) -> Vec<(Task, Vec<u32>)> {
-    let keeps = |task: &Task| TaskOwner::of(task) == TaskOwner::Own && task.inputs.len() == 1;
+pub(super) fn kept(mut tasks: Vec<(DeviceTask, Vec<u32>)>) -> Vec<(DeviceTask, Vec<u32>)> {
+    let keeps = |task: &DeviceTask| TaskOwner::of(task) == TaskOwner::Own && task.inputs.len() == 1;
     let mut at = 0;
     while let Some((keeper, _)) = tasks.get(at) {
-        let sends = |(task, _): &(Task, Vec<u32>)| {
+        let sends = |(task, _): &(DeviceTask, Vec<u32>)| {
             let same = task.inputs == keeper.inputs && task.sizes == keeper.sizes;
             same && task.store.is_none() && !task.outs.is_empty()
         };
@@ -72,7 +72,7 @@ pub(super) fn kept(mut tasks: Vec<(Task, Vec<u32>)>) -> Vec<(Task, Vec<u32>)> {
 }
 
 /// Plays what a second task does in the first, which reads the same.
-fn unite((first, first_sites): &mut (Task, Vec<u32>), task: &Task, sites: &[u32]) {
+fn unite((first, first_sites): &mut (DeviceTask, Vec<u32>), task: &DeviceTask, sites: &[u32]) {
     for wait in &task.waits {
         if !first.waits.contains(wait) {
             first.waits.push(*wait);
@@ -89,8 +89,8 @@ fn unite((first, first_sites): &mut (Task, Vec<u32>), task: &Task, sites: &[u32]
 
 /// Returns the tasks of a phase with their sites, where several that send one thing are one that reads it
 /// once. For latency: several peers' memory is written a little slower at once than in turn.
-pub(super) fn merged(tasks: &[Task]) -> Vec<(Task, Vec<u32>)> {
-    let mut merged: Vec<(Task, Vec<u32>)> = Vec::new();
+pub(super) fn merged(tasks: &[DeviceTask]) -> Vec<(DeviceTask, Vec<u32>)> {
+    let mut merged: Vec<(DeviceTask, Vec<u32>)> = Vec::new();
     for task in tasks {
         let same = merged.iter_mut().find(|(first, _)| {
             matches!(&first.inputs[..], [TaskInput::Local(_)])
@@ -107,7 +107,7 @@ pub(super) fn merged(tasks: &[Task]) -> Vec<(Task, Vec<u32>)> {
 }
 
 /// Returns the accesses of a task to each element, times its chunks.
-pub(super) fn weight(task: &Task) -> u64 {
+pub(super) fn weight(task: &DeviceTask) -> u64 {
     let accesses = task.inputs.len() + task.outs.len() + usize::from(task.store.is_some());
     u64::from(task.sizes.chunks()) * wide(accesses)
 }
@@ -138,14 +138,16 @@ pub(super) fn warps(weights: &[u64]) -> Vec<Range<u32>> {
 /// one, then with the next. So not everybody turns to the same rank at once.
 pub(super) fn turned(
     program: &DeviceProgram,
-    mut tasks: Vec<(Task, Vec<u32>)>,
-) -> Vec<(Task, Vec<u32>)> {
+    mut tasks: Vec<(DeviceTask, Vec<u32>)>,
+) -> Vec<(DeviceTask, Vec<u32>)> {
     let n = program.header.ranks;
-    let peer = |message: &Message| program.links[index(message.link)].peer;
+    let peer = |message: &DeviceMessage| program.links[index(message.link)].peer;
     let distance = |peer: u32| (peer + n - program.rank + n - 1) % n;
     tasks.sort_by_key(|(task, _)| {
         let outs = task.outs.iter().map(|out| match out {
-            Target::Packet(m, _) | Target::Staged(m, _) | Target::Landed(m, _) => peer(m),
+            TaskOutput::Packet(m, _) | TaskOutput::Staged(m, _) | TaskOutput::Landed(m, _) => {
+                peer(m)
+            }
         });
         let inputs = task.inputs.iter().filter_map(|input| match input {
             TaskInput::Packet(m, _) | TaskInput::Staged(m, _) | TaskInput::Pulled(m, _) => {

@@ -13,7 +13,7 @@ pub const KERNEL: &str = "roundelay_kernel";
 
 /// The facts that a kernel depends on beside its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Spec {
+pub struct KernelSpec {
     /// Type of the elements.
     pub element: Element,
     /// The operator that combines them; unused by a program that does not reduce.

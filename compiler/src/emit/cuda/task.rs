@@ -10,9 +10,9 @@ use super::place;
 use super::share::WARPS;
 use super::types::of_wire;
 use crate::device::abi::THREADS;
-use crate::device::{Message, Protocol, Target, Task, TaskInput, Wait};
+use crate::device::{DeviceMessage, DeviceProtocol, DeviceTask, DeviceWait, TaskInput, TaskOutput};
 use crate::num::index;
-use crate::plan::{Buf, Region, WireType};
+use crate::plan::{PlanBuffer, Region, WireType};
 
 /// Most operands that a thread asks for at once.
 const AT_ONCE: usize = 8;
@@ -51,7 +51,7 @@ impl OperandAccess {
 impl KernelBody<'_> {
     /// Writes the code of a task. If it is `alone` in its phase all warps play it, else those of the `share`
     /// at hand.
-    pub(super) fn task(&mut self, task: &Task, sites: &[u32], alone: bool) {
+    pub(super) fn task(&mut self, task: &DeviceTask, sites: &[u32], alone: bool) {
         self.comment(sites);
         self.line("me.here();");
         // Peers' words are looked at by as few as can be: what comes in for the whole GPU queues behind it.
@@ -82,7 +82,7 @@ impl KernelBody<'_> {
     }
 
     /// Writes waits, a lane each.
-    pub(super) fn waits(&mut self, waits: &[Wait], site: u32, round: u32) {
+    pub(super) fn waits(&mut self, waits: &[DeviceWait], site: u32, round: u32) {
         let place = |x: u32| if x == u32::MAX { "NOWHERE".into() } else { number(x) };
         for acquire in [true, false] {
             let mut chosen: Vec<_> = waits.iter().filter(|wait| wait.acquire == acquire).collect();
@@ -102,7 +102,7 @@ impl KernelBody<'_> {
         (peer + n - rank - 1) % n
     }
 
-    fn fold(&mut self, task: &Task, alone: bool) {
+    fn fold(&mut self, task: &DeviceTask, alone: bool) {
         let switches = self.reads_all(task) || self.writes_all(task);
         if switches {
             self.line("alias();");
@@ -114,16 +114,16 @@ impl KernelBody<'_> {
     }
 
     /// Returns true if the switch reads the operands of a task: one place on all ranks.
-    fn reads_all(&self, task: &Task) -> bool {
-        self.program.protocol == Protocol::Multicast && task.inputs.len() > 1
+    fn reads_all(&self, task: &DeviceTask) -> bool {
+        self.program.protocol == DeviceProtocol::Multicast && task.inputs.len() > 1
     }
 
     /// Returns true if the switch writes the result of a task: to one place on all ranks.
-    fn writes_all(&self, task: &Task) -> bool {
-        self.program.protocol == Protocol::Multicast && !task.outs.is_empty()
+    fn writes_all(&self, task: &DeviceTask) -> bool {
+        self.program.protocol == DeviceProtocol::Multicast && !task.outs.is_empty()
     }
 
-    fn fold_chunks(&mut self, task: &Task, alone: bool) {
+    fn fold_chunks(&mut self, task: &DeviceTask, alone: bool) {
         let chunks = task.sizes.chunks();
         let (lead, team) = if alone { ("me.warp", "16") } else { ("share.lead", "share.team") };
         // Warps take the chunks in turn; several of one chunk divide its groups.
@@ -170,7 +170,12 @@ impl KernelBody<'_> {
 
     /// Writes all rounds of a thread. Without the task: for all tasks that do the same with other peers,
     /// which are variables.
-    fn rounds(&mut self, task: Option<&Task>, inputs: &[OperandAccess], outs: &[OperandAccess]) {
+    fn rounds(
+        &mut self,
+        task: Option<&DeviceTask>,
+        inputs: &[OperandAccess],
+        outs: &[OperandAccess],
+    ) {
         let ahead = self.ahead(inputs);
         self.line("#pragma unroll 1");
         self.line(format!("for (u32 i = first; i < groups; i += {ahead} * step) {{"));
@@ -182,7 +187,7 @@ impl KernelBody<'_> {
 
     /// Writes all rounds of a thread, or a call of the function that tasks share which move the same kinds of
     /// operands.
-    fn moved(&mut self, task: &Task, inputs: &[OperandAccess], outs: &[OperandAccess]) {
+    fn moved(&mut self, task: &DeviceTask, inputs: &[OperandAccess], outs: &[OperandAccess]) {
         let numbered = |ends: &[OperandAccess], name: &str| -> Vec<OperandAccess> {
             let all = ends.iter().enumerate();
             all.map(|(i, end)| OperandAccess { name: format!("{name}{i}"), ..end.clone() })
@@ -227,7 +232,7 @@ impl KernelBody<'_> {
     }
 
     /// Names the inputs' addresses.
-    fn inputs(&mut self, task: &Task, chunks: u32) -> Vec<OperandAccess> {
+    fn inputs(&mut self, task: &DeviceTask, chunks: u32) -> Vec<OperandAccess> {
         let mut inputs = Vec::new();
         if let (true, Some(TaskInput::Local(region) | TaskInput::Pulled(_, region))) =
             (self.reads_all(task), task.inputs.first())
@@ -258,7 +263,7 @@ impl KernelBody<'_> {
     }
 
     /// Names the outputs' addresses: the store, then the outs, beginning with the rank after this one.
-    fn outs(&mut self, task: &Task, chunks: u32) -> Vec<OperandAccess> {
+    fn outs(&mut self, task: &DeviceTask, chunks: u32) -> Vec<OperandAccess> {
         let mut outs = Vec::new();
         if let (true, Some(region)) = (self.writes_all(task), &task.store) {
             self.address("out0", &place::everywhere(region), false);
@@ -275,9 +280,11 @@ impl KernelBody<'_> {
             .outs
             .iter()
             .map(|target| match target {
-                Target::Packet(m, wire) => (*m, place::slot(self.program, *m, chunks), *wire, true),
-                Target::Staged(m, wire) => (*m, self.staged(*m, chunks), *wire, false),
-                Target::Landed(m, region) => {
+                TaskOutput::Packet(m, wire) => {
+                    (*m, place::slot(self.program, *m, chunks), *wire, true)
+                }
+                TaskOutput::Staged(m, wire) => (*m, self.staged(*m, chunks), *wire, false),
+                TaskOutput::Landed(m, region) => {
                     (*m, place::region(self.peer(*m), region), None, false)
                 }
             })
@@ -295,7 +302,7 @@ impl KernelBody<'_> {
     }
 
     /// Returns the address of chunk k of a staged message. Far memory has no halves.
-    fn staged(&self, message: Message, chunks: u32) -> String {
+    fn staged(&self, message: DeviceMessage, chunks: u32) -> String {
         let far = self.program.links[index(message.link)].far;
         place::slot(self.program, message, chunks) + if far { "" } else { " + me.half()" }
     }
@@ -311,14 +318,14 @@ impl KernelBody<'_> {
         }
     }
 
-    pub(super) fn peer(&self, message: Message) -> u32 {
+    pub(super) fn peer(&self, message: DeviceMessage) -> u32 {
         self.program.links[index(message.link)].peer
     }
 
     /// Returns the number of groups that a thread handles at once. Packets are chosen where it has one or two
     /// in all: more would be copies of code for nothing.
     fn ahead(&self, inputs: &[OperandAccess]) -> u32 {
-        match (self.program.protocol == Protocol::Packet, inputs.len()) {
+        match (self.program.protocol == DeviceProtocol::Packet, inputs.len()) {
             (false, 0..=2) => 4,
             (true, 0..=1) | (false, 3..=8) => 2,
             _ => 1,
@@ -328,7 +335,7 @@ impl KernelBody<'_> {
     /// Writes one round of a thread: `ahead` groups.
     fn round(
         &mut self,
-        task: Option<&Task>,
+        task: Option<&DeviceTask>,
         inputs: &[OperandAccess],
         outs: &[OperandAccess],
         ahead: u32,
@@ -412,7 +419,7 @@ impl KernelBody<'_> {
     }
 
     /// Asks for the operands of a round that are made of packets, all of them at once, and waits for them.
-    fn polls(&mut self, task: Option<&Task>, inputs: &[OperandAccess], ahead: u32) {
+    fn polls(&mut self, task: Option<&DeviceTask>, inputs: &[OperandAccess], ahead: u32) {
         let packets: Vec<_> = inputs.iter().filter(|input| input.packets.is_some()).collect();
         let Some(first) = packets.first() else { return };
         // For each message its groups, for each group its packets.
@@ -554,5 +561,5 @@ fn peers(inputs: &[OperandAccess]) -> String {
 
 /// Returns true if the region lies in a buffer that is never written.
 fn in_input(region: &Region) -> bool {
-    region.pieces.iter().all(|piece| piece.buf == Buf::Input)
+    region.pieces.iter().all(|piece| piece.buf == PlanBuffer::Input)
 }

@@ -2,7 +2,7 @@
 //!
 //! The names are those of the runtime's types, so that one becomes the other by its name.
 
-use crate::device::{DeviceProgram, Target, TaskInput};
+use crate::device::{DeviceProgram, TaskInput, TaskOutput};
 use crate::plan::WireType;
 
 /// Enums with a name for each variant.
@@ -154,8 +154,8 @@ pub(super) fn wires(program: &DeviceProgram) -> impl Iterator<Item = WireType> +
             TaskInput::Local(_) | TaskInput::Pulled(..) => None,
         });
         let outs = task.outs.iter().filter_map(|target| match target {
-            Target::Packet(_, wire) | Target::Staged(_, wire) => *wire,
-            Target::Landed(..) => None,
+            TaskOutput::Packet(_, wire) | TaskOutput::Staged(_, wire) => *wire,
+            TaskOutput::Landed(..) => None,
         });
         inputs.chain(outs)
     })

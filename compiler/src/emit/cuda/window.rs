@@ -15,7 +15,7 @@
 //! writer, in one order of streams, and only grows.
 
 use super::batch::common;
-use crate::device::abi::Params;
+use crate::device::abi::KernelParams;
 
 /// An operation of the kernel, in the order of its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum WindowOperation {
 /// The parameters behind those of all kernels, in the order of the kernel's structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub struct Fixed {
+pub struct WindowParams {
     /// The operation.
     pub operation: WindowOperation,
     /// The peer, for reports.
@@ -52,7 +52,7 @@ pub struct Fixed {
 }
 
 /// Bytes of the parameters.
-pub const PARAMS: usize = size_of::<Params>() + 4 * 8 + size_of::<Fixed>();
+pub const PARAMS: usize = size_of::<KernelParams>() + 4 * 8 + size_of::<WindowParams>();
 
 /// A kind of word in reports: a signal.
 pub const SIGNALLED: u32 = 17;

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use expect_test::expect;
 
 use super::*;
-use crate::{Instance, NoLibrary, Options, Shape, resolve};
+use crate::{CompileOptions, NoLibrary, ProgramInstance, Shape, resolve};
 
 const RING: &str = "// A </script> & \"quotes\"\n\
 algorithm ring implements all_reduce on n ranks {
@@ -17,7 +17,8 @@ fn graph(name: &str, text: &str, shape: &Shape) -> (StepGraph, SourceMap) {
     let mut sources = SourceMap::new();
     let id = sources.add(name, text);
     let programs = resolve(&mut sources, id, &NoLibrary).expect("the text resolves");
-    let instance = Instance::new(&programs[0], shape, &Options::default()).expect("the shape fits");
+    let instance = ProgramInstance::new(&programs[0], shape, &CompileOptions::default())
+        .expect("the shape fits");
     (crate::graph::unroll(&Arc::new(instance)).expect("it unrolls"), sources)
 }
 

@@ -7,9 +7,9 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::SourceMap;
 
 use super::fault::{fault, span};
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::{count, index, short};
-use crate::plan::{Dir, Input, OpRef, UnprovedPlan};
+use crate::plan::{MessageDirection, OpRef, OperationInput, UnprovedPlan};
 
 /// All operations of all ranks, and who waits for whom.
 pub(super) struct OperationEvents {
@@ -26,7 +26,10 @@ pub(super) struct OperationEvents {
 }
 
 impl OperationEvents {
-    pub(super) fn new(instance: &Instance, plans: &[UnprovedPlan]) -> Result<Self, Diagnostic> {
+    pub(super) fn new(
+        instance: &ProgramInstance,
+        plans: &[UnprovedPlan],
+    ) -> Result<Self, Diagnostic> {
         let mut e = OperationEvents {
             first: Vec::new(),
             at: Vec::new(),
@@ -40,8 +43,8 @@ impl OperationEvents {
             e.conn.push(Vec::with_capacity(part.conns.len()));
             for c in &part.conns {
                 let key = match c.dir {
-                    Dir::Send => (part.rank, c.peer, c.channel),
-                    Dir::Recv => (c.peer, part.rank, c.channel),
+                    MessageDirection::Send => (part.rank, c.peer, c.channel),
+                    MessageDirection::Recv => (c.peer, part.rank, c.channel),
                 };
                 let next = count(known.len());
                 let id = *known.entry(key).or_insert(next);
@@ -62,7 +65,7 @@ impl OperationEvents {
                         e.edges.push((id - 1, id));
                     }
                     for input in &op.inputs {
-                        if let Input::Message { conn, .. } = input {
+                        if let OperationInput::Message { conn, .. } = input {
                             let c = e.conn[index(part.rank)][index(*conn)];
                             e.messages[index(c)].1.push(id);
                         }
@@ -178,7 +181,7 @@ impl OperationEvents {
     /// Names a cycle among the events that wait for ever with these slots.
     pub(super) fn explain(
         &self,
-        instance: &Instance,
+        instance: &ProgramInstance,
         sources: &SourceMap,
         plans: &[UnprovedPlan],
         slots: u32,
@@ -355,7 +358,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::{NoLibrary, Options, Placement, Shape, compile, resolve};
+    use crate::{BufferPlacement, CompileOptions, NoLibrary, Shape, compile, resolve};
 
     /// Ranks take few turns, though each waits for a message in every round.
     #[test]
@@ -365,8 +368,8 @@ mod tests {
             for s in 0..n-1 { each r { r -> (r + 1) % n : copy data[(r - s) % n] } } }";
         let id = sources.add("ring.algo", text);
         let programs = resolve(&mut sources, id, &NoLibrary).expect("the text resolves");
-        let (shape, options) = (Shape::flat(32), Options::default());
-        let proved = compile(&programs[0], &sources, &shape, &options, Placement::InPlace);
+        let (shape, options) = (Shape::flat(32), CompileOptions::default());
+        let proved = compile(&programs[0], &sources, &shape, &options, BufferPlacement::InPlace);
         let proved = proved.expect("it is right");
         let instance = proved.graph().instance.clone();
         let plans: Vec<_> =

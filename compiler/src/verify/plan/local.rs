@@ -6,17 +6,17 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::SourceMap;
 
 use super::fault::span;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::{index, short};
-use crate::plan::{Buf, Input, MessageRef, Op, OpRef, RankPlan, Region};
+use crate::plan::{MessageRef, OpRef, OperationInput, PlanBuffer, PlanOperation, RankPlan, Region};
 
 /// Checks one rank's plan for races.
 pub(in crate::verify) fn races(
-    instance: &Instance,
+    instance: &ProgramInstance,
     sources: &SourceMap,
     part: &RankPlan,
 ) -> Result<(), Diagnostic> {
-    let race = |op: &Op, what: String| {
+    let race = |op: &PlanOperation, what: String| {
         let d = Diagnostic::error(codes::RACE, what);
         d.label(
             span(sources, part, op).unwrap_or(instance.program.header),
@@ -32,7 +32,7 @@ pub(in crate::verify) fn races(
         .label(instance.program.header, "here")
     })?;
     // Memory that peers may be reading: by place, messages offered. Drained up to, by connection.
-    let mut offers: BTreeMap<(Buf, u32), Vec<MessageRef>> = BTreeMap::new();
+    let mut offers: BTreeMap<(PlanBuffer, u32), Vec<MessageRef>> = BTreeMap::new();
     let mut sent: Vec<u32> = vec![0; part.conns.len()];
     for &at in &order {
         let op = &part.lanes[index(at.lane)].ops[index(at.op)];
@@ -88,11 +88,11 @@ pub(crate) fn local_order(part: &RankPlan) -> Option<Vec<OpRef>> {
 }
 
 /// Checks that conflicting operations of different lanes are ordered by `after`.
-fn lanes<'p>(part: &'p RankPlan, order: &[OpRef]) -> Result<(), (&'p Op, String)> {
+fn lanes<'p>(part: &'p RankPlan, order: &[OpRef]) -> Result<(), (&'p PlanOperation, String)> {
     let width = part.lanes.len();
     // How far each lane is known to be done when an operation starts.
     let mut clocks: Vec<Vec<Vec<u32>>> = part.lanes.iter().map(|_| Vec::new()).collect();
-    let mut accesses: BTreeMap<(Buf, u32), Vec<(OpRef, bool)>> = BTreeMap::new();
+    let mut accesses: BTreeMap<(PlanBuffer, u32), Vec<(OpRef, bool)>> = BTreeMap::new();
     for &at in order {
         let lane = &part.lanes[index(at.lane)];
         let op = &lane.ops[index(at.op)];
@@ -109,8 +109,8 @@ fn lanes<'p>(part: &'p RankPlan, order: &[OpRef]) -> Result<(), (&'p Op, String)
             clock[index(a.lane)] = clock[index(a.lane)].max(a.op + 1);
         }
         let reads = op.inputs.iter().filter_map(|i| match i {
-            Input::Local(r) => Some((r, false)),
-            Input::Message { .. } => None,
+            OperationInput::Local(r) => Some((r, false)),
+            OperationInput::Message { .. } => None,
         });
         for (region, write) in reads.chain(op.store.iter().map(|s| (&s.region, true))) {
             for place in region.iter() {

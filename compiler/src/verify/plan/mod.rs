@@ -34,7 +34,7 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics};
 use roundelay_dsl::span::SourceMap;
 
 use crate::graph::StepGraph;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::plan::{Plan, UnprovedPlan};
 use crate::verify::Verified;
 use events::OperationEvents;
@@ -44,14 +44,17 @@ pub(in crate::verify) use local::races;
 
 /// Returns the least number of slots with which plans cannot deadlock; `None` if they do with any number.
 pub(crate) fn least_slots(
-    instance: &Instance,
+    instance: &ProgramInstance,
     plans: &[UnprovedPlan],
 ) -> Result<Option<u32>, Diagnostics> {
     Ok(matched(instance, plans)?.least_slots())
 }
 
 /// Returns what waits for what in plans that are consistent, rank by rank, and match.
-fn matched(instance: &Instance, plans: &[UnprovedPlan]) -> Result<OperationEvents, Diagnostics> {
+fn matched(
+    instance: &ProgramInstance,
+    plans: &[UnprovedPlan],
+) -> Result<OperationEvents, Diagnostics> {
     for plan in plans {
         plan.consistent()
             .map_err(|e| vec![fault(instance, format!("rank {}: {e}", plan.part.rank))])?;
@@ -63,7 +66,7 @@ fn matched(instance: &Instance, plans: &[UnprovedPlan]) -> Result<OperationEvent
 /// is but for slots.
 pub fn verify(
     graph: &Verified<StepGraph>,
-    instance: &Instance,
+    instance: &ProgramInstance,
     sources: &SourceMap,
     plans: Vec<UnprovedPlan>,
 ) -> Result<Vec<Plan>, Diagnostics> {

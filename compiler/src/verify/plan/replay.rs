@@ -9,11 +9,14 @@ use roundelay_dsl::span::SourceMap;
 use super::events::OperationEvents;
 use super::fault::{fault, span};
 use crate::cells::PlaceCells;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::index;
 use crate::places::PlaceNumbers;
-use crate::plan::{Buf, Input, Op, Placement, Region, Sizes, UnprovedPlan, WireType};
-use crate::program::{Buffer, Kind, Style};
+use crate::plan::{
+    BufferPlacement, ChunkSizes, OperationInput, PlanBuffer, PlanOperation, Region, UnprovedPlan,
+    WireType,
+};
+use crate::program::{BufferStyle, CollectiveKind, ProgramBuffer};
 use crate::ranks::RankSet;
 use crate::verify::result::ResultTrees;
 use crate::verify::rounds::class_of;
@@ -26,15 +29,15 @@ struct RankMemory {
 }
 
 impl RankMemory {
-    fn new(instance: &Instance, plan: &UnprovedPlan) -> Self {
+    fn new(instance: &ProgramInstance, plan: &UnprovedPlan) -> Self {
         let size = |b| plan.buffer_chunks(b).unwrap_or(0);
-        let user = [Buf::Data, Buf::Input, Buf::Output].map(size);
+        let user = [PlanBuffer::Data, PlanBuffer::Input, PlanBuffer::Output].map(size);
         let places = PlaceNumbers::of_sizes(user, plan.header.scratch.iter().copied());
         let values = PlaceCells::new(places.per_rank);
         let mut memory = RankMemory { places, values };
         let (buf, buffer) = match plan.header.placement {
-            Placement::InPlace => (Buf::Data, Buffer::Data),
-            Placement::OutOfPlace => (Buf::Input, Buffer::Input),
+            BufferPlacement::InPlace => (PlanBuffer::Data, ProgramBuffer::Data),
+            BufferPlacement::OutOfPlace => (PlanBuffer::Input, ProgramBuffer::Input),
         };
         let held = instance.spec.initial_chunks(buffer, plan.part.rank);
         for chunk in held.iter().flat_map(|set| set.iter()) {
@@ -47,11 +50,11 @@ impl RankMemory {
         memory
     }
 
-    fn value(&self, buf: Buf, chunk: u32) -> Option<&PlaceValue> {
+    fn value(&self, buf: PlanBuffer, chunk: u32) -> Option<&PlaceValue> {
         self.values.get(self.at(buf, chunk))?.as_ref()
     }
 
-    fn at(&self, buf: Buf, chunk: u32) -> usize {
+    fn at(&self, buf: PlanBuffer, chunk: u32) -> usize {
         self.places.local(buf, chunk)
     }
 }
@@ -69,7 +72,7 @@ struct SentMessage<'p> {
 /// The plans that are replayed, and what they are compared with.
 #[derive(Clone, Copy)]
 pub(super) struct PlanReplay<'p> {
-    pub(super) instance: &'p Instance,
+    pub(super) instance: &'p ProgramInstance,
     pub(super) sources: &'p SourceMap,
     pub(super) plans: &'p [UnprovedPlan],
     /// The trees of the proved graph.
@@ -82,7 +85,7 @@ pub(super) fn replay(
     events: &OperationEvents,
 ) -> Result<(), Diagnostic> {
     let PlanReplay { instance, sources, plans, trees } = *known;
-    if instance.spec.kind == Kind::Barrier {
+    if instance.spec.kind == CollectiveKind::Barrier {
         return barrier(instance, plans, order, events);
     }
     let mut memory: Vec<RankMemory> = plans.iter().map(|p| RankMemory::new(instance, p)).collect();
@@ -103,13 +106,13 @@ pub(super) fn replay(
         let mut sum: Option<Vec<PlaceValue>> = None;
         for input in &op.inputs {
             let values: Vec<PlaceValue> = match input {
-                Input::Local(region) => {
+                OperationInput::Local(region) => {
                     let m = &memory[index(rank)];
                     let read: Option<Vec<PlaceValue>> =
                         region.iter().map(|(b, c)| m.value(b, c).cloned()).collect();
                     read.ok_or_else(|| wrong("reads what was never stored".into()))?
                 }
-                Input::Message { conn, wire, .. } => {
+                OperationInput::Message { conn, wire, .. } => {
                     let c = index(events.conn[index(rank)][index(*conn)]);
                     let sent = wires[c].pop_front();
                     let SentMessage { values, whole, wire: sent, pull } =
@@ -117,7 +120,7 @@ pub(super) fn replay(
                     if sent != *wire {
                         return Err(wrong("a message is of another type than was sent".into()));
                     }
-                    if whole != matches!(op.sizes, Sizes::Full(_)) {
+                    if whole != matches!(op.sizes, ChunkSizes::Full(_)) {
                         return Err(wrong("a message is of another length than was sent".into()));
                     }
                     if wires[c].is_empty() {
@@ -162,7 +165,7 @@ pub(super) fn replay(
             });
         }
         let mut values = sum.unwrap_or_default();
-        if let Sizes::Of(sets) = &op.sizes {
+        if let ChunkSizes::Of(sets) = &op.sizes {
             let mut chunks = sets.iter().flat_map(|set| set.iter()).zip(&values);
             if chunks.any(|(c, v)| class_of(instance, c) != v.class) {
                 return Err(wrong("a chunk is moved as one of another length".into()));
@@ -182,7 +185,7 @@ pub(super) fn replay(
             let c = index(events.conn[index(rank)][index(out.conn)]);
             let pull = if dead { None } else { out.pull.as_ref().map(|r| (rank, r)) };
             let last = i + 1 == op.outs.len();
-            let whole = matches!(op.sizes, Sizes::Full(_));
+            let whole = matches!(op.sizes, ChunkSizes::Full(_));
             let values = if last { std::mem::take(&mut values) } else { values.clone() };
             // Most connections have one message under way, and there are very many of them.
             if wires[c].is_empty() {
@@ -195,16 +198,16 @@ pub(super) fn replay(
 }
 
 /// Checks that an operation touches as many elements of each chunk of the callers' buffers as the chunk has.
-fn lengths(instance: &Instance, op: &Op) -> Result<(), String> {
+fn lengths(instance: &ProgramInstance, op: &PlanOperation) -> Result<(), String> {
     let local = op.inputs.iter().filter_map(|input| match input {
-        Input::Local(region) => Some(region),
-        Input::Message { .. } => None,
+        OperationInput::Local(region) => Some(region),
+        OperationInput::Message { .. } => None,
     });
     let placed = op.store.iter().map(|store| &store.region);
     let offered = op.outs.iter().filter_map(|out| out.pull.as_ref());
     for region in local.chain(placed).chain(offered) {
-        let Sizes::Of(sets) = &op.sizes else {
-            match region.pieces.iter().find(|piece| !matches!(piece.buf, Buf::Scratch(_))) {
+        let ChunkSizes::Of(sets) = &op.sizes else {
+            match region.pieces.iter().find(|piece| !matches!(piece.buf, PlanBuffer::Scratch(_))) {
                 Some(piece) => {
                     return Err(format!(
                         "moves ceil(N/C) elements of chunks of {:?}, which may have one less",
@@ -215,7 +218,7 @@ fn lengths(instance: &Instance, op: &Op) -> Result<(), String> {
             }
         };
         for ((buf, chunk), length) in region.iter().zip(sets.iter().flat_map(|set| set.iter())) {
-            let is_user = !matches!(buf, Buf::Scratch(_));
+            let is_user = !matches!(buf, PlanBuffer::Scratch(_));
             if is_user && class_of(instance, chunk) != class_of(instance, length) {
                 return Err(format!("moves chunk {chunk} of {buf:?} as one of another length"));
             }
@@ -227,7 +230,7 @@ fn lengths(instance: &Instance, op: &Op) -> Result<(), String> {
 /// Proves of a barrier that every rank's end depends on every rank's start. Dependence travels
 /// with messages, and inside a rank along its lanes.
 fn barrier(
-    instance: &Instance,
+    instance: &ProgramInstance,
     plans: &[UnprovedPlan],
     order: &[u32],
     events: &OperationEvents,
@@ -242,7 +245,7 @@ fn barrier(
         let op = &plans[index(rank)].part.lanes[index(at.lane)].ops[index(at.op)];
         let mut now = lanes[index(rank)][index(at.lane)].clone();
         for input in &op.inputs {
-            if let Input::Message { conn, .. } = input {
+            if let OperationInput::Message { conn, .. } = input {
                 let c = index(events.conn[index(rank)][index(*conn)]);
                 now = now.union(&wires[c].pop_front().unwrap_or_default());
             }
@@ -266,20 +269,20 @@ fn barrier(
 }
 
 fn results(
-    instance: &Instance,
+    instance: &ProgramInstance,
     plans: &[UnprovedPlan],
     memory: &[RankMemory],
     trees: &ResultTrees,
 ) -> Result<(), Diagnostic> {
     for (plan, m) in plans.iter().zip(memory) {
         let (buf, buffer) = match plan.header.placement {
-            Placement::InPlace => (Buf::Data, Buffer::Data),
-            Placement::OutOfPlace => (Buf::Output, Buffer::Output),
+            BufferPlacement::InPlace => (PlanBuffer::Data, ProgramBuffer::Data),
+            BufferPlacement::OutOfPlace => (PlanBuffer::Output, ProgramBuffer::Output),
         };
         let rank = plan.part.rank;
         let style = match plan.header.placement {
-            Placement::InPlace => Style::Data,
-            Placement::OutOfPlace => Style::InputOutput,
+            BufferPlacement::InPlace => BufferStyle::Data,
+            BufferPlacement::OutOfPlace => BufferStyle::InputOutput,
         };
         let asked = instance.spec.result(style, rank);
         for chunk in asked.iter().flat_map(|(_, set)| set.iter()) {

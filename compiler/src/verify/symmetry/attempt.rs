@@ -2,17 +2,17 @@
 
 use roundelay_dsl::diag::Diagnostics;
 
-use crate::plan::{Placement, UnprovedPlan};
-use crate::verify::Facts;
+use crate::plan::{BufferPlacement, UnprovedPlan};
+use crate::verify::ProofFacts;
 use crate::walk::RankProjection;
 
 /// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Attempt {
+pub enum SymmetryAttempt {
     /// It is proved.
     Proved {
         /// The findings of the proof.
-        facts: Facts,
+        facts: ProofFacts,
         /// `shift`, `shifts` or `xor`, or what is shifted.
         group: &'static str,
         /// Number of ranks that stand for all.
@@ -54,4 +54,4 @@ pub(super) enum UnlikeReason {
 
 /// Lowers one rank for a placement.
 pub(crate) type RankLowering<'l> =
-    &'l (dyn Fn(&RankProjection, Placement) -> Result<UnprovedPlan, Diagnostics> + Sync);
+    &'l (dyn Fn(&RankProjection, BufferPlacement) -> Result<UnprovedPlan, Diagnostics> + Sync);

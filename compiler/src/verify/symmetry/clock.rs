@@ -15,11 +15,13 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
 use super::attempt::RankLowering;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::{count, index};
-use crate::plan::{Dir, Input, MAX_SLOTS, Op, Placement, UnprovedPlan};
+use crate::plan::{
+    BufferPlacement, MAX_SLOTS, MessageDirection, OperationInput, PlanOperation, UnprovedPlan,
+};
 use crate::verify::plan::races;
-use crate::walk::{RankProjection, Transfer};
+use crate::walk::{ChunkTransfer, RankProjection};
 
 /// A round, and its half.
 type HalfRound = (u32, u8);
@@ -29,13 +31,13 @@ type ConnectionRounds = BTreeMap<(u32, u16, bool), Vec<u32>>;
 
 /// Proves the plans of a rank that stands for others.
 pub(super) fn check(
-    instance: &Instance,
+    instance: &ProgramInstance,
     sources: &SourceMap,
     lower: RankLowering<'_>,
     own: &RankProjection,
 ) -> Result<(), Diagnostics> {
     let rounds = rounds(&own.transfers, own.rank);
-    let one = |placement: Placement| {
+    let one = |placement: BufferPlacement| {
         let plan = lower(own, placement)?;
         plan.consistent().map_err(|e| vec![fault(instance, e.to_string())])?;
         races(instance, sources, &plan.part).map_err(|d| vec![d])?;
@@ -56,12 +58,12 @@ pub(super) fn check(
     }
 }
 
-fn fault(instance: &Instance, message: String) -> Diagnostic {
+fn fault(instance: &ProgramInstance, message: String) -> Diagnostic {
     Diagnostic::error(codes::DEADLOCK, message)
         .label(instance.program.header, format!("on {} ranks", instance.shape))
 }
 
-fn rounds(transfers: &[Transfer], rank: u32) -> ConnectionRounds {
+fn rounds(transfers: &[ChunkTransfer], rank: u32) -> ConnectionRounds {
     let mut rounds = ConnectionRounds::new();
     for t in transfers {
         if t.src == rank {
@@ -74,13 +76,13 @@ fn rounds(transfers: &[Transfer], rank: u32) -> ConnectionRounds {
     rounds
 }
 
-fn hears(op: &Op) -> bool {
-    op.inputs.iter().any(|i| matches!(i, Input::Message { .. }))
+fn hears(op: &PlanOperation) -> bool {
+    op.inputs.iter().any(|i| matches!(i, OperationInput::Message { .. }))
 }
 
 /// Checks that every wait is for something of an earlier time.
 fn times(
-    instance: &Instance,
+    instance: &ProgramInstance,
     plan: &UnprovedPlan,
     rounds: &ConnectionRounds,
 ) -> Result<(), Diagnostic> {
@@ -88,7 +90,9 @@ fn times(
     let wrong = |what: String| Err(fault(instance, format!("rank {}: {what}", part.rank)));
     let of = |conn: u32| {
         let c = &part.conns[index(conn)];
-        rounds.get(&(c.peer, c.channel, c.dir == Dir::Send)).map_or(&[][..], Vec::as_slice)
+        rounds
+            .get(&(c.peer, c.channel, c.dir == MessageDirection::Send))
+            .map_or(&[][..], Vec::as_slice)
     };
     let mut at: Vec<Vec<HalfRound>> = Vec::with_capacity(part.lanes.len());
     let mut next = vec![0usize; part.conns.len()];
@@ -97,7 +101,8 @@ fn times(
         let (mut last, mut own) = ((0, 0), Vec::with_capacity(lane.ops.len()));
         for op in &lane.ops {
             // Copies of what no round writes stand wherever there is time.
-            let loose = op.round == u32::MAX && placement == Placement::OutOfPlace && !hears(op);
+            let loose =
+                op.round == u32::MAX && placement == BufferPlacement::OutOfPlace && !hears(op);
             let now = if loose { last } else { (op.round, u8::from(hears(op))) };
             if now < last {
                 return wrong(format!("round {} is played after a later one", op.round));
@@ -105,7 +110,7 @@ fn times(
             last = now;
             own.push(now);
             for input in &op.inputs {
-                if let Input::Message { conn, .. } = input {
+                if let OperationInput::Message { conn, .. } = input {
                     let i = &mut next[index(*conn)];
                     if of(*conn).get(*i) != Some(&op.round) {
                         return wrong(format!("round {} takes another round's message", op.round));
@@ -152,7 +157,7 @@ fn times(
 /// Checks the messages in flight on a connection: message i leaves once message i - k was taken, for the
 /// least number k of slots that serves all of them.
 fn slots<'r>(
-    instance: &Instance,
+    instance: &ProgramInstance,
     sent: &[Vec<HalfRound>],
     of: impl Fn(u32) -> &'r [u32],
 ) -> Result<(), Diagnostic> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::owners::ChunkOwners;
-use crate::plan::Buf;
+use crate::plan::PlanBuffer;
 use crate::ranks::RankSet;
 
 /// Every number moves by `by` inside its aligned range of `modulus` numbers. Ranks and chunks alike.
@@ -167,28 +167,28 @@ pub(super) struct GroupAction {
 }
 
 impl GroupAction {
-    fn of(&self, buf: Buf) -> &[RangeRotation] {
+    fn of(&self, buf: PlanBuffer) -> &[RangeRotation] {
         let at = match buf {
-            Buf::Data => 0,
-            Buf::Input => 1,
-            Buf::Output => 2,
-            Buf::Scratch(i) => 3 + usize::from(i),
+            PlanBuffer::Data => 0,
+            PlanBuffer::Input => 1,
+            PlanBuffer::Output => 2,
+            PlanBuffer::Scratch(i) => 3 + usize::from(i),
         };
         self.buffers.get(at).map_or(&[], |b| b.as_slice())
     }
 
     /// Returns the order in which the chunks of a buffer belong to ranks, if it is one of the program's own.
-    pub(super) fn owned(&self, buf: Buf) -> Option<&ChunkOwners> {
-        self.owners.as_deref().filter(|_| buf == Buf::Data)
+    pub(super) fn owned(&self, buf: PlanBuffer) -> Option<&ChunkOwners> {
+        self.owners.as_deref().filter(|_| buf == PlanBuffer::Data)
     }
 
     /// Returns the movement of a buffer with a rotation of the group, or with the bits of xor.
-    pub(super) fn moves(&self, buf: Buf, generator: usize) -> RangeRotation {
+    pub(super) fn moves(&self, buf: PlanBuffer, generator: usize) -> RangeRotation {
         self.of(buf).get(generator).copied().unwrap_or(RangeRotation::STILL)
     }
 
     /// Returns the image of a chunk of a buffer.
-    pub(super) fn chunk(&self, buf: Buf, chunk: u32, g: &GroupElement) -> u32 {
+    pub(super) fn chunk(&self, buf: PlanBuffer, chunk: u32, g: &GroupElement) -> u32 {
         if let Some(owners) = self.owned(buf) {
             return owners.chunk(self.group.apply(owners.rank(chunk), g));
         }
@@ -210,11 +210,11 @@ impl GroupAction {
         }
         match &self.group {
             SymmetryGroup::Xor => {
-                let per = self.moves(Buf::Data, 0).by;
+                let per = self.moves(PlanBuffer::Data, 0).by;
                 (per > 0).then(|| (chunk % per, smallvec![chunk / per]))
             }
             SymmetryGroup::Turns(list) => {
-                let own = self.of(Buf::Data);
+                let own = self.of(PlanBuffer::Data);
                 let alike = own.iter().zip(list).all(|(a, b)| a.order() == b.order());
                 let nested = |a: &RangeRotation, b: &RangeRotation| b.by.is_multiple_of(a.modulus);
                 let apart = own

@@ -27,14 +27,14 @@ mod premise;
 #[cfg(test)]
 mod tests;
 
-pub use attempt::Attempt;
+pub use attempt::SymmetryAttempt;
 
 use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::SourceMap;
 use smallvec::{SmallVec, smallvec};
 
-use crate::instance::Instance;
-use crate::program::{Buffer, Kind, Style};
+use crate::instance::ProgramInstance;
+use crate::program::{BufferStyle, CollectiveKind, ProgramBuffer};
 use attempt::{AsymmetryReason, RankLowering};
 use group::{GroupAction, RangeRotation, RotationList, SymmetryGroup};
 use owners::ChunkOwners;
@@ -53,17 +53,19 @@ const MOST_TRIES: usize = 48;
 /// # Errors
 /// Returns the faults of the program, if a symmetry was found and the ranks that stand for all fail.
 pub(crate) fn prove(
-    instance: &Instance,
+    instance: &ProgramInstance,
     sources: &SourceMap,
     lower: RankLowering<'_>,
-) -> Result<Attempt, Diagnostics> {
+) -> Result<SymmetryAttempt, Diagnostics> {
     let spec = &instance.spec;
-    let unknown = |why: &str| Ok(Attempt::Unknown(why.into()));
+    let unknown = |why: &str| Ok(SymmetryAttempt::Unknown(why.into()));
     match &spec.kind {
         kind if kind.rooted() => return prefix::prove(instance, sources, lower),
-        Kind::SendRecv => return unknown("its two ranks differ"),
+        CollectiveKind::SendRecv => return unknown("its two ranks differ"),
         // Knowledge spreads lane by lane, which the replay of a few ranks does not follow.
-        Kind::Barrier if instance.program.composed => return unknown("it is a composed barrier"),
+        CollectiveKind::Barrier if instance.program.composed => {
+            return unknown("it is a composed barrier");
+        }
         _ if spec.ranks < 2 => return unknown("there is one rank"),
         _ => {}
     }
@@ -79,19 +81,19 @@ pub(crate) fn prove(
         let facts = orbit::prove(instance, sources, lower, &action)?;
         let group = action.group.name();
         let orbits = spec.ranks / action.group.order(spec.ranks);
-        return Ok(Attempt::Proved { facts, group, orbits });
+        return Ok(SymmetryAttempt::Proved { facts, group, orbits });
     }
     if let Some(action) = by_owners(instance) {
         let facts = orbit::prove(instance, sources, lower, &action)?;
         let orbits = spec.ranks / action.group.order(spec.ranks);
-        return Ok(Attempt::Proved { facts, group: action.group.name(), orbits });
+        return Ok(SymmetryAttempt::Proved { facts, group: action.group.name(), orbits });
     }
     let why = first.map_or("no group fits the ranks".into(), |why| why.to_string());
-    Ok(Attempt::Unknown(why))
+    Ok(SymmetryAttempt::Unknown(why))
 }
 
 /// Returns the groups that may map the program onto itself, those with few orbits first.
-fn groups(instance: &Instance) -> Vec<SymmetryGroup> {
+fn groups(instance: &ProgramInstance) -> Vec<SymmetryGroup> {
     let (n, axes) = (instance.spec.ranks, &instance.shape.axes);
     let mut all = Vec::new();
     if let [_] = axes.as_slice() {
@@ -144,7 +146,7 @@ type GeneratorMoves = Vec<(RangeRotation, Result<Vec<RangeRotation>, AsymmetryRe
 
 /// Returns the movement of buffers that maps the program onto itself; the error says why there is none.
 fn find(
-    instance: &Instance,
+    instance: &ProgramInstance,
     group: SymmetryGroup,
     alone: &mut GeneratorMoves,
 ) -> Result<GroupAction, AsymmetryReason> {
@@ -183,9 +185,10 @@ fn find(
 }
 
 /// Shifts by two of ranks that each own a chunk, in an order that a round of the program shows.
-fn by_owners(instance: &Instance) -> Option<GroupAction> {
+fn by_owners(instance: &ProgramInstance) -> Option<GroupAction> {
     let n = instance.spec.ranks;
-    let free = instance.spec.kind == Kind::AllReduce && instance.program.style == Style::Data;
+    let free = instance.spec.kind == CollectiveKind::AllReduce
+        && instance.program.style == BufferStyle::Data;
     if !free || instance.spec.chunks != n || !instance.scratch.buffers.is_empty() {
         return None;
     }
@@ -201,19 +204,19 @@ fn by_owners(instance: &Instance) -> Option<GroupAction> {
 
 /// Returns the movement of each buffer with one generator.
 fn alone_moves(
-    instance: &Instance,
+    instance: &ProgramInstance,
     group: &SymmetryGroup,
     generator: RangeRotation,
 ) -> Result<Vec<RangeRotation>, AsymmetryReason> {
     let (spec, classes) = (&instance.spec, instance.spec.blocks() == 1);
-    let declared = matches!(spec.kind, Kind::Custom(_));
-    let whole = if declared { spec.size(Buffer::Input) } else { spec.chunks };
+    let declared = matches!(spec.kind, CollectiveKind::Custom(_));
+    let whole = if declared { spec.size(ProgramBuffer::Input) } else { spec.chunks };
     let free = !spec.kind.blocked();
     let vectors = candidates(whole, spec.ranks, generator, free, group);
     let scratch = instance.scratch_chunks();
     // The output of a declared collective moves as it likes; others are the vector, or a rank's own.
     let others: Vec<Vec<RangeRotation>> = declared
-        .then(|| spec.size(Buffer::Output))
+        .then(|| spec.size(ProgramBuffer::Output))
         .into_iter()
         .chain(scratch)
         .map(|size| candidates(size, spec.ranks, generator, true, group))
@@ -222,12 +225,12 @@ fn alone_moves(
     let mut tries = 0;
     'tried: for &vector in &vectors {
         let user = |buffer| if spec.size(buffer) == whole { vector } else { RangeRotation::STILL };
-        let output = (!declared).then(|| user(Buffer::Output));
+        let output = (!declared).then(|| user(ProgramBuffer::Output));
         let mut at = vec![0usize; others.len()];
         loop {
             let own = at.iter().zip(&others).map(|(&i, list)| list[i]);
             let moves: Vec<RangeRotation> =
-                [vector, user(Buffer::Input)].into_iter().chain(output).chain(own).collect();
+                [vector, user(ProgramBuffer::Input)].into_iter().chain(output).chain(own).collect();
             let buffers = moves.iter().map(|&r| smallvec![r]).collect();
             let action = GroupAction {
                 group: group.clone(),

@@ -11,16 +11,16 @@ use super::clock;
 use super::group::{GroupAction, GroupElement};
 use crate::cells::PlaceCells;
 use crate::collective::{ExpectedContent, SpecRanks};
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::count;
 use crate::places::PlaceNumbers;
-use crate::plan::{Buf, Region};
-use crate::program::{Buffer, Kind, Style};
+use crate::plan::{PlanBuffer, Region};
+use crate::program::{BufferStyle, CollectiveKind, ProgramBuffer};
 use crate::ranks::RankSet;
-use crate::verify::Facts;
+use crate::verify::ProofFacts;
 use crate::verify::rounds::{RoundState, class_of, place_value, round_of};
 use crate::verify::value::PlaceValue;
-use crate::walk::{RankProjection, Transfer, walk};
+use crate::walk::{ChunkTransfer, RankProjection, walk};
 
 /// The messages and chunks that one of the ranks sends and receives.
 #[derive(Clone, Copy, Default)]
@@ -44,11 +44,11 @@ pub(super) struct OrbitReplay {
 
 /// Proves an instance that maps onto itself.
 pub(super) fn prove(
-    instance: &Instance,
+    instance: &ProgramInstance,
     sources: &SourceMap,
     lower: RankLowering<'_>,
     action: &GroupAction,
-) -> Result<Facts, Diagnostics> {
+) -> Result<ProofFacts, Diagnostics> {
     let least = action.group.least(action.n);
     let state = start(instance, action, &least);
     let (state, replay) = replay(instance, action, &least, state, 0)?;
@@ -63,7 +63,7 @@ pub(super) fn prove(
         }
     }
     let (images, traffic) = (u64::from(action.group.order(action.n)), &replay.traffic);
-    Ok(Facts {
+    Ok(ProofFacts {
         depth: replay.depth,
         messages: traffic.iter().map(|t| t.messages).sum::<u64>() * images,
         sent: traffic.iter().map(|t| t.sent).max().unwrap_or(0),
@@ -76,13 +76,13 @@ pub(super) fn prove(
 
 /// Replays the rounds from `first` on.
 pub(super) fn replay(
-    instance: &Instance,
+    instance: &ProgramInstance,
     action: &GroupAction,
     least: &[u32],
     mut state: RoundState,
     first: u32,
 ) -> Result<(RoundState, OrbitReplay), Diagnostics> {
-    let barrier = instance.spec.kind == Kind::Barrier;
+    let barrier = instance.spec.kind == CollectiveKind::Barrier;
     let mut found = Vec::new();
     let traffic = vec![OrbitTraffic::default(); least.len()];
     let mut shown =
@@ -90,8 +90,8 @@ pub(super) fn replay(
     if let ([rank], 0) = (least, first) {
         shown.projection = Some(RankProjection::new(*rank));
     }
-    let mut list: Vec<Transfer> = Vec::new();
-    let mut own: Vec<Transfer> = Vec::new();
+    let mut list: Vec<ChunkTransfer> = Vec::new();
+    let mut own: Vec<ChunkTransfer> = Vec::new();
     let done = walk(instance, &mut |round| {
         if round.index < first {
             return Ok(ControlFlow::Continue(()));
@@ -120,7 +120,7 @@ pub(super) fn replay(
         own.retain(|t| least.binary_search(&t.dst).is_ok());
         own.sort_by(|a, b| (&a.key, a.dst).cmp(&(&b.key, b.dst)));
         own.dedup_by(|a, b| a.key == b.key);
-        let into: Vec<&Transfer> = own.iter().collect();
+        let into: Vec<&ChunkTransfer> = own.iter().collect();
         shown.crowded |= meet(&into);
         if barrier {
             spread(&mut state.started, &into, action, least);
@@ -147,7 +147,7 @@ pub(super) fn replay(
 }
 
 /// Returns true if several transfers of a round go into one region of one rank.
-fn meet(into: &[&Transfer]) -> bool {
+fn meet(into: &[&ChunkTransfer]) -> bool {
     let mut targets: Vec<(u32, &Region)> = into.iter().map(|t| (t.dst, &t.to)).collect();
     targets.sort_unstable();
     targets.windows(2).any(|w| w[0] == w[1])
@@ -155,7 +155,7 @@ fn meet(into: &[&Transfer]) -> bool {
 
 /// Spreads the ranks on whose start progress depends along the messages of a round of a barrier, for the ranks
 /// `least` that stand for all.
-fn spread(started: &mut [RankSet], into: &[&Transfer], action: &GroupAction, least: &[u32]) {
+fn spread(started: &mut [RankSet], into: &[&ChunkTransfer], action: &GroupAction, least: &[u32]) {
     let before = started.to_vec();
     let row = |rank: u32| least.binary_search(&rank).ok();
     for t in into {
@@ -172,14 +172,14 @@ fn spread(started: &mut [RankSet], into: &[&Transfer], action: &GroupAction, lea
 pub(super) fn moved(action: &GroupAction, v: &PlaceValue, g: &GroupElement) -> PlaceValue {
     let mut v = v.clone();
     for (chunk, ranks) in &mut v.parts {
-        *chunk = action.chunk(Buf::Data, *chunk, g);
+        *chunk = action.chunk(PlanBuffer::Data, *chunk, g);
         if !action.rooted {
             *ranks = action.group.ranks(ranks, g, action.n);
         }
     }
     v.parts.sort_unstable_by_key(|(chunk, _)| *chunk);
     if action.classes {
-        v.class = action.chunk(Buf::Data, v.class, g);
+        v.class = action.chunk(PlanBuffer::Data, v.class, g);
     }
     v
 }
@@ -188,12 +188,12 @@ pub(super) fn moved(action: &GroupAction, v: &PlaceValue, g: &GroupElement) -> P
 ///
 /// Leaves of the trees of additions are named by their rank as seen from the chunk's own rank, which
 /// the map does not change: so the image of a tree has the tree's hash.
-fn start(instance: &Instance, action: &GroupAction, least: &[u32]) -> RoundState {
+fn start(instance: &ProgramInstance, action: &GroupAction, least: &[u32]) -> RoundState {
     let places = PlaceNumbers::new(instance).of_ranks(least);
     let mut values = PlaceCells::new(places.all(count(least.len())).unwrap_or(usize::MAX));
     let (buffer, buf) = match instance.program.style {
-        Style::Data => (Buffer::Data, Buf::Data),
-        Style::InputOutput => (Buffer::Input, Buf::Input),
+        BufferStyle::Data => (ProgramBuffer::Data, PlanBuffer::Data),
+        BufferStyle::InputOutput => (ProgramBuffer::Input, PlanBuffer::Input),
     };
     for &own in least {
         for chunk in 0..instance.spec.size(buffer) {
@@ -218,7 +218,7 @@ fn start(instance: &Instance, action: &GroupAction, least: &[u32]) -> RoundState
 /// Checks that a declared collective asks of the image of every place the image of what it asks of the place.
 /// The others do where their blocks move with their ranks.
 pub(super) fn asked_alike(
-    instance: &Instance,
+    instance: &ProgramInstance,
     action: &GroupAction,
 ) -> Result<(), AsymmetryReason> {
     let spec = &instance.spec;
@@ -236,15 +236,16 @@ pub(super) fn asked_alike(
     };
     for rank in 0..action.n {
         for g in action.group.generators(action.n) {
-            for chunk in 0..spec.size(Buffer::Output) {
-                let image = (action.group.apply(rank, &g), action.chunk(Buf::Output, chunk, &g));
-                let mut from = parts(spec.expected(Buffer::Output, rank, chunk));
+            for chunk in 0..spec.size(ProgramBuffer::Output) {
+                let image =
+                    (action.group.apply(rank, &g), action.chunk(PlanBuffer::Output, chunk, &g));
+                let mut from = parts(spec.expected(ProgramBuffer::Output, rank, chunk));
                 for (chunk, ranks) in from.iter_mut().flatten() {
-                    *chunk = action.chunk(Buf::Data, *chunk, &g);
+                    *chunk = action.chunk(PlanBuffer::Data, *chunk, &g);
                     *ranks = action.group.ranks(ranks, &g, action.n);
                 }
                 from.iter_mut().for_each(|list| list.sort_unstable());
-                if from != parts(spec.expected(Buffer::Output, image.0, image.1)) {
+                if from != parts(spec.expected(ProgramBuffer::Output, image.0, image.1)) {
                     return Err(AsymmetryReason::Asked);
                 }
             }
@@ -256,7 +257,7 @@ pub(super) fn asked_alike(
 /// Checks the results; gives whether the sums, seen from their chunks' own ranks, are alike, so that every
 /// rank holds the same ones.
 pub(super) fn result(
-    instance: &Instance,
+    instance: &ProgramInstance,
     state: &RoundState,
     action: &GroupAction,
     least: &[u32],
@@ -270,7 +271,7 @@ pub(super) fn result(
                 .help("check it at a small number of ranks for a full trace"),
         ]
     };
-    if instance.spec.kind == Kind::Barrier {
+    if instance.spec.kind == CollectiveKind::Barrier {
         let lost =
             least.iter().zip(&state.started).find(|(_, started)| **started != RankSet::all(n));
         return match lost {
@@ -304,14 +305,14 @@ pub(super) fn result(
             }
         }
     }
-    let single = instance.spec.kind == Kind::ReduceScatter;
+    let single = instance.spec.kind == CollectiveKind::ReduceScatter;
     Ok(instance.spec.kind.reduces() && (single || same))
 }
 
 /// Returns the buffer that holds the results.
-fn result_buffer(instance: &Instance) -> (Buffer, Buf) {
+fn result_buffer(instance: &ProgramInstance) -> (ProgramBuffer, PlanBuffer) {
     match instance.program.style {
-        Style::Data => (Buffer::Data, Buf::Data),
-        Style::InputOutput => (Buffer::Output, Buf::Output),
+        BufferStyle::Data => (ProgramBuffer::Data, PlanBuffer::Data),
+        BufferStyle::InputOutput => (ProgramBuffer::Output, PlanBuffer::Output),
     }
 }

@@ -3,10 +3,10 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::index;
-use crate::plan::{Buf, Region};
-use crate::walk::{Transfer, walk};
+use crate::plan::{PlanBuffer, Region};
+use crate::walk::{ChunkTransfer, walk};
 
 /// More rounds than this are not searched for an order.
 const MOST_ROUNDS: u32 = 64;
@@ -27,7 +27,7 @@ pub(super) struct ChunkImages {
 
 impl ChunkOwners {
     /// Returns the order of a round in which every rank is sent one chunk, and each another one.
-    pub(super) fn find(instance: &Instance) -> Option<Arc<Self>> {
+    pub(super) fn find(instance: &ProgramInstance) -> Option<Arc<Self>> {
         let n = instance.ranks();
         let (mut found, mut all) = (None, Vec::new());
         let done = walk(instance, &mut |round| {
@@ -47,7 +47,7 @@ impl ChunkOwners {
         found.map(Arc::new)
     }
 
-    fn of(all: &[Transfer], n: u32) -> Option<Self> {
+    fn of(all: &[ChunkTransfer], n: u32) -> Option<Self> {
         let none = vec![u32::MAX; index(n)];
         let (mut rank_of, mut chunk_of) = (none.clone(), none);
         for t in all {
@@ -100,7 +100,7 @@ impl ChunkImages {
 /// Returns the chunk of the vector that a region is, if it is one.
 fn one(region: &Region) -> Option<u32> {
     match region.pieces.as_slice() {
-        [p] if p.set.total == 1 && p.buf == Buf::Data => Some(p.set.start),
+        [p] if p.set.total == 1 && p.buf == PlanBuffer::Data => Some(p.set.start),
         _ => None,
     }
 }

@@ -12,20 +12,20 @@ use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::SourceMap;
 use smallvec::smallvec;
 
-use super::attempt::{Attempt, RankLowering};
+use super::attempt::{RankLowering, SymmetryAttempt};
 use super::group::{GroupAction, GroupElement, RangeRotation, RotationList, SymmetryGroup};
 use super::{clock, orbit, premise};
 use crate::cells::PlaceCells;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::index;
 use crate::places::PlaceNumbers;
-use crate::plan::Buf;
-use crate::program::Kind;
+use crate::plan::PlanBuffer;
+use crate::program::CollectiveKind;
 use crate::ranks::RankSet;
-use crate::verify::Facts;
+use crate::verify::ProofFacts;
 use crate::verify::rounds::{RoundState, initial, round_of};
 use crate::verify::value::PlaceValue;
-use crate::walk::{RankProjection, Transfer, walk};
+use crate::walk::{ChunkTransfer, RankProjection, walk};
 
 /// More chunk moves than this are not replayed on all ranks.
 const MOST_MOVES: u64 = 1 << 24;
@@ -48,13 +48,13 @@ struct PrefixReplay {
 
 /// Tries to prove a broadcast so.
 pub(super) fn prove(
-    instance: &Instance,
+    instance: &ProgramInstance,
     sources: &SourceMap,
     lower: RankLowering<'_>,
-) -> Result<Attempt, Diagnostics> {
-    let unknown = |why: &str| Ok(Attempt::Unknown(why.into()));
+) -> Result<SymmetryAttempt, Diagnostics> {
+    let unknown = |why: &str| Ok(SymmetryAttempt::Unknown(why.into()));
     let (spec, n) = (&instance.spec, instance.ranks());
-    if spec.kind != Kind::Broadcast
+    if spec.kind != CollectiveKind::Broadcast
         || !spec.chunks.is_multiple_of(n)
         || !instance.scratch.buffers.is_empty()
     {
@@ -99,7 +99,7 @@ pub(super) fn prove(
     let most = |of: fn(&orbit::OrbitTraffic) -> u64| {
         before.traffic.iter().map(of).max().unwrap_or(0) + of(&own)
     };
-    let facts = Facts {
+    let facts = ProofFacts {
         depth: before.depth + replay.depth,
         messages: before.traffic.iter().map(|t| t.messages).sum::<u64>()
             + own.messages * u64::from(n),
@@ -110,12 +110,12 @@ pub(super) fn prove(
         lossy: before.lossy || replay.lossy,
     };
     let orbits = u32::try_from(before.classes.len()).unwrap_or(n);
-    Ok(Attempt::Proved { facts, group: "shift after the root's rounds", orbits })
+    Ok(SymmetryAttempt::Proved { facts, group: "shift after the root's rounds", orbits })
 }
 
 /// Replays the rounds before `first` on all ranks; returns their memory too.
 fn before(
-    instance: &Instance,
+    instance: &ProgramInstance,
     action: &GroupAction,
     first: u32,
 ) -> Option<(PrefixReplay, RoundState)> {
@@ -132,7 +132,7 @@ fn before(
         }
         all.clear();
         round.all(&mut all)?;
-        moves += all.iter().map(|t: &Transfer| 1 + u64::from(t.from.chunks())).sum::<u64>();
+        moves += all.iter().map(|t: &ChunkTransfer| 1 + u64::from(t.from.chunks())).sum::<u64>();
         if moves > MOST_MOVES {
             return Ok(ControlFlow::Break(()));
         }
@@ -146,7 +146,7 @@ fn before(
         }
         b.depth += u32::from(all.iter().any(|t| t.src != t.dst));
         all.iter().for_each(|t| kinds.add(action, t));
-        let list: Vec<&Transfer> = all.iter().collect();
+        let list: Vec<&ChunkTransfer> = all.iter().collect();
         round_of(instance, &mut state, &list, &mut found, &|state, t, buf, chunk| {
             state.value(state.places.of(t.src, buf, chunk)).cloned()
         });
@@ -161,7 +161,7 @@ fn before(
 }
 
 /// Returns true if the transfers of these ranks, before the round `first`, are found among those of all.
-fn whole(instance: &Instance, first: u32, ranks: &[u32]) -> bool {
+fn whole(instance: &ProgramInstance, first: u32, ranks: &[u32]) -> bool {
     let (mut all, mut whole) = (Vec::new(), true);
     let done = walk(instance, &mut |round| {
         if round.index >= first {
@@ -195,7 +195,7 @@ impl RankKinds {
     }
 
     /// Adds a transfer to both of its ends.
-    fn add(&mut self, action: &GroupAction, t: &Transfer) {
+    fn add(&mut self, action: &GroupAction, t: &ChunkTransfer) {
         let norm = premise::norm(t, &mut self.left);
         let ends = [Some(t.dst), Some(t.src).filter(|src| *src != t.dst)];
         for rank in ends.into_iter().flatten().map(index) {
@@ -231,9 +231,13 @@ impl RankKinds {
 }
 
 /// Returns the values that all ranks hold alike, as rank 0's memory.
-fn alike(instance: &Instance, action: &GroupAction, state: &RoundState) -> Option<RoundState> {
+fn alike(
+    instance: &ProgramInstance,
+    action: &GroupAction,
+    state: &RoundState,
+) -> Option<RoundState> {
     let places = PlaceNumbers::new(instance);
-    let mut held: BTreeMap<(Buf, u32), (u32, Option<PlaceValue>)> = BTreeMap::new();
+    let mut held: BTreeMap<(PlanBuffer, u32), (u32, Option<PlaceValue>)> = BTreeMap::new();
     for place in state.values.touched() {
         let Some(value) = state.value(place) else { continue };
         let rank = places.rank(place);
@@ -269,7 +273,7 @@ fn alike(instance: &Instance, action: &GroupAction, state: &RoundState) -> Optio
 
 #[cfg(test)]
 mod tests {
-    use roundelay_dsl::ast::Op;
+    use roundelay_dsl::ast::TransferOp;
     use roundelay_dsl::span::{SourceMap, Span};
 
     use super::*;
@@ -291,14 +295,15 @@ mod tests {
         };
         let span = Span::new(SourceMap::new().add("here.algo", ""), 0, 0);
         let one = |src: u32, dst: u32, blocks: u32| {
-            let region = Region::of(Buf::Data, ChunkSet::periodic(8 * src, 1, 2, blocks, 64));
-            let (from, to, op) = (region.clone(), region, Op::Copy);
+            let region =
+                Region::of(PlanBuffer::Data, ChunkSet::periodic(8 * src, 1, 2, blocks, 64));
+            let (from, to, op) = (region.clone(), region, TransferOp::Copy);
             let key = crate::walk::TransferKey::default();
             let (round, lane, path, part, wire) = (0, 0, 0, None, None);
-            Transfer { round, key, lane, path, part, src, dst, op, from, to, wire, span }
+            ChunkTransfer { round, key, lane, path, part, src, dst, op, from, to, wire, span }
         };
         // All ranks do alike: each sends four pieces to the next.
-        let alike: Vec<Transfer> = (0..RANKS).map(|r| one(r, (r + 1) % RANKS, 4)).collect();
+        let alike: Vec<ChunkTransfer> = (0..RANKS).map(|r| one(r, (r + 1) % RANKS, 4)).collect();
         let classes = |most: usize| {
             let mut kinds = RankKinds::new(&action, most);
             alike.iter().for_each(|t| kinds.add(&action, t));

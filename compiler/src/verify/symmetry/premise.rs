@@ -3,17 +3,17 @@
 
 use std::ops::ControlFlow;
 
-use roundelay_dsl::ast::Op;
+use roundelay_dsl::ast::TransferOp;
 use roundelay_dsl::diag::Diagnostic;
 use smallvec::SmallVec;
 
 use super::attempt::{AsymmetryReason, UnlikeReason};
 use super::group::{GroupAction, GroupElement, RangeRotation, SymmetryGroup};
 use super::owners::ChunkImages;
-use crate::instance::Instance;
+use crate::instance::ProgramInstance;
 use crate::num::wide;
-use crate::plan::{Buf, WireType};
-use crate::walk::{Round, Transfer, walk};
+use crate::plan::{PlanBuffer, WireType};
+use crate::walk::{ChunkTransfer, Round, walk};
 
 /// More transfers than this are not compared, in all rounds together.
 const MOST_TRANSFERS: u64 = 1 << 26;
@@ -26,8 +26,8 @@ const MOST_FAULTS: u32 = 64;
 /// Chunks that follow each other on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ImageRun {
-    from: (Buf, u32),
-    to: (Buf, u32),
+    from: (PlanBuffer, u32),
+    to: (PlanBuffer, u32),
     len: u32,
 }
 
@@ -50,11 +50,14 @@ struct SymmetryPremise<'a> {
     /// Transfers that were listed, in all rounds together.
     listed: u64,
     /// The transfers of a round.
-    all: Vec<Transfer>,
+    all: Vec<ChunkTransfer>,
 }
 
 /// Checks that every round is its own image.
-pub(super) fn holds(instance: &Instance, action: &GroupAction) -> Result<(), AsymmetryReason> {
+pub(super) fn holds(
+    instance: &ProgramInstance,
+    action: &GroupAction,
+) -> Result<(), AsymmetryReason> {
     let (mut fault, mut premise) = (None, SymmetryPremise::new(action));
     let done = walk(instance, &mut |round| {
         match premise.round(round) {
@@ -72,7 +75,7 @@ pub(super) fn holds(instance: &Instance, action: &GroupAction) -> Result<(), Asy
 }
 
 /// Returns the first round from which on every round is its own image, if there is one that is not the first.
-pub(super) fn holds_from(instance: &Instance, action: &GroupAction) -> Option<u32> {
+pub(super) fn holds_from(instance: &ProgramInstance, action: &GroupAction) -> Option<u32> {
     let (mut from, mut rounds, mut faults) = (0, 0, 0);
     let mut premise = SymmetryPremise::new(action);
     let done = walk(instance, &mut |round| {
@@ -161,10 +164,10 @@ impl<'a> SymmetryPremise<'a> {
 /// which the rank takes part. The proof replays the former, and compares the latter.
 pub(super) fn complete(
     round: &Round<'_>,
-    all: &[Transfer],
+    all: &[ChunkTransfer],
     ranks: &[u32],
 ) -> Result<bool, Box<Diagnostic>> {
-    let mut theirs: Vec<Vec<&Transfer>> = vec![Vec::new(); ranks.len()];
+    let mut theirs: Vec<Vec<&ChunkTransfer>> = vec![Vec::new(); ranks.len()];
     for t in all {
         let ends = [Some(t.src), Some(t.dst).filter(|dst| *dst != t.src)];
         for at in ends.into_iter().flatten().filter_map(|end| ranks.binary_search(&end).ok()) {
@@ -188,7 +191,7 @@ fn first(
     round: &Round<'_>,
     action: &GroupAction,
     generator: usize,
-    zero: &[Transfer],
+    zero: &[ChunkTransfer],
 ) -> Result<bool, Box<Diagnostic>> {
     let Some(g) = action.group.generators(action.n).into_iter().nth(generator) else {
         return Ok(false);
@@ -196,8 +199,8 @@ fn first(
     let image = action.group.apply(0, &g);
     let mut other = Vec::new();
     round.of(image, &mut other)?;
-    let into = |all: &[Transfer], rank| {
-        let own: Vec<Transfer> = all.iter().filter(|t| t.dst == rank).cloned().collect();
+    let into = |all: &[ChunkTransfer], rank| {
+        let own: Vec<ChunkTransfer> = all.iter().filter(|t| t.dst == rank).cloned().collect();
         norms(&own)
     };
     let (Some(a), Some(b)) = (into(zero, 0), into(&other, image)) else { return Ok(false) };
@@ -217,7 +220,7 @@ fn by_form(round: &Round<'_>, action: &GroupAction, generator: usize, step: u32)
 }
 
 /// Returns all transfers in their form, in order; `None` if they have more runs than are compared.
-fn norms(all: &[Transfer]) -> Option<Vec<NormalTransfer>> {
+fn norms(all: &[ChunkTransfer]) -> Option<Vec<NormalTransfer>> {
     let mut left = MOST_RUNS;
     let norms: Option<Vec<NormalTransfer>> = all.iter().map(|t| norm(t, &mut left)).collect();
     let mut norms = norms?;
@@ -226,7 +229,7 @@ fn norms(all: &[Transfer]) -> Option<Vec<NormalTransfer>> {
 }
 
 /// Returns a transfer in its form, and takes its runs from those that are left; `None` if it has more.
-pub(super) fn norm(t: &Transfer, left: &mut usize) -> Option<NormalTransfer> {
+pub(super) fn norm(t: &ChunkTransfer, left: &mut usize) -> Option<NormalTransfer> {
     let mut runs = SmallVec::new();
     let mut to = t.to.pieces.iter().flat_map(|p| p.set.runs().map(|r| (p.buf, r)));
     let (mut target, mut used) = (to.next(), 0);
@@ -248,7 +251,7 @@ pub(super) fn norm(t: &Transfer, left: &mut usize) -> Option<NormalTransfer> {
         }
     }
     join(&mut runs);
-    let (lane, reduce) = ((t.lane, t.path, t.part), t.op == Op::Reduce);
+    let (lane, reduce) = ((t.lane, t.path, t.part), t.op == TransferOp::Reduce);
     Some(NormalTransfer { dst: t.dst, src: t.src, reduce, wire: t.wire, lane, runs })
 }
 
@@ -285,10 +288,14 @@ fn image(
     let mut runs = SmallVec::new();
     for run in &t.runs {
         let mut at = 0;
-        if let (Some(images), Buf::Data, true) = (owned, run.from.0, run.from == run.to)
+        if let (Some(images), PlanBuffer::Data, true) = (owned, run.from.0, run.from == run.to)
             && let Some(first) = images.interval(run.from.1, run.len)
         {
-            runs.push(ImageRun { from: (Buf::Data, first), to: (Buf::Data, first), len: run.len });
+            runs.push(ImageRun {
+                from: (PlanBuffer::Data, first),
+                to: (PlanBuffer::Data, first),
+                len: run.len,
+            });
             continue;
         }
         while at < run.len {
@@ -328,7 +335,7 @@ fn aligned(at: u32, len: u32) -> u32 {
 }
 
 /// Returns the number of chunks, from this one on, that stay neighbours.
-fn room(action: &GroupAction, buf: Buf, at: u32, g: &GroupElement) -> u32 {
+fn room(action: &GroupAction, buf: PlanBuffer, at: u32, g: &GroupElement) -> u32 {
     let until = |r: RangeRotation, at: u32| match r.by {
         0 => u32::MAX,
         by => {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use roundelay_dsl::span::SourceMap;
 
-use super::Attempt;
+use super::SymmetryAttempt;
 use crate::compile::by_symmetry;
-use crate::{Instance, NoLibrary, Options, Placement, Shape, compile, resolve};
+use crate::{BufferPlacement, CompileOptions, NoLibrary, ProgramInstance, Shape, compile, resolve};
 
 /// Returns the group by which a text is proved by symmetry on n ranks, if it is, and true if the text is
 /// right.
@@ -14,11 +14,11 @@ fn verdicts(text: &str, n: u32) -> (Option<&'static str>, bool) {
     let mut sources = SourceMap::new();
     let id = sources.add("here.algo", text);
     let programs = resolve(&mut sources, id, &NoLibrary).expect("the text resolves");
-    let (shape, options) = (Shape::flat(n), Options::default());
-    let right = compile(&programs[0], &sources, &shape, &options, Placement::InPlace).is_ok();
-    let instance = Instance::new(&programs[0], &shape, &options).expect("the shape fits");
+    let (shape, options) = (Shape::flat(n), CompileOptions::default());
+    let right = compile(&programs[0], &sources, &shape, &options, BufferPlacement::InPlace).is_ok();
+    let instance = ProgramInstance::new(&programs[0], &shape, &options).expect("the shape fits");
     match by_symmetry(&Arc::new(instance), &sources) {
-        Ok(Attempt::Proved { group, .. }) => (Some(group), right),
+        Ok(SymmetryAttempt::Proved { group, .. }) => (Some(group), right),
         _ => (None, right),
     }
 }

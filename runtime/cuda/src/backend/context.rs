@@ -6,36 +6,36 @@ use cudarc::driver::sys;
 
 use super::devices::{attribute, handle, reaches};
 use super::fault::cuda;
-use super::{Device, DriverFault};
+use super::{CudaDevice, DriverFault};
 
 /// The primary context of a device: the one that other libraries of the process use too, so that their memory,
 /// streams and events serve here.
 #[derive(Debug)]
-pub struct Context {
+pub struct DeviceContext {
     raw: sys::CUcontext,
     handle: sys::CUdevice,
-    device: Device,
+    device: CudaDevice,
 }
 
 // SAFETY: the driver's handles may be used from any thread; `enter` makes the context current in each.
-unsafe impl Send for Context {}
+unsafe impl Send for DeviceContext {}
 // SAFETY: as above; the driver locks what needs it.
-unsafe impl Sync for Context {}
+unsafe impl Sync for DeviceContext {}
 
-impl Context {
+impl DeviceContext {
     /// Returns the context of a device, made if it is not there yet.
-    pub(crate) fn new(device: Device) -> Result<Arc<Self>, DriverFault> {
+    pub(crate) fn new(device: CudaDevice) -> Result<Arc<Self>, DriverFault> {
         let handle = handle(device.index)?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: one handle is written; it is released in `drop`.
         unsafe { cuda!(cuDevicePrimaryCtxRetain(&raw mut raw, handle)) }?;
-        let context = Arc::new(Context { raw, handle, device });
+        let context = Arc::new(DeviceContext { raw, handle, device });
         context.enter()?;
         Ok(context)
     }
 
     /// Returns the device it is on.
-    pub fn device(&self) -> &Device {
+    pub fn device(&self) -> &CudaDevice {
         &self.device
     }
 
@@ -57,7 +57,7 @@ impl Context {
     }
 
     /// Returns true if kernels here can load and store in the memory of another device of this process.
-    pub(crate) fn reaches(&self, other: &Device) -> Result<bool, DriverFault> {
+    pub(crate) fn reaches(&self, other: &CudaDevice) -> Result<bool, DriverFault> {
         reaches(self.device.index, other.index)
     }
 
@@ -76,7 +76,7 @@ impl Context {
     }
 }
 
-impl Drop for Context {
+impl Drop for DeviceContext {
     fn drop(&mut self) {
         // SAFETY: it was retained once. What lies in it holds a reference, and is gone.
         let _ = unsafe { cuda!(cuDevicePrimaryCtxRelease_v2(self.handle)) };

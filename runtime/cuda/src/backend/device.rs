@@ -2,7 +2,7 @@
 
 /// A GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
+pub struct CudaDevice {
     /// Its number, as the driver counts for this process.
     pub index: u32,
     /// Its model.
@@ -19,7 +19,7 @@ pub struct Device {
     pub sms: u32,
 }
 
-impl std::fmt::Display for Device {
+impl std::fmt::Display for CudaDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({})", self.index, self.name)
     }

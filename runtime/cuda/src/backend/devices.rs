@@ -4,12 +4,12 @@ use std::ffi::{CStr, c_char};
 
 use cudarc::driver::sys;
 
-use super::device::Device;
+use super::device::CudaDevice;
 use super::fault::{DriverFault, cuda};
 use super::library::DriverError;
 
 /// Lists the GPUs of this process. The driver has been loaded.
-pub(crate) fn devices() -> Result<Vec<Device>, DriverError> {
+pub(crate) fn devices() -> Result<Vec<CudaDevice>, DriverError> {
     let mut count = 0;
     // SAFETY: one number is written.
     unsafe { cuda!(cuDeviceGetCount(&raw mut count)) }?;
@@ -19,7 +19,7 @@ pub(crate) fn devices() -> Result<Vec<Device>, DriverError> {
     Ok((0..count).map(|index| look(index as u32)).collect::<Result<_, DriverFault>>()?)
 }
 
-fn look(index: u32) -> Result<Device, DriverFault> {
+fn look(index: u32) -> Result<CudaDevice, DriverFault> {
     let device = handle(index)?;
     let mut name: [c_char; 128] = [0; 128];
     let mut bus: [c_char; 32] = [0; 32];
@@ -35,7 +35,7 @@ fn look(index: u32) -> Result<Device, DriverFault> {
     use sys::CUdevice_attribute as Of;
     let major = attribute(device, Of::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     let minor = attribute(device, Of::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
-    Ok(Device {
+    Ok(CudaDevice {
         index,
         name: spell(&name),
         uuid: uuid.bytes.map(|byte| byte as u8),
@@ -47,8 +47,8 @@ fn look(index: u32) -> Result<Device, DriverFault> {
 }
 
 /// Returns true at `[a][b]` if device a can load and store in the memory of device b.
-pub(crate) fn reach(devices: &[Device]) -> Result<Vec<Vec<bool>>, DriverFault> {
-    let from = |a: &Device| devices.iter().map(|b| reaches(a.index, b.index)).collect();
+pub(crate) fn reach(devices: &[CudaDevice]) -> Result<Vec<Vec<bool>>, DriverFault> {
+    let from = |a: &CudaDevice| devices.iter().map(|b| reaches(a.index, b.index)).collect();
     devices.iter().map(from).collect()
 }
 

@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_char};
 
 use cudarc::driver::sys;
 
-use super::device::Device;
-use roundelay_net::error::{Error, Source};
+use super::device::CudaDevice;
+use roundelay_net::error::{Error, ErrorSource};
 
 /// A call of the driver that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,8 +21,8 @@ pub struct DriverFault {
 
 impl DriverFault {
     /// Returns the error of a rank whose call failed on a GPU.
-    pub fn on(&self, rank: u32, device: &Device) -> Error {
-        let source = Some(Source::new(self.clone()));
+    pub fn on(&self, rank: u32, device: &CudaDevice) -> Error {
+        let source = Some(ErrorSource::new(self.clone()));
         Error::Cuda { rank, device: device.to_string(), what: self.to_string(), source }
     }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 
 use super::fault::cuda;
-use super::{Context, CudaStream, DriverFault};
+use super::{CudaStream, DeviceContext, DriverFault};
 
 /// Captured work, ready to be put into streams.
 #[derive(Debug)]
 pub(crate) struct ExecutableGraph {
-    context: Arc<Context>,
+    context: Arc<DeviceContext>,
     raw: sys::CUgraphExec,
 }
 

@@ -7,19 +7,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, Entry};
-use roundelay_compiler::device::{Options as Lower, Protocol, prove};
+use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, CatalogueEntry};
+use roundelay_compiler::device::{DeviceOptions as Lower, DeviceProtocol, prove};
 use roundelay_compiler::emit::cuda::batch::batch;
 use roundelay_compiler::emit::cuda::counted::counted;
 use roundelay_compiler::emit::cuda::window::window;
-use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda, cuda_function};
-use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
+use roundelay_compiler::emit::cuda::{Element, KernelSpec, Operator, cuda, cuda_function};
+use roundelay_compiler::{BufferPlacement, CompileOptions, Shape, compile, resolve};
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::is_full;
 
 use super::nvrtc::{CompileMode as How, NvrtcLibrary};
 
-const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
+const SUM: KernelSpec =
+    KernelSpec { element: Element::F32, operator: Operator::Sum, aligned: true };
 /// The most registers of a thread, so that a block of 512 threads fits.
 const REGISTERS: u32 = 128;
 /// The distance of the kernels in the sample; and, where all of the library are compiled, of those of all types, and of
@@ -48,13 +49,18 @@ type Text = (String, String);
 fn compiler() -> Option<Arc<NvrtcLibrary>> {
     let found = NvrtcLibrary::load(None);
     if let Err(why) = &found {
-        roundelay_tests::skip(roundelay_tests::Needs::Nvrtc, why);
+        roundelay_tests::skip(roundelay_tests::CheckNeeds::Nvrtc, why);
     }
     found.ok()
 }
 
 /// Adds the kernels of rank 1 of an algorithm on n ranks, on that number of hosts.
-fn kernels(entry: &Entry, (n, hosts): (u32, u32), specs: &[Spec], into: &mut Vec<Text>) {
+fn kernels(
+    entry: &CatalogueEntry,
+    (n, hosts): (u32, u32),
+    specs: &[KernelSpec],
+    into: &mut Vec<Text>,
+) {
     let mut sources = SourceMap::new();
     let id = sources.add(entry.path, entry.text);
     let programs =
@@ -62,10 +68,10 @@ fn kernels(entry: &Entry, (n, hosts): (u32, u32), specs: &[Spec], into: &mut Vec
     let program = programs.iter().find(|p| p.name == entry.name).expect("it declares it");
     let grid = program.axes.names.len() > 1;
     let shape = if grid { Shape { axes: vec![2, n / 2] } } else { Shape::flat(n) };
-    for placement in [Placement::InPlace, Placement::OutOfPlace] {
-        let proved = compile(program, &sources, &shape, &Options::default(), placement);
+    for placement in [BufferPlacement::InPlace, BufferPlacement::OutOfPlace] {
+        let proved = compile(program, &sources, &shape, &CompileOptions::default(), placement);
         let Ok(proved) = proved else { continue };
-        for protocol in Protocol::ALL {
+        for protocol in DeviceProtocol::ALL {
             let hosts = (0..n).map(|rank| rank * hosts / n).collect();
             let lower = Lower { hosts, ..Lower::default() };
             let Ok(lowered) = prove(&proved, protocol, &lower) else { continue };
@@ -216,7 +222,7 @@ fn kernels_of_all_types_compile() {
     let mut specs = Vec::new();
     for &element in Element::ALL {
         for &operator in Operator::ALL.iter().filter(|&&op| element.has(op)) {
-            specs.extend([true, false].map(|aligned| Spec { element, operator, aligned }));
+            specs.extend([true, false].map(|aligned| KernelSpec { element, operator, aligned }));
         }
     }
     let mut texts = Vec::new();
@@ -236,13 +242,13 @@ fn kernels_for_the_switch_have_its_instructions() {
         ("all_reduce.two_shot", SUM, Some("add.v4.f32"), true),
         (
             "all_reduce.two_shot",
-            Spec { element: Element::Bf16, ..SUM },
+            KernelSpec { element: Element::Bf16, ..SUM },
             Some("add.acc::f32.v4.bf16x2"),
             true,
         ),
         (
             "reduce_scatter.direct",
-            Spec { element: Element::I64, operator: Operator::Max, aligned: true },
+            KernelSpec { element: Element::I64, operator: Operator::Max, aligned: true },
             Some("max.s64"),
             false,
         ),
@@ -330,17 +336,23 @@ fn kernels_beside_engines_move_nothing() {
 
 /// Adds kernels that call the function of an algorithm on n ranks, that of rank 1, or of all: once, and accesses to its
 /// memory of their own before and after it; or the same twice.
-fn callers(entry: &Entry, (n, all): (u32, bool), spec: &Spec, calls: usize, into: &mut Vec<Text>) {
+fn callers(
+    entry: &CatalogueEntry,
+    (n, all): (u32, bool),
+    spec: &KernelSpec,
+    calls: usize,
+    into: &mut Vec<Text>,
+) {
     let mut sources = SourceMap::new();
     let id = sources.add(entry.path, entry.text);
     let programs =
         resolve(&mut sources, id, &AlgorithmLibrary).expect("the algorithm library resolves");
     let program = programs.iter().find(|p| p.name == entry.name).expect("it declares it");
     let shape = Shape::flat(n);
-    for placement in [Placement::InPlace, Placement::OutOfPlace] {
-        let proved = compile(program, &sources, &shape, &Options::default(), placement);
+    for placement in [BufferPlacement::InPlace, BufferPlacement::OutOfPlace] {
+        let proved = compile(program, &sources, &shape, &CompileOptions::default(), placement);
         let Ok(proved) = proved else { continue };
-        for protocol in Protocol::ALL {
+        for protocol in DeviceProtocol::ALL {
             let Ok(lowered) = prove(&proved, protocol, &Lower::default()) else { continue };
             let ranks = if all { 0..n } else { 1..2 };
             let ranks: Vec<_> = ranks.filter_map(|rank| lowered.of(rank)).collect();
@@ -349,8 +361,8 @@ fn callers(entry: &Entry, (n, all): (u32, bool), spec: &Spec, calls: usize, into
             let placement = lowered.list()[0].header.placement;
             let given = match (entry.collective, placement) {
                 ("barrier", _) => "",
-                (_, Placement::InPlace) => ", to, count",
-                (_, Placement::OutOfPlace) => ", from, to, count",
+                (_, BufferPlacement::InPlace) => ", to, count",
+                (_, BufferPlacement::OutOfPlace) => ", from, to, count",
             };
             let caller = CALLER.replace("CALLS", &CALL.repeat(calls)).replace("GIVEN", given);
             let name = format!(
@@ -390,12 +402,12 @@ const CALL: &str = r#"
 #[test]
 fn functions_compile_in_kernels_of_others() {
     let Some(nvrtc) = compiler() else { return };
-    let of = |element, operator| Spec { element, operator, aligned: true };
+    let of = |element, operator| KernelSpec { element, operator, aligned: true };
     let mut texts = Vec::new();
     for entry in CATALOGUE.iter().filter(|e| {
         ["one_shot", "two_shot", "ring", "direct", "chain", "dissemination"].contains(&e.name)
     }) {
-        for spec in [SUM, of(Element::Bf16, Operator::Max), Spec { aligned: false, ..SUM }] {
+        for spec in [SUM, of(Element::Bf16, Operator::Max), KernelSpec { aligned: false, ..SUM }] {
             callers(entry, (4, false), &spec, 1, &mut texts);
         }
         for spec in [of(Element::F64, Operator::Avg), of(Element::U8, Operator::PremulSum)] {

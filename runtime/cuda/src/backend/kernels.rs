@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::cache::{KernelCache, KernelDigest};
 use super::nvrtc::{CompileMode, NvrtcError, NvrtcLibrary};
-use super::{Context, DriverFault, Kernel};
+use super::{DeviceContext, DriverFault, LoadedKernel};
 
 /// The reason why there is no kernel of a text.
 #[derive(Debug, thiserror::Error)]
@@ -28,15 +28,19 @@ pub(crate) enum KernelError {
 /// The kernels of a device that were asked for.
 #[derive(Debug)]
 pub(crate) struct KernelStore {
-    context: Arc<Context>,
+    context: Arc<DeviceContext>,
     cache: KernelCache,
     place: Option<PathBuf>,
-    loaded: BTreeMap<(KernelDigest, String), Arc<Kernel>>,
+    loaded: BTreeMap<(KernelDigest, String), Arc<LoadedKernel>>,
 }
 
 impl KernelStore {
     /// Keeps kernels with that folder and that compiler; see [`KernelCache::new`], [`NvrtcLibrary::load`].
-    pub(crate) fn new(context: &Arc<Context>, cache: KernelCache, place: Option<PathBuf>) -> Self {
+    pub(crate) fn new(
+        context: &Arc<DeviceContext>,
+        cache: KernelCache,
+        place: Option<PathBuf>,
+    ) -> Self {
         KernelStore { context: context.clone(), cache, place, loaded: BTreeMap::new() }
     }
 
@@ -47,7 +51,7 @@ impl KernelStore {
         name: &str,
         threads: u32,
         kind: CompileMode,
-    ) -> Result<Arc<Kernel>, KernelError> {
+    ) -> Result<Arc<LoadedKernel>, KernelError> {
         let nvrtc = NvrtcLibrary::load(self.place.as_deref())?;
         let options = NvrtcLibrary::options(self.context.device().capability, kind);
         let key = KernelDigest::of(text, &options, nvrtc.version());
@@ -55,7 +59,7 @@ impl KernelStore {
         if let Some(kernel) = self.loaded.get(&known) {
             return Ok(kernel.clone());
         }
-        let load = |code: &[u8]| Kernel::load(&self.context, code, name);
+        let load = |code: &[u8]| LoadedKernel::load(&self.context, code, name);
         // A file that the driver refuses is made anew.
         let kept = self.cache.read(key).and_then(|code| load(&code).ok());
         let kernel = match kept {

@@ -6,7 +6,7 @@ use cudarc::driver::sys;
 use libloading::Library;
 
 use super::fault::{DriverFault, cuda};
-use roundelay_net::error::Source;
+use roundelay_net::error::ErrorSource;
 
 /// The library as drivers install it.
 const NAME: &str = "libcuda.so.1";
@@ -100,7 +100,7 @@ pub enum DriverError {
     )]
     NotLoaded {
         /// The error of the loader.
-        source: Source,
+        source: ErrorSource,
     },
     /// Its library was loaded under another name than the one by which it is called.
     #[error("{NAME} was loaded, but not found again")]
@@ -118,13 +118,13 @@ pub enum DriverError {
     #[error("{source}")]
     Call {
         /// The call, and the driver's code.
-        source: Source,
+        source: ErrorSource,
     },
 }
 
 impl From<DriverFault> for DriverError {
     fn from(fault: DriverFault) -> Self {
-        DriverError::Call { source: Source::new(fault) }
+        DriverError::Call { source: ErrorSource::new(fault) }
     }
 }
 
@@ -137,7 +137,8 @@ pub(crate) fn load() -> Result<(u32, u32), DriverError> {
 fn look() -> Result<(u32, u32), DriverError> {
     // SAFETY: the driver's library; what it runs when loaded affects no other code.
     let library = unsafe { Library::new(NAME) };
-    let library = library.map_err(|error| DriverError::NotLoaded { source: Source::new(error) })?;
+    let library =
+        library.map_err(|error| DriverError::NotLoaded { source: ErrorSource::new(error) })?;
     for name in FUNCTIONS {
         // SAFETY: only whether the symbol exists is asked; it is not called through this type.
         if unsafe { library.get::<*const ()>(name.as_bytes()) }.is_err() {
@@ -166,7 +167,7 @@ fn look() -> Result<(u32, u32), DriverError> {
 }
 
 /// Returns the system's text for a library, or a symbol of it, that cannot be had.
-pub(super) fn spell(error: &Source) -> String {
+pub(super) fn spell(error: &ErrorSource) -> String {
     error.source().map_or_else(|| error.to_string(), |cause| cause.to_string())
 }
 
@@ -215,7 +216,7 @@ mod tests {
         use std::error::Error;
         // SAFETY: there is no such library.
         let loader = unsafe { Library::new("/nowhere/libcuda.so.1") }.expect_err("none there");
-        let error = DriverError::NotLoaded { source: Source::new(loader) };
+        let error = DriverError::NotLoaded { source: ErrorSource::new(loader) };
         assert!(error.source().is_some_and(|source| source.is::<libloading::Error>()));
         let text = error.to_string();
         assert!(

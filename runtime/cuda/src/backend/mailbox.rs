@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use roundelay_compiler::device::abi;
 
-use super::{Context, DriverFault, PinnedMemory};
+use super::{DeviceContext, DriverFault, PinnedMemory};
 
 /// The offset of the report; the abort word is at 0.
 const REPORT: usize = 64;
@@ -15,8 +15,8 @@ const REPORT: usize = 64;
 pub(crate) struct KernelMailbox(PinnedMemory);
 
 impl KernelMailbox {
-    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, DriverFault> {
-        PinnedMemory::new(context, REPORT + size_of::<abi::Report>()).map(KernelMailbox)
+    pub(crate) fn new(context: &Arc<DeviceContext>) -> Result<Self, DriverFault> {
+        PinnedMemory::new(context, REPORT + size_of::<abi::WaitReport>()).map(KernelMailbox)
     }
 
     /// Returns the addresses at which kernels find the abort word, and the report.
@@ -31,7 +31,7 @@ impl KernelMailbox {
     }
 
     /// Returns the report of a kernel, if one reported.
-    pub(crate) fn report(&self) -> Option<abi::Report> {
+    pub(crate) fn report(&self) -> Option<abi::WaitReport> {
         // SAFETY: the report lies behind the abort word, aligned to 64 bytes. `what` is its first word, written last.
         let report = unsafe { self.0.host().add(REPORT) };
         // SAFETY: as above.
@@ -40,6 +40,6 @@ impl KernelMailbox {
             return None;
         }
         // SAFETY: the kernel has written it whole before `what`, and it is not written again; it has no padding.
-        Some(unsafe { report.cast::<abi::Report>().read_volatile() })
+        Some(unsafe { report.cast::<abi::WaitReport>().read_volatile() })
     }
 }

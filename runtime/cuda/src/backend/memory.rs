@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 
 use super::fault::cuda;
-use super::{Context, CudaStream, DriverFault};
+use super::{CudaStream, DeviceContext, DriverFault};
 
 /// The handle by which memory is passed on: a descriptor.
 pub(super) const DESCRIPTOR: sys::CUmemAllocationHandleType =
@@ -15,12 +15,12 @@ pub(super) const DESCRIPTOR: sys::CUmemAllocationHandleType =
 /// Memory of a device, of this process or of another one, without an address.
 #[derive(Debug)]
 pub(crate) struct DeviceAllocation {
-    context: Arc<Context>,
+    context: Arc<DeviceContext>,
     raw: sys::CUmemGenericAllocationHandle,
     bytes: u64,
 }
 
-fn properties(context: &Context, by_network: bool) -> sys::CUmemAllocationProp {
+fn properties(context: &DeviceContext, by_network: bool) -> sys::CUmemAllocationProp {
     sys::CUmemAllocationProp {
         type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
         requestedHandleTypes: DESCRIPTOR,
@@ -35,7 +35,7 @@ fn properties(context: &Context, by_network: bool) -> sys::CUmemAllocationProp {
     }
 }
 
-fn here(context: &Context) -> sys::CUmemLocation {
+fn here(context: &DeviceContext) -> sys::CUmemLocation {
     let type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
     sys::CUmemLocation { type_, id: context.ordinal() }
 }
@@ -43,7 +43,7 @@ fn here(context: &Context) -> sys::CUmemLocation {
 impl DeviceAllocation {
     /// Takes a handle over, to be released in `drop`.
     pub(super) fn new(
-        context: &Arc<Context>,
+        context: &Arc<DeviceContext>,
         raw: sys::CUmemGenericAllocationHandle,
         bytes: u64,
     ) -> Self {
@@ -54,7 +54,7 @@ impl DeviceAllocation {
         self.raw
     }
 
-    pub(super) fn context(&self) -> &Context {
+    pub(super) fn context(&self) -> &DeviceContext {
         &self.context
     }
 
@@ -64,7 +64,7 @@ impl DeviceAllocation {
     }
 
     /// Returns the number of bytes of which shared memory is a multiple.
-    pub(crate) fn granularity(context: &Context) -> Result<u64, DriverFault> {
+    pub(crate) fn granularity(context: &DeviceContext) -> Result<u64, DriverFault> {
         let (mut bytes, wanted) = (0, properties(context, false));
         use sys::CUmemAllocationGranularity_flags as Of;
         let best = Of::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
@@ -74,17 +74,20 @@ impl DeviceAllocation {
     }
 
     /// Allocates memory. `bytes` is a multiple of the granularity, and not 0.
-    pub(crate) fn create(context: &Arc<Context>, bytes: u64) -> Result<Self, DriverFault> {
+    pub(crate) fn create(context: &Arc<DeviceContext>, bytes: u64) -> Result<Self, DriverFault> {
         Self::created(context, bytes, properties(context, false))
     }
 
     /// Allocates memory that network devices reach too.
-    pub(super) fn for_network(context: &Arc<Context>, bytes: u64) -> Result<Self, DriverFault> {
+    pub(super) fn for_network(
+        context: &Arc<DeviceContext>,
+        bytes: u64,
+    ) -> Result<Self, DriverFault> {
         Self::created(context, bytes, properties(context, true))
     }
 
     fn created(
-        context: &Arc<Context>,
+        context: &Arc<DeviceContext>,
         bytes: u64,
         wanted: sys::CUmemAllocationProp,
     ) -> Result<Self, DriverFault> {
@@ -110,7 +113,7 @@ impl DeviceAllocation {
 
     /// Returns the memory that a descriptor stands for; `bytes` as its maker says.
     pub(crate) fn import(
-        context: &Arc<Context>,
+        context: &Arc<DeviceContext>,
         fd: OwnedFd,
         bytes: u64,
     ) -> Result<Self, DriverFault> {
@@ -135,7 +138,7 @@ impl Drop for DeviceAllocation {
 /// A range of addresses, mapped from its beginning as far as memory was put there.
 #[derive(Debug)]
 pub(crate) struct MappedRange {
-    context: Arc<Context>,
+    context: Arc<DeviceContext>,
     base: u64,
     reserved: u64,
     mapped: Vec<DeviceAllocation>,
@@ -144,7 +147,7 @@ pub(crate) struct MappedRange {
 
 impl MappedRange {
     /// Reserves addresses without memory. `bytes` is a multiple of the granularity.
-    pub(crate) fn reserve(context: &Arc<Context>, bytes: u64) -> Result<Self, DriverFault> {
+    pub(crate) fn reserve(context: &Arc<DeviceContext>, bytes: u64) -> Result<Self, DriverFault> {
         context.enter()?;
         let (mut base, context) = (0, context.clone());
         // SAFETY: one address is written; it is freed in `drop`.
@@ -222,7 +225,7 @@ impl Drop for MappedRange {
 /// Host memory that does not move, zero at first, which kernels load and store.
 #[derive(Debug)]
 pub(crate) struct PinnedMemory {
-    context: Arc<Context>,
+    context: Arc<DeviceContext>,
     host: *mut u8,
     device: u64,
 }
@@ -234,7 +237,7 @@ unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
     /// Allocates that many bytes, filled with zeros.
-    pub(crate) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DriverFault> {
+    pub(crate) fn new(context: &Arc<DeviceContext>, bytes: usize) -> Result<Self, DriverFault> {
         context.enter()?;
         let mut host = std::ptr::null_mut();
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
@@ -272,7 +275,7 @@ impl Drop for PinnedMemory {
 /// Memory that another process allocated with `cuMemAlloc`, as it is mapped here.
 #[derive(Debug)]
 pub(crate) struct IpcMapping {
-    context: Arc<Context>,
+    context: Arc<DeviceContext>,
     base: u64,
 }
 
@@ -281,7 +284,10 @@ pub(crate) type IpcHandle = [u8; 64];
 
 impl IpcMapping {
     /// Maps the memory that a handle of another process names.
-    pub(crate) fn open(context: &Arc<Context>, handle: &IpcHandle) -> Result<Self, DriverFault> {
+    pub(crate) fn open(
+        context: &Arc<DeviceContext>,
+        handle: &IpcHandle,
+    ) -> Result<Self, DriverFault> {
         context.enter()?;
         let handle = sys::CUipcMemHandle { reserved: handle.map(|byte| byte as std::ffi::c_char) };
         let lazily = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
@@ -316,7 +322,7 @@ pub(crate) struct ForeignAllocation {
     pub(crate) id: u64,
 }
 
-impl Context {
+impl DeviceContext {
     /// Returns the allocation that an address lies in.
     pub(crate) fn find(&self, address: u64) -> Result<ForeignAllocation, DriverFault> {
         self.enter()?;

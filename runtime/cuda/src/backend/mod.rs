@@ -6,7 +6,7 @@
 //!
 //! The driver is found at run time ([`library`]). cudarc has its types and functions; it panics where a function is
 //! missing, so [`library::load`] looks for every function that is used here before any is called. Nothing here may be
-//! called before it: a [`Context`] exists only after it.
+//! called before it: a [`DeviceContext`] exists only after it.
 //!
 //! Kernels are texts that the compiler writes. [`kernels`] turns them into code, from memory, from the disk
 //! ([`cache`]), or by NVRTC ([`nvrtc`]).
@@ -38,8 +38,8 @@ pub(crate) mod nvrtc;
 mod stream;
 mod wheels;
 
-pub use context::Context;
-pub use device::Device;
+pub use context::DeviceContext;
+pub use device::CudaDevice;
 pub(crate) use devices::{devices, reach};
 pub(crate) use fault::DriverFault;
 pub use fault::DriverFault as Fault;
@@ -49,7 +49,7 @@ pub(crate) use mailbox::KernelMailbox;
 pub(crate) use memory::{
     DeviceAllocation, ForeignAllocation, IpcHandle, IpcMapping, MappedRange, PinnedMemory,
 };
-pub(crate) use module::{Kernel, LaunchGrid};
+pub(crate) use module::{LaunchGrid, LoadedKernel};
 pub(crate) use network::NetworkMemory;
 pub(crate) use nvrtc::CompileMode;
 pub use nvrtc::NvrtcError;

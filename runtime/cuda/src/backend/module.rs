@@ -6,12 +6,12 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 
 use super::fault::cuda;
-use super::{Context, CudaStream, DriverFault};
+use super::{CudaStream, DeviceContext, DriverFault};
 
 /// A kernel on a device, ready to be launched.
 #[derive(Debug)]
-pub(crate) struct Kernel {
-    context: Arc<Context>,
+pub(crate) struct LoadedKernel {
+    context: Arc<DeviceContext>,
     module: sys::CUmodule,
     function: sys::CUfunction,
     /// The registers of a thread, the bytes of its local memory, and the most threads of a block.
@@ -19,15 +19,15 @@ pub(crate) struct Kernel {
 }
 
 // SAFETY: the driver's handles may be used from any thread.
-unsafe impl Send for Kernel {}
+unsafe impl Send for LoadedKernel {}
 // SAFETY: as above; a launch changes nothing here.
-unsafe impl Sync for Kernel {}
+unsafe impl Sync for LoadedKernel {}
 
-impl Kernel {
+impl LoadedKernel {
     /// Loads the function of that name from code for this device, whole: nothing is left to the first launch, which
     /// would wait for kernels that spin.
     pub(crate) fn load(
-        context: &Arc<Context>,
+        context: &Arc<DeviceContext>,
         code: &[u8],
         name: &str,
     ) -> Result<Self, DriverFault> {
@@ -36,7 +36,7 @@ impl Kernel {
         let mut module = std::ptr::null_mut();
         // SAFETY: `code` is a whole image: the caller has it from the compiler, or from the cache, which checks it.
         unsafe { cuda!(cuModuleLoadData(&raw mut module, code.as_ptr().cast())) }?;
-        let mut kernel = Kernel {
+        let mut kernel = LoadedKernel {
             context: context.clone(),
             module,
             function: std::ptr::null_mut(),
@@ -98,7 +98,7 @@ pub(crate) struct LaunchGrid {
     pub(crate) cooperates: bool,
 }
 
-impl Kernel {
+impl LoadedKernel {
     /// Puts a kernel of a user's into a stream.
     ///
     /// # Safety
@@ -131,7 +131,7 @@ impl Kernel {
     }
 }
 
-impl Drop for Kernel {
+impl Drop for LoadedKernel {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {
             // SAFETY: this is the only owner of the handles. The driver waits for launches that still run.

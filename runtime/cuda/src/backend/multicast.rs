@@ -11,7 +11,7 @@ use cudarc::driver::sys;
 
 use super::fault::cuda;
 use super::memory::DESCRIPTOR;
-use super::{Context, DeviceAllocation, DriverFault};
+use super::{DeviceAllocation, DeviceContext, DriverFault};
 
 fn properties(devices: u32, bytes: u64) -> sys::CUmulticastObjectProp {
     sys::CUmulticastObjectProp {
@@ -34,7 +34,7 @@ pub(crate) fn granularity(devices: u32, bytes: u64) -> Result<u64, DriverFault> 
 impl DeviceAllocation {
     /// Makes an object for `bytes` of that number of devices.
     pub(crate) fn of_all(
-        context: &Arc<Context>,
+        context: &Arc<DeviceContext>,
         devices: u32,
         bytes: u64,
     ) -> Result<Self, DriverFault> {

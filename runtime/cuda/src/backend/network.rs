@@ -13,7 +13,7 @@ use cudarc::driver::sys;
 
 use super::devices::attribute;
 use super::fault::cuda;
-use super::{Context, CudaStream, Device, DeviceAllocation, DriverFault, MappedRange};
+use super::{CudaDevice, CudaStream, DeviceAllocation, DeviceContext, DriverFault, MappedRange};
 
 /// The time that a copy of a slot may take.
 const COPY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ pub(crate) struct NetworkMemory {
     flushes: bool,
 }
 
-impl Context {
+impl DeviceContext {
     /// Returns whether writes of network devices must be flushed, if they reach the device's memory at all.
     fn flushes(&self) -> Result<Option<bool>, DriverFault> {
         use sys::CUdevice_attribute as Of;
@@ -53,7 +53,10 @@ impl Context {
 
 impl NetworkMemory {
     /// Allocates `bytes` at least, if network devices can reach memory of the device.
-    pub(crate) fn new(context: &Arc<Context>, bytes: u64) -> Result<Option<Self>, DriverFault> {
+    pub(crate) fn new(
+        context: &Arc<DeviceContext>,
+        bytes: u64,
+    ) -> Result<Option<Self>, DriverFault> {
         let Some(flushes) = context.flushes()? else { return Ok(None) };
         let bytes = bytes.next_multiple_of(DeviceAllocation::granularity(context)?);
         let mut range = MappedRange::reserve(context, bytes)?;
@@ -68,7 +71,7 @@ impl NetworkMemory {
     }
 
     /// Returns the device that it is of.
-    pub(crate) fn device(&self) -> &Device {
+    pub(crate) fn device(&self) -> &CudaDevice {
         self.stream.context().device()
     }
 

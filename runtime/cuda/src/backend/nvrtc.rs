@@ -11,7 +11,7 @@ use libloading::Library;
 
 use super::library::spell;
 use super::wheels::{entries, wheels};
-use roundelay_net::error::Source;
+use roundelay_net::error::ErrorSource;
 use roundelay_net::variables;
 
 /// The environment variable with the path of the library.
@@ -43,7 +43,7 @@ pub enum NvrtcError {
         /// The place that was named.
         path: PathBuf,
         /// The reason.
-        source: Source,
+        source: ErrorSource,
     },
     /// It is in none of the usual places.
     #[error(
@@ -54,13 +54,13 @@ pub enum NvrtcError {
         /// The number of places.
         tried: usize,
         /// The reason at one of them.
-        source: Source,
+        source: ErrorSource,
     },
     /// A library cannot be loaded.
     #[error("{}", spell(.source))]
     NotLoaded {
         /// The error of the loader.
-        source: Source,
+        source: ErrorSource,
     },
     /// A library lacks a function.
     #[error("{}: {}", .path.display(), spell(.source))]
@@ -68,7 +68,7 @@ pub enum NvrtcError {
         /// The library.
         path: PathBuf,
         /// The error of the loader.
-        source: Source,
+        source: ErrorSource,
     },
     /// A library does not tell its version.
     #[error("{}: it does not tell its version", .0.display())]
@@ -129,7 +129,7 @@ impl NvrtcLibrary {
 
     fn find(place: Option<&Path>) -> Result<Self, NvrtcError> {
         if let Some(path) = place {
-            let named = |e| NvrtcError::Named { path: path.into(), source: Source::new(e) };
+            let named = |e| NvrtcError::Named { path: path.into(), source: ErrorSource::new(e) };
             return Self::open(path).map_err(named);
         }
         let [first, others @ ..] = NAMES;
@@ -147,7 +147,7 @@ impl NvrtcLibrary {
             }
             tried += 1;
         }
-        Err(NvrtcError::NotFound { tried, source: Source::new(reason) })
+        Err(NvrtcError::NotFound { tried, source: ErrorSource::new(reason) })
     }
 
     fn open(path: &Path) -> Result<Self, NvrtcError> {
@@ -161,8 +161,8 @@ impl NvrtcLibrary {
         }
         // SAFETY: NVIDIA's compiler; what it runs when loaded affects no other code.
         let library = unsafe { Library::new(path) };
-        let library = library.map_err(|e| NvrtcError::NotLoaded { source: Source::new(e) })?;
-        let lacks = |e| NvrtcError::Lacks { path: path.into(), source: Source::new(e) };
+        let library = library.map_err(|e| NvrtcError::NotLoaded { source: ErrorSource::new(e) })?;
+        let lacks = |e| NvrtcError::Lacks { path: path.into(), source: ErrorSource::new(e) };
         macro_rules! function {
             ($name:literal) => {{
                 // SAFETY: the type is that of the function in NVRTC's header, the same in all versions.
@@ -364,7 +364,7 @@ mod tests {
         let nvrtc = match NvrtcLibrary::load(None) {
             Ok(nvrtc) => nvrtc,
             Err(why) => {
-                return roundelay_tests::skip(roundelay_tests::Needs::Nvrtc, why);
+                return roundelay_tests::skip(roundelay_tests::CheckNeeds::Nvrtc, why);
             }
         };
         let options = NvrtcLibrary::options((9, 0), CompileMode::Exact);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cudarc::driver::sys;
 
 use super::fault::cuda;
-use super::{Context, DriverFault};
+use super::{DeviceContext, DriverFault};
 
 /// A queue of work on a device. Cloned handles are handles on one queue.
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ pub struct CudaStream(Arc<StreamHandle>);
 
 #[derive(Debug)]
 struct StreamHandle {
-    context: Arc<Context>,
+    context: Arc<DeviceContext>,
     raw: sys::CUstream,
     /// True if it goes with the last handle.
     owned: bool,
@@ -28,7 +28,7 @@ unsafe impl Sync for StreamHandle {}
 
 impl CudaStream {
     /// Makes a stream that runs beside all others.
-    pub fn new(context: &Arc<Context>) -> Result<Self, DriverFault> {
+    pub fn new(context: &Arc<DeviceContext>) -> Result<Self, DriverFault> {
         context.enter()?;
         let (mut raw, context) = (std::ptr::null_mut(), context.clone());
         let beside = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
@@ -39,7 +39,7 @@ impl CudaStream {
 
     /// Makes a stream that runs beside all others, and before them where the device has to choose. It shares no queue of
     /// the device with streams of another priority, whose kernels may wait for what is done in it.
-    pub(crate) fn urgent(context: &Arc<Context>) -> Result<Self, DriverFault> {
+    pub(crate) fn urgent(context: &Arc<DeviceContext>) -> Result<Self, DriverFault> {
         context.enter()?;
         let (mut raw, context) = (std::ptr::null_mut(), context.clone());
         let beside = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
@@ -57,7 +57,7 @@ impl CudaStream {
     /// # Safety
     ///
     /// It is a stream of this context and lives as long as all handles.
-    pub unsafe fn borrowed(context: &Arc<Context>, raw: *mut c_void) -> Self {
+    pub unsafe fn borrowed(context: &Arc<DeviceContext>, raw: *mut c_void) -> Self {
         CudaStream(Arc::new(StreamHandle {
             context: context.clone(),
             raw: raw.cast(),
@@ -71,7 +71,7 @@ impl CudaStream {
     }
 
     /// Returns the context that it belongs to.
-    pub fn context(&self) -> &Arc<Context> {
+    pub fn context(&self) -> &Arc<DeviceContext> {
         &self.0.context
     }
 
@@ -147,7 +147,7 @@ fn is_done(answer: Result<(), DriverFault>) -> Result<bool, DriverFault> {
 /// A point in a stream.
 #[derive(Debug)]
 pub(crate) struct StreamEvent {
-    context: Arc<Context>,
+    context: Arc<DeviceContext>,
     raw: sys::CUevent,
 }
 
@@ -158,7 +158,7 @@ unsafe impl Sync for StreamEvent {}
 
 impl StreamEvent {
     /// Makes an event that notes the time when the stream comes to it.
-    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, DriverFault> {
+    pub(crate) fn new(context: &Arc<DeviceContext>) -> Result<Self, DriverFault> {
         context.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: one handle is written; it is destroyed in `drop`.
@@ -197,7 +197,7 @@ pub(crate) struct SideStream {
 }
 
 impl SideStream {
-    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, DriverFault> {
+    pub(crate) fn new(context: &Arc<DeviceContext>) -> Result<Self, DriverFault> {
         let stream = CudaStream::new(context)?;
         Ok(SideStream {
             stream,

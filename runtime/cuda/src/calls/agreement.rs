@@ -7,14 +7,14 @@ use super::program::{BUFFERS, LoweredProgram};
 use crate::control::{agree, same};
 use crate::layout::ArenaLayout;
 use crate::rank::GpuRank;
-use roundelay_engine::{Core, check_factor};
+use roundelay_engine::{EngineCore, check_factor};
 use roundelay_net::digest::mix;
 use roundelay_net::error::Error;
 
 /// Agrees with all ranks on a call of a kind (0 a launch, 1 a function), and on memory for it; returns its sizes.
 pub(super) fn agree_call(
     rank: &mut GpuRank,
-    core: &mut Core,
+    core: &mut EngineCore,
     key: &CallKey,
     kind: u64,
     lowered: &LoweredProgram,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use roundelay_compiler::device::{Protocol, abi};
+use roundelay_compiler::device::{DeviceProtocol, abi};
 
 use super::agreement::agree_call;
 use super::call_params::{call_params, evenness};
@@ -13,13 +13,13 @@ use super::engine_copies::{EngineCopy, in_parts, pieces};
 use super::key::CallKey;
 use super::launch::LaunchArgs;
 use super::program::LoweredProgram;
-use crate::backend::{CudaStream, Kernel, RelaxedCapture};
+use crate::backend::{CudaStream, LoadedKernel, RelaxedCapture};
 use crate::control::agree;
 use crate::device::RankDevice;
 use crate::params::{WORDS, word};
 use crate::proxy::ProxyCall;
 use crate::rank::GpuRank;
-use roundelay_engine::Core;
+use roundelay_engine::EngineCore;
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;
 
@@ -30,7 +30,7 @@ const BOUND_CALLS: usize = 1024;
 pub(super) type ReadyCall = (CallKey, Arc<LoweredProgram>, LaunchArgs);
 
 /// Plan, protocol, type, operator, and whether memory lies at multiples of 16 bytes.
-type KernelKey = ([u8; 16], Protocol, DType, RedOp, bool);
+type KernelKey = ([u8; 16], DeviceProtocol, DType, RedOp, bool);
 
 /// A call, ready to be launched.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ struct BoundCall {
     dtype: DType,
     op: RedOp,
     /// The kernels for memory at any address, and at multiples of 16 bytes.
-    kernels: [Option<Arc<Kernel>>; 2],
+    kernels: [Option<Arc<LoadedKernel>>; 2],
     params: Vec<u64>,
     /// The messages that proxies carry; each launch gives them a number.
     far: Option<ProxyCall>,
@@ -62,7 +62,7 @@ pub(crate) struct BoundTable {
     bounds: Vec<Option<Box<BoundCall>>>,
     next: usize,
     /// Kernels, whatever the count.
-    compiled: BTreeMap<KernelKey, Arc<Kernel>>,
+    compiled: BTreeMap<KernelKey, Arc<LoadedKernel>>,
 }
 
 impl BoundTable {
@@ -71,7 +71,7 @@ impl BoundTable {
     pub(super) fn put(
         &mut self,
         rank: &mut GpuRank,
-        core: &mut Core,
+        core: &mut EngineCore,
         (key, lowered, args): &ReadyCall,
         inside: Option<&Arc<LoweredProgram>>,
         stream: &CudaStream,
@@ -105,7 +105,7 @@ impl BoundTable {
     fn bind(
         &mut self,
         rank: &mut GpuRank,
-        core: &mut Core,
+        core: &mut EngineCore,
         key: CallKey,
         lowered: &Arc<LoweredProgram>,
         args: &LaunchArgs,
@@ -113,7 +113,7 @@ impl BoundTable {
         // A stream that is being captured would not let this thread load code or map memory.
         let _aside = RelaxedCapture::begin().map_err(|fault| rank.device.fault(&fault))?;
         let cut = agree_call(rank, core, &key, 0, lowered, args)?;
-        if key.protocol == Protocol::Multicast {
+        if key.protocol == DeviceProtocol::Multicast {
             rank.memory.unite(core, &key.spots)?;
         }
         let bound = self.prepared(rank, &key, cut, lowered.clone(), args);
@@ -142,7 +142,7 @@ impl BoundTable {
         let params = call_params(rank, key, cut, &lowered, &key.spots);
         let (dtype, op) = (key.dtype, key.op);
         let kernels = [None, None];
-        let pieces = (key.protocol == Protocol::Engine)
+        let pieces = (key.protocol == DeviceProtocol::Engine)
             .then(|| pieces(&lowered.program, key.count, key.dtype.size() as u64));
         let far = lowered.far.clone().map(|part| ProxyCall {
             part,
@@ -183,7 +183,7 @@ impl BoundTable {
         device: &mut RankDevice,
         bound: &mut BoundCall,
         even: bool,
-    ) -> Result<Arc<Kernel>, Error> {
+    ) -> Result<Arc<LoadedKernel>, Error> {
         let program = &bound.lowered.program;
         // Counts are parameters: calls of all sizes share a kernel.
         let which = (program.header.hash, program.protocol, bound.dtype, bound.op, even);

@@ -42,7 +42,7 @@ pub(super) fn call_params(
     let (staging, halves) = layout.staging(key.protocol);
     let (abort, report) = device.mailbox.addresses();
     let size = key.dtype.size() as u64;
-    let mut params = words(&abi::Params {
+    let mut params = words(&abi::KernelParams {
         count: key.count,
         pass: cut.pass,
         passes: cut.passes,

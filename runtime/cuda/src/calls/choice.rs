@@ -2,29 +2,29 @@
 
 use std::sync::Arc;
 
-use roundelay_compiler::Proved;
-use roundelay_compiler::device::{Protocol, abi};
-use roundelay_compiler::plan::Header;
+use roundelay_compiler::ProvedPlans;
+use roundelay_compiler::device::{DeviceProtocol, abi};
+use roundelay_compiler::plan::PlanHeader;
 
 use super::key::{CallKey, cut_call};
-use super::launch::{DeviceCall, Launch, addresses, checked};
+use super::launch::{CudaLaunch, DeviceCall, addresses, checked};
 use super::program::LoweredProgram;
 use super::unplayable::UnplayableCall;
 use crate::proxy::{MOST_BLOCKS, ProxyThreads};
 use crate::rank::GpuRank;
 use crate::region::{RegionSpot, RegionTable};
-use roundelay_engine::choose::{How, device};
+use roundelay_engine::choose::{ProtocolChoice, device};
 use roundelay_engine::custom::Algorithm;
-use roundelay_engine::{Core, served};
+use roundelay_engine::{EngineCore, served};
 use roundelay_net::error::Error;
 
 /// Returns how a call would be played: the protocol, and the number of blocks, those that are left out filled in.
 pub(crate) fn resolve_launch(
     rank: &mut GpuRank,
-    core: &mut Core,
+    core: &mut EngineCore,
     algorithm: &Algorithm,
-    launch: &Launch,
-) -> Result<(Protocol, u32), Error> {
+    launch: &CudaLaunch,
+) -> Result<(DeviceProtocol, u32), Error> {
     let plans = plans_of(rank, algorithm, launch)?;
     let (key, lowered) = choose_key(rank, core, &plans, launch, None)?;
     cut_call(&rank.memory.layout, &lowered, &key)?;
@@ -34,9 +34,9 @@ pub(crate) fn resolve_launch(
 /// Returns the kernel that a call would play, as text. Compiles nothing and moves nothing.
 pub(crate) fn kernel_source(
     rank: &mut GpuRank,
-    core: &mut Core,
+    core: &mut EngineCore,
     algorithm: &Algorithm,
-    launch: &Launch,
+    launch: &CudaLaunch,
 ) -> Result<String, Error> {
     let plans = plans_of(rank, algorithm, launch)?;
     let (key, lowered) = choose_key(rank, core, &plans, launch, None)?;
@@ -47,8 +47,8 @@ pub(crate) fn kernel_source(
 pub(crate) fn plans_of(
     rank: &GpuRank,
     algorithm: &Algorithm,
-    launch: &Launch,
-) -> Result<Arc<Proved>, Error> {
+    launch: &CudaLaunch,
+) -> Result<Arc<ProvedPlans>, Error> {
     algorithm.proved(rank.device.ranks, algorithm.root(), launch.call.args.placement())
 }
 
@@ -56,10 +56,10 @@ pub(crate) fn plans_of(
 /// that was measured to be best is played if the buffers allow it.
 pub(super) fn choose_key(
     rank: &mut GpuRank,
-    core: &mut Core,
-    plans: &Proved,
-    launch: &Launch,
-    measured: Option<How>,
+    core: &mut EngineCore,
+    plans: &ProvedPlans,
+    launch: &CudaLaunch,
+    measured: Option<ProtocolChoice>,
 ) -> Result<(CallKey, Arc<LoweredProgram>), Error> {
     let header = checked(plans, launch)?;
     let args = &launch.call;
@@ -80,7 +80,7 @@ pub(super) fn choose_key(
         Some(threads) => device::blocks_between_hosts(bytes, threads, most.unwrap_or(1)),
     };
     let hinted = launch.protocol.or(merged.protocol());
-    if hinted == Some(Protocol::Multicast) && merged.deterministic() == Some(true) {
+    if hinted == Some(DeviceProtocol::Multicast) && merged.deterministic() == Some(true) {
         return Err(Error::Unsupported(
             "`multicast` adds the ranks in an order of the switch's own, and the hint `deterministic` asks for that \
              of the ranks"
@@ -92,7 +92,7 @@ pub(super) fn choose_key(
         None => device::protocols(&header.collective, bytes, ranks),
         Some(_) => device::BETWEEN_HOSTS.to_vec(),
     };
-    let mut hows: Vec<(Protocol, u32)> = match (hinted, measured) {
+    let mut hows: Vec<(DeviceProtocol, u32)> = match (hinted, measured) {
         (Some(protocol), _) => vec![how(protocol)],
         (None, measured) => {
             let limit = most.unwrap_or(abi::BLOCKS);
@@ -101,7 +101,7 @@ pub(super) fn choose_key(
         }
     };
     // One block has the largest slots.
-    hows.extend(hinted.is_none().then_some((Protocol::Staged, 1)));
+    hows.extend(hinted.is_none().then_some((DeviceProtocol::Staged, 1)));
     let mut refused = UnplayableCall::NoPlans;
     for (protocol, blocks) in hows {
         let lowered = match rank.programs.lower(core.group.hosts(), plans, protocol) {
@@ -135,7 +135,7 @@ pub(super) fn choose_key(
 /// Returns the places of the buffers that peers address.
 fn spots(
     regions: &RegionTable,
-    header: &Header,
+    header: &PlanHeader,
     lowered: &LoweredProgram,
     args: &DeviceCall,
 ) -> [Option<RegionSpot>; 3] {
@@ -154,7 +154,7 @@ fn spots(
         // A part of the output, as callers of NCCL give it: at another place of it on each rank.
         let output = addresses[2]..addresses[2].saturating_add(bytes(2)?);
         let is_overwritten = match lowered.program.protocol {
-            Protocol::Engine => output.contains(&addresses[1]),
+            DeviceProtocol::Engine => output.contains(&addresses[1]),
             // What peers read there would be copied aside first: see `put_inside`.
             _ => addresses[1] == addresses[2] && is_inside(header),
         };
@@ -166,12 +166,12 @@ fn spots(
 }
 
 /// Returns true if an input that is the output asks for a call in place.
-fn is_inside(header: &Header) -> bool {
+fn is_inside(header: &PlanHeader) -> bool {
     served(&header.collective).is_some_and(|collective| collective.is_inside())
 }
 
 /// Returns true if a buffer has no meaning on some ranks, so that they may give none.
-fn optional(header: &Header, buffer: usize) -> bool {
+fn optional(header: &PlanHeader, buffer: usize) -> bool {
     served(&header.collective).is_some_and(|collective| match buffer {
         1 => collective.is_input_optional(),
         2 => collective.is_output_optional(),

@@ -1,8 +1,8 @@
 //! Cuts a call: which elements a block plays in which pass, and what a slot holds. The cut is a function of
 //! what all ranks have in common, so that all cut alike.
 
-use roundelay_compiler::device::Protocol;
-use roundelay_compiler::plan::Header;
+use roundelay_compiler::device::DeviceProtocol;
+use roundelay_compiler::plan::PlanHeader;
 
 use super::unplayable::UnplayableCall;
 use crate::proxy::{CAPACITY, MOST_BLOCKS};
@@ -40,8 +40,8 @@ pub(crate) struct CallCut {
 /// The sizes of a call and of its program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallSizes<'a> {
-    pub(crate) header: &'a Header,
-    pub(crate) protocol: Protocol,
+    pub(crate) header: &'a PlanHeader,
+    pub(crate) protocol: DeviceProtocol,
     /// Chunks of staging memory that a block needs.
     pub(crate) staging: u32,
     /// Chunks of far memory that a block needs.
@@ -65,7 +65,7 @@ impl CallSizes<'_> {
         let whole = ceil.div_ceil(b).next_multiple_of(group).max(group);
         // A message may be wider than the element: f32 on the wire of f16. Packets carry a number beside their data.
         let wide = if header.lossy { size.max(4) } else { size };
-        let on_the_wire = if self.protocol == Protocol::Packet { 2 * wide } else { wide };
+        let on_the_wire = if self.protocol == DeviceProtocol::Packet { 2 * wide } else { wide };
         let staging = u64::from(self.staging);
         let fits = |chunks: u64, bytes: u64| match chunks.checked_mul(b) {
             Some(0) => whole,
@@ -146,16 +146,16 @@ fn units(staging: u64, blocks: u64, bytes: u64) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use roundelay_compiler::plan::{CopyPolicy, Placement};
+    use roundelay_compiler::plan::{BufferPlacement, CopyPolicy};
 
-    fn header(chunks: u32, blocks: u32, pipeline: u32, lossy: bool) -> Header {
-        Header {
+    fn header(chunks: u32, blocks: u32, pipeline: u32, lossy: bool) -> PlanHeader {
+        PlanHeader {
             hash: [0; 16],
             algorithm: "a".into(),
             collective: "all_reduce".into(),
             ranks: 4,
             root: 0,
-            placement: Placement::InPlace,
+            placement: BufferPlacement::InPlace,
             chunks,
             blocks,
             input_chunks: 0,
@@ -179,10 +179,10 @@ mod tests {
         fn every_element_is_played_once_and_fits(
             (chunks, blocks, pipeline, lossy) in (1u32..40, 1u32..9, 1u32..9, any::<bool>()),
             (count, grid, staging) in (0u64..3000, 1u32..130, 0u32..50),
-            (half, protocol, dtype) in (1u64 << 10..1 << 18, 0..Protocol::ALL.len(), 0usize..4),
+            (half, protocol, dtype) in (1u64 << 10..1 << 18, 0..DeviceProtocol::ALL.len(), 0usize..4),
         ) {
             let header = header(chunks, blocks, pipeline, lossy);
-            let (protocol, dtype) = (Protocol::ALL[protocol], TYPES[dtype]);
+            let (protocol, dtype) = (DeviceProtocol::ALL[protocol], TYPES[dtype]);
             let job = CallSizes { header: &header, protocol, staging, far: 0, messages: 7, count, dtype };
             let Ok(cut) = job.cut(grid, half) else {
                 prop_assert!(staging > 0, "only staging memory can be short");
@@ -192,7 +192,7 @@ mod tests {
             prop_assert_eq!(cut.pass * size % 16, 0);
             prop_assert!(!protocol.is_one_pass() || cut.passes == 1);
             let wire = if lossy { size.max(4) } else { size };
-            let bytes = cut.pass * wire * if protocol == Protocol::Packet { 2 } else { 1 };
+            let bytes = cut.pass * wire * if protocol == DeviceProtocol::Packet { 2 } else { 1 };
             prop_assert!(bytes <= cut.unit && cut.unit % 16 == 0);
             prop_assert!(u64::from(staging) * u64::from(cut.blocks) * cut.unit <= half || staging == 0);
             let all = count * u64::from(blocks);
@@ -218,7 +218,7 @@ mod tests {
         let header = header(4, 1, 1, false);
         let job = CallSizes {
             header: &header,
-            protocol: Protocol::Packet,
+            protocol: DeviceProtocol::Packet,
             staging: 6,
             far: 0,
             messages: 3,
@@ -227,7 +227,7 @@ mod tests {
         };
         let error = job.cut(8, 1 << 20).expect_err("12 MiB in 1 MiB").to_string();
         assert!(error.contains("all_reduce.a as `packet` needs 12 MiB"), "{error}");
-        let staged = CallSizes { protocol: Protocol::Staged, ..job };
+        let staged = CallSizes { protocol: DeviceProtocol::Staged, ..job };
         assert!(staged.cut(8, 1 << 20).is_ok_and(|cut| cut.passes > 1));
         assert!(staged.cut(128, 1 << 10).is_err());
         assert!(CallSizes { count: 1 << 60, ..job }.cut(1, 1 << 20).is_err());
@@ -248,13 +248,16 @@ mod tests {
         };
         let cut = |count, protocol| job(count, protocol).cut(128, 1 << 26).expect("room");
         let passes = |count, protocol| cut(count, protocol).passes;
-        assert_eq!((passes(1 << 26, Protocol::Put), passes((1 << 26) + 1, Protocol::Put)), (1, 2));
         assert_eq!(
-            (passes(1 << 28, Protocol::Get), cut(1 << 28, Protocol::Get).pass * 4),
+            (passes(1 << 26, DeviceProtocol::Put), passes((1 << 26) + 1, DeviceProtocol::Put)),
+            (1, 2)
+        );
+        assert_eq!(
+            (passes(1 << 28, DeviceProtocol::Get), cut(1 << 28, DeviceProtocol::Get).pass * 4),
             (4, 2 << 20)
         );
-        assert_eq!(passes(1 << 28, Protocol::Packet), 1, "packets are played in one");
-        assert_eq!(passes(1 << 28, Protocol::Engine), 1, "engines know no passes");
+        assert_eq!(passes(1 << 28, DeviceProtocol::Packet), 1, "packets are played in one");
+        assert_eq!(passes(1 << 28, DeviceProtocol::Engine), 1, "engines know no passes");
     }
 
     #[test]
@@ -262,7 +265,7 @@ mod tests {
         let header = header(1, 1, 8, false);
         let job = |count| CallSizes {
             header: &header,
-            protocol: Protocol::Staged,
+            protocol: DeviceProtocol::Staged,
             staging: 2,
             far: 0,
             messages: 1,

@@ -8,9 +8,9 @@
 //! writes its own buffers of the call that failed, and no one else's.
 
 use roundelay_compiler::device::{DeviceProgram, TaskInput};
-use roundelay_compiler::plan::{Buf, Sizes};
+use roundelay_compiler::plan::{ChunkSizes, PlanBuffer};
 
-use crate::backend::{CudaStream, DriverFault, Kernel};
+use crate::backend::{CudaStream, DriverFault, LoadedKernel};
 use crate::device::RankDevice;
 use crate::params::{WORDS, word};
 
@@ -43,7 +43,7 @@ pub(super) fn pieces(program: &DeviceProgram, count: u64, size: u64) -> Vec<Engi
             Some(TaskInput::Pulled(m, region)) => (program.links[m.link as usize].peer, region),
             _ => continue,
         };
-        let (Some(store), Sizes::Of(sets)) = (&task.store, &task.sizes) else { continue };
+        let (Some(store), ChunkSizes::Of(sets)) = (&task.store, &task.sizes) else { continue };
         let lengths = sets.iter().flat_map(|set| set.iter());
         for ((from, to), c) in region.iter().zip(store.iter()).zip(lengths) {
             let (Some(source), Some(target)) = (buffer(from.0), buffer(to.0)) else { continue };
@@ -57,12 +57,12 @@ pub(super) fn pieces(program: &DeviceProgram, count: u64, size: u64) -> Vec<Engi
     joined(pieces)
 }
 
-fn buffer(buf: Buf) -> Option<usize> {
+fn buffer(buf: PlanBuffer) -> Option<usize> {
     match buf {
-        Buf::Data => Some(0),
-        Buf::Input => Some(1),
-        Buf::Output => Some(2),
-        Buf::Scratch(_) => None,
+        PlanBuffer::Data => Some(0),
+        PlanBuffer::Input => Some(1),
+        PlanBuffer::Output => Some(2),
+        PlanBuffer::Scratch(_) => None,
     }
 }
 
@@ -89,11 +89,11 @@ fn joined(pieces: Vec<EngineCopy>) -> Vec<EngineCopy> {
 ///
 /// # Safety
 ///
-/// The requirements of [`Kernel::launch`]; the buffers that the parameters name have the bytes that the
+/// The requirements of [`LoadedKernel::launch`]; the buffers that the parameters name have the bytes that the
 /// pieces do.
 pub(super) unsafe fn in_parts(
     device: &RankDevice,
-    kernel: &Kernel,
+    kernel: &LoadedKernel,
     stream: &CudaStream,
     (grid, params): ((u32, u32), &mut [u64]),
     pieces: &[EngineCopy],
@@ -148,11 +148,18 @@ unsafe fn copy(
 mod tests {
     use super::*;
     use roundelay_algorithms::{AlgorithmLibrary, find};
-    use roundelay_compiler::device::{Options as Lower, Programs, Protocol, prove};
-    use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
+    use roundelay_compiler::device::{
+        DeviceOptions as Lower, DeviceProtocol, ProvedPrograms, prove,
+    };
+    use roundelay_compiler::{BufferPlacement, CompileOptions, Shape, compile, resolve};
     use roundelay_dsl::span::SourceMap;
 
-    fn programs(collective: &str, name: &str, n: u32, placement: Placement) -> Programs {
+    fn programs(
+        collective: &str,
+        name: &str,
+        n: u32,
+        placement: BufferPlacement,
+    ) -> ProvedPrograms {
         let entry = find(collective, name).expect("the algorithm library has it");
         let mut sources = SourceMap::new();
         let id = sources.add(entry.path, entry.text);
@@ -160,13 +167,18 @@ mod tests {
             resolve(&mut sources, id, &AlgorithmLibrary).expect("the algorithm library resolves");
         let program = programs.iter().find(|p| p.name == name).expect("it declares it");
         let shape = Shape::flat(n);
-        let proved = compile(program, &sources, &shape, &Options::default(), placement);
+        let proved = compile(program, &sources, &shape, &CompileOptions::default(), placement);
         let proved = proved.expect("it is proved");
-        prove(&proved, Protocol::Engine, &Lower::default()).expect("it only copies")
+        prove(&proved, DeviceProtocol::Engine, &Lower::default()).expect("it only copies")
     }
 
     /// Returns buffers of all ranks, of different bytes each, after what the pieces say.
-    fn played(programs: &Programs, count: u64, size: u64, len: usize) -> [Vec<[Vec<u8>; 3]>; 2] {
+    fn played(
+        programs: &ProvedPrograms,
+        count: u64,
+        size: u64,
+        len: usize,
+    ) -> [Vec<[Vec<u8>; 3]>; 2] {
         let n = programs.list().len();
         let content =
             |rank: usize, buffer: usize, i: usize| (rank * 101 + buffer * 37 + i * 7) as u8;
@@ -193,9 +205,9 @@ mod tests {
         {
             let (ranks, block) = (n as usize, (count * size) as usize);
             let len = ranks * block + 3;
-            let gathered = programs("all_gather", "direct", n, Placement::OutOfPlace);
+            let gathered = programs("all_gather", "direct", n, BufferPlacement::OutOfPlace);
             let [before, after] = played(&gathered, count, size, len);
-            let swapped = programs("all_to_all", "direct", n, Placement::OutOfPlace);
+            let swapped = programs("all_to_all", "direct", n, BufferPlacement::OutOfPlace);
             let [_, turned] = played(&swapped, count, size, len);
             for rank in 0..ranks {
                 for (peer, theirs) in before.iter().enumerate() {
@@ -212,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_vector_that_chunks_do_not_divide_is_one_piece() {
-        let chain = programs("broadcast", "chain", 2, Placement::InPlace);
+        let chain = programs("broadcast", "chain", 2, BufferPlacement::InPlace);
         for count in [1, 63, 64, 1001] {
             let [before, after] = played(&chain, count, 4, 4 * count as usize + 5);
             let bytes = 4 * count as usize;
@@ -225,7 +237,7 @@ mod tests {
 
     #[test]
     fn everybody_reads_from_another_rank() {
-        let gathered = programs("all_gather", "direct", 4, Placement::OutOfPlace);
+        let gathered = programs("all_gather", "direct", 4, BufferPlacement::OutOfPlace);
         for (rank, program) in (0..).zip(gathered.list()) {
             let from: Vec<u32> = pieces(program, 8, 4).iter().map(|piece| piece.rank).collect();
             let turned: Vec<u32> = (1..=4).map(|k| (rank + k) % 4).collect();

@@ -3,23 +3,23 @@
 
 use std::sync::Arc;
 
-use roundelay_compiler::device::{Protocol, abi};
+use roundelay_compiler::device::{DeviceProtocol, abi};
 
 use super::agreement::agree_call;
 use super::call_params::{call_params, evenness};
 use super::choice::{choose_key, plans_of};
 use super::key::CallKey;
-use super::launch::{Launch, LaunchArgs};
+use super::launch::{CudaLaunch, LaunchArgs};
 use super::program::LoweredProgram;
-use crate::backend::{CompileMode, CudaStream, Kernel, LaunchGrid, RelaxedCapture};
+use crate::backend::{CompileMode, CudaStream, LaunchGrid, LoadedKernel, RelaxedCapture};
 use crate::buffer::DevicePtr;
 use crate::device::RankDevice;
 use crate::params::{WORDS, word};
 use crate::rank::GpuRank;
 use crate::region::RegionSpot;
-use roundelay_engine::Core;
+use roundelay_engine::EngineCore;
 use roundelay_engine::custom::Algorithm;
-use roundelay_net::error::{Error, Source};
+use roundelay_net::error::{Error, ErrorSource};
 
 /// A proved schedule as a function of a CUDA kernel: its text, and the handle with which kernels call it.
 ///
@@ -62,7 +62,7 @@ impl DeviceFunction {
 
 /// A kernel of the user's, compiled and loaded by `Communicator::kernel`.
 #[derive(Debug, Clone)]
-pub struct CudaKernel(Arc<Kernel>);
+pub struct CudaKernel(Arc<LoadedKernel>);
 
 impl CudaKernel {
     /// Returns the registers of a thread, and the bytes of its local memory.
@@ -103,9 +103,9 @@ pub enum KernelArg<'a> {
 /// Makes the function of an algorithm: all ranks together.
 pub(crate) fn make_function(
     rank: &mut GpuRank,
-    core: &mut Core,
+    core: &mut EngineCore,
     algorithm: &Algorithm,
-    launch: &Launch,
+    launch: &CudaLaunch,
     name: Option<&str>,
 ) -> Result<DeviceFunction, Error> {
     core.usable()?;
@@ -114,15 +114,15 @@ pub(crate) fn make_function(
     let plans = plans_of(rank, algorithm, launch)?;
     let (key, lowered) = match choose_key(rank, core, &plans, launch, None)? {
         // A function cannot start copy engines.
-        (key, _) if key.protocol == Protocol::Engine && launch.protocol.is_none() => {
-            let staged = Launch { protocol: Some(Protocol::Staged), ..*launch };
+        (key, _) if key.protocol == DeviceProtocol::Engine && launch.protocol.is_none() => {
+            let staged = CudaLaunch { protocol: Some(DeviceProtocol::Staged), ..*launch };
             choose_key(rank, core, &plans, &staged, None)?
         }
         chosen => chosen,
     };
     let args = LaunchArgs::of(core, &launch.call);
     let cut = agree_call(rank, core, &key, 1, &lowered, &args)?;
-    if key.protocol == Protocol::Multicast {
+    if key.protocol == DeviceProtocol::Multicast {
         rank.memory.unite(core, &key.spots)?;
     }
     let header = &lowered.program.header;
@@ -158,8 +158,9 @@ pub(crate) fn load_user_kernel(
     // A stream that is being captured would not let this thread load code.
     let _aside = RelaxedCapture::begin().map_err(|fault| device.fault(&fault))?;
     let kernel = device.kernels.get(text, name, 1, CompileMode::Usual);
-    let failed =
-        |error| device.failed(format!("the kernel `{name}`: {error}"), Some(Source::new(error)));
+    let failed = |error| {
+        device.failed(format!("the kernel `{name}`: {error}"), Some(ErrorSource::new(error)))
+    };
     kernel.map(CudaKernel).map_err(failed)
 }
 
@@ -171,7 +172,7 @@ pub(crate) fn load_user_kernel(
 /// The arguments are those that the kernel takes, and what they address is good until the stream has come past.
 pub(crate) unsafe fn launch_kernel(
     rank: &GpuRank,
-    core: &mut Core,
+    core: &mut EngineCore,
     kernel: &CudaKernel,
     grid: KernelGrid,
     args: &[KernelArg<'_>],
@@ -225,6 +226,6 @@ mod tests {
 
     #[test]
     fn a_handle_is_as_long_as_the_structure() {
-        assert_eq!(size_of::<abi::Function>(), 48);
+        assert_eq!(size_of::<abi::FunctionHandle>(), 48);
     }
 }

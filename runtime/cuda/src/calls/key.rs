@@ -1,6 +1,6 @@
 //! The key of a call: what all ranks must have in common, and by which a bound call is found again.
 
-use roundelay_compiler::device::{Protocol, abi};
+use roundelay_compiler::device::{DeviceProtocol, abi};
 
 use super::cut::{CallCut, CallSizes};
 use super::program::{BUFFERS, LoweredProgram};
@@ -17,7 +17,7 @@ pub(super) struct CallKey {
     pub(super) hash: [u8; 16],
     pub(super) dtype: DType,
     pub(super) op: RedOp,
-    pub(super) protocol: Protocol,
+    pub(super) protocol: DeviceProtocol,
     pub(super) blocks: u32,
     /// The places of those of the user's buffers that peers address.
     pub(super) spots: [Option<RegionSpot>; 3],

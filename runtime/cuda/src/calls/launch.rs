@@ -1,48 +1,51 @@
 //! A call, how it is played, and its arguments.
 
-use roundelay_compiler::Proved;
-use roundelay_compiler::device::{Protocol, abi};
-use roundelay_compiler::plan::Header;
+use roundelay_compiler::ProvedPlans;
+use roundelay_compiler::device::{DeviceProtocol, abi};
+use roundelay_compiler::plan::PlanHeader;
 
 use crate::buffer::DevicePtr;
-use roundelay_engine::{Args, Call, Core};
+use roundelay_engine::{CallArgs, EngineCore, PlanCall};
 use roundelay_net::error::Error;
 
 /// A call on device memory.
-pub(crate) type DeviceCall = Call<DevicePtr, DevicePtr>;
+pub(crate) type DeviceCall = PlanCall<DevicePtr, DevicePtr>;
 
 /// A call, and how it is played.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Launch {
+pub struct CudaLaunch {
     /// The call. A buffer without meaning on this rank may be [`DevicePtr::NULL`].
     pub call: DeviceCall,
     /// The protocol by which messages travel; chosen by size and memory if left out. It is the same on all ranks.
     ///
-    /// [`Protocol::Put`], [`Protocol::Get`] and [`Protocol::Engine`] ask that what peers address is memory of
+    /// [`DeviceProtocol::Put`], [`DeviceProtocol::Get`] and [`DeviceProtocol::Engine`] ask that what peers address is memory of
     /// `Communicator::alloc_device` or
     /// `Communicator::register`, at the same place of it on every rank. Where the
     /// protocol is left out that decides it: then all ranks must give such memory, or none.
-    pub protocol: Option<Protocol>,
+    pub protocol: Option<DeviceProtocol>,
     /// Blocks of the kernel; by size if left out. The same on all ranks.
     pub blocks: Option<u32>,
 }
 
-impl From<DeviceCall> for Launch {
+impl From<DeviceCall> for CudaLaunch {
     fn from(call: DeviceCall) -> Self {
-        Launch { call, protocol: None, blocks: None }
+        CudaLaunch { call, protocol: None, blocks: None }
     }
 }
 
 /// Returns the addresses of data, input, output.
 pub(super) fn addresses(call: &DeviceCall) -> [u64; 3] {
     match call.args {
-        Args::InPlace { data } => [data.0, 0, 0],
-        Args::OutOfPlace { input, output } => [0, input.0, output.0],
+        CallArgs::InPlace { data } => [data.0, 0, 0],
+        CallArgs::OutOfPlace { input, output } => [0, input.0, output.0],
     }
 }
 
 /// Returns the header of plans that fit a call.
-pub(super) fn checked<'a>(plans: &'a Proved, launch: &Launch) -> Result<&'a Header, Error> {
+pub(super) fn checked<'a>(
+    plans: &'a ProvedPlans,
+    launch: &CudaLaunch,
+) -> Result<&'a PlanHeader, Error> {
     let Some(header) = plans.plans().first().map(|plan| &plan.header) else {
         return Err(Error::Plan("there are no plans".into()));
     };
@@ -69,7 +72,7 @@ pub(super) struct LaunchArgs {
 
 impl LaunchArgs {
     /// Returns the arguments of a call.
-    pub(super) fn of(core: &Core, call: &DeviceCall) -> Self {
+    pub(super) fn of(core: &EngineCore, call: &DeviceCall) -> Self {
         LaunchArgs {
             buffers: addresses(call),
             factor: call.factor,

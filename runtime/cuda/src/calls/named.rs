@@ -2,34 +2,36 @@
 
 use std::sync::Arc;
 
-use roundelay_compiler::{Placement, Proved};
+use roundelay_compiler::{BufferPlacement, ProvedPlans};
 
 use super::bound::{BoundTable, ReadyCall};
 use super::choice::choose_key;
 use super::key::CallKey;
-use super::launch::{DeviceCall, Launch, LaunchArgs, checked};
+use super::launch::{CudaLaunch, DeviceCall, LaunchArgs, checked};
 use super::program::LoweredProgram;
 use crate::backend::CudaStream;
 use crate::rank::GpuRank;
-use roundelay_engine::choose::How;
-use roundelay_engine::{Args, BARRIER, Call, Collective, Core, Named, Recent, writes_output};
+use roundelay_engine::choose::ProtocolChoice;
+use roundelay_engine::{
+    BARRIER, CallArgs, Collective, EngineCore, NamedCall, PlanCall, RecentList, writes_output,
+};
 use roundelay_net::error::Error;
 
 /// The choice for a call by name.
 #[derive(Debug, Clone)]
 struct PlanChoice {
-    plans: Arc<Proved>,
+    plans: Arc<ProvedPlans>,
     /// The plans in place beside plans for an input and an output, where the algorithm has them.
-    inside: Option<Arc<Proved>>,
+    inside: Option<Arc<ProvedPlans>>,
     /// The way in which they are best played, as measured.
-    how: Option<How>,
+    how: Option<ProtocolChoice>,
     /// The key and the program that came of it, where nothing but the name of the call and this word decides: see
     /// [`CallTable::kept_key`].
     kept: Option<(bool, CallKey, Arc<LoweredProgram>)>,
 }
 
 /// Calls by name and the plans that they play.
-type PlanChoices = Recent<(Named, PlanChoice), 256>;
+type PlanChoices = RecentList<(NamedCall, PlanChoice), 256>;
 
 /// The collective calls that a rank has made: bound calls, and choices of calls by name.
 #[derive(Default)]
@@ -45,10 +47,10 @@ impl CallTable {
     pub(crate) fn play(
         &mut self,
         rank: &mut GpuRank,
-        core: &mut Core,
-        plans: &Proved,
-        launch: &Launch,
-        measured: Option<How>,
+        core: &mut EngineCore,
+        plans: &ProvedPlans,
+        launch: &CudaLaunch,
+        measured: Option<ProtocolChoice>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
         let Some(ready) = ready(rank, core, plans, launch, measured)? else { return Ok(()) };
@@ -61,8 +63,8 @@ impl CallTable {
     fn put_inside(
         &mut self,
         rank: &mut GpuRank,
-        core: &mut Core,
-        (plans, inside): (&Proved, Option<&Proved>),
+        core: &mut EngineCore,
+        (plans, inside): (&ProvedPlans, Option<&ProvedPlans>),
         mut ready: ReadyCall,
         stream: &CudaStream,
     ) -> Result<(), Error> {
@@ -85,7 +87,7 @@ impl CallTable {
     pub(crate) fn perform(
         &mut self,
         rank: &mut GpuRank,
-        core: &mut Core,
+        core: &mut EngineCore,
         collective: &Collective,
         root: u32,
         call: DeviceCall,
@@ -101,21 +103,21 @@ impl CallTable {
         let (at, chosen) = self.choice(core, collective, named)?;
         let Some(plan) = chosen.plans.plans().get(rank.device.rank as usize) else { return Ok(()) };
         let args = match call.args {
-            Args::InPlace { data } if plan.header.placement == Placement::OutOfPlace => {
+            CallArgs::InPlace { data } if plan.header.placement == BufferPlacement::OutOfPlace => {
                 let input = rank.stage(core, named.bytes)?;
                 rank.copy_in(core, stream, [(input.0, data.0, named.bytes)])?;
-                Args::OutOfPlace { input, output: data }
+                CallArgs::OutOfPlace { input, output: data }
             }
-            Args::OutOfPlace { input, output } if output.is_null() && writes_output(plan) => {
-                Args::OutOfPlace { input, output: rank.stage(core, named.bytes)? }
+            CallArgs::OutOfPlace { input, output } if output.is_null() && writes_output(plan) => {
+                CallArgs::OutOfPlace { input, output: rank.stage(core, named.bytes)? }
             }
             args => args,
         };
-        let launch: Launch = Call { args, ..call }.into();
+        let launch: CudaLaunch = PlanCall { args, ..call }.into();
         let (key, lowered) = self.kept_key(rank, core, at, &chosen, &launch)?;
         let ready = (key, lowered, LaunchArgs::of(core, &launch.call));
         match args {
-            Args::OutOfPlace { input, output }
+            CallArgs::OutOfPlace { input, output }
                 if collective.is_inside() && input == output && !input.is_null() =>
             {
                 self.put_inside(
@@ -134,9 +136,9 @@ impl CallTable {
     /// made is not.
     fn choice(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineCore,
         collective: &Collective,
-        named: Named,
+        named: NamedCall,
     ) -> Result<(Option<usize>, PlanChoice), Error> {
         if core.plans.is_hinted() {
             return Ok((None, chosen(core, collective, &named)?));
@@ -158,10 +160,10 @@ impl CallTable {
     fn kept_key(
         &mut self,
         rank: &mut GpuRank,
-        core: &mut Core,
+        core: &mut EngineCore,
         at: Option<usize>,
         chosen: &PlanChoice,
-        launch: &Launch,
+        launch: &CudaLaunch,
     ) -> Result<(CallKey, Arc<LoweredProgram>), Error> {
         let is_private = rank.memory.regions.is_empty();
         match &chosen.kept {
@@ -183,10 +185,10 @@ impl CallTable {
 /// stream. A call without elements is compared, and that is all.
 fn ready(
     rank: &mut GpuRank,
-    core: &mut Core,
-    plans: &Proved,
-    launch: &Launch,
-    measured: Option<How>,
+    core: &mut EngineCore,
+    plans: &ProvedPlans,
+    launch: &CudaLaunch,
+    measured: Option<ProtocolChoice>,
 ) -> Result<Option<ReadyCall>, Error> {
     core.usable()?;
     rank.listen(core)?;
@@ -201,18 +203,22 @@ fn ready(
     Ok(Some((key, lowered, args)))
 }
 
-fn chosen(core: &mut Core, collective: &Collective, call: &Named) -> Result<PlanChoice, Error> {
+fn chosen(
+    core: &mut EngineCore,
+    collective: &Collective,
+    call: &NamedCall,
+) -> Result<PlanChoice, Error> {
     let (algorithm, how) = core.device_algorithm(call)?;
     let placement = match algorithm.allows(call.placement) {
         true => call.placement,
-        false => Placement::OutOfPlace,
+        false => BufferPlacement::OutOfPlace,
     };
     let plans = algorithm.proved(core.size(), call.root, placement)?;
     let has_inside = collective.is_inside()
-        && call.placement == Placement::OutOfPlace
-        && algorithm.allows(Placement::InPlace);
+        && call.placement == BufferPlacement::OutOfPlace
+        && algorithm.allows(BufferPlacement::InPlace);
     let inside = match has_inside {
-        true => Some(algorithm.proved(core.size(), call.root, Placement::InPlace)?),
+        true => Some(algorithm.proved(core.size(), call.root, BufferPlacement::InPlace)?),
         false => None,
     };
     Ok(PlanChoice { plans, inside, how, kept: None })

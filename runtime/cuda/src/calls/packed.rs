@@ -6,7 +6,7 @@ use super::named::CallTable;
 use crate::backend::CudaStream;
 use crate::buffer::DevicePtr;
 use crate::rank::GpuRank;
-use roundelay_engine::{Args, Blocks, Call, Collective, Core};
+use roundelay_engine::{CallArgs, CallBlocks, Collective, EngineCore, PlanCall};
 use roundelay_net::error::Error;
 
 /// The alignment of kernels' addresses at its best, in bytes.
@@ -16,27 +16,27 @@ const ALIGN: u64 = 256;
 /// meaning on this rank.
 pub(crate) fn perform_listed(
     (calls, rank): (&mut CallTable, &mut GpuRank),
-    core: &mut Core,
+    core: &mut EngineCore,
     collective: &Collective,
     root: u32,
-    call: Call<
-        Blocks<DevicePtr, impl ExactSizeIterator<Item = DevicePtr>>,
-        Blocks<DevicePtr, impl ExactSizeIterator<Item = DevicePtr>>,
+    call: PlanCall<
+        CallBlocks<DevicePtr, impl ExactSizeIterator<Item = DevicePtr>>,
+        CallBlocks<DevicePtr, impl ExactSizeIterator<Item = DevicePtr>>,
     >,
     stream: &CudaStream,
 ) -> Result<(), Error> {
     core.usable()?;
-    let Call { count, dtype, op, factor, args } = call;
-    let Args::OutOfPlace { input, output } = args else { return Ok(()) };
+    let PlanCall { count, dtype, op, factor, args } = call;
+    let CallArgs::OutOfPlace { input, output } = args else { return Ok(()) };
     let block = count.saturating_mul(dtype.size() as u64);
     if block == 0 {
-        let args = Args::OutOfPlace { input: DevicePtr::NULL, output: DevicePtr::NULL };
+        let args = CallArgs::OutOfPlace { input: DevicePtr::NULL, output: DevicePtr::NULL };
         return calls.perform(
             rank,
             core,
             collective,
             root,
-            Call { count, dtype, op, factor, args },
+            PlanCall { count, dtype, op, factor, args },
             stream,
         );
     }
@@ -50,24 +50,26 @@ pub(crate) fn perform_listed(
     let (first, second) = (base.0, base.0 + bytes(inputs));
     let at = |base: u64, k: u64| base + k * block;
     let input = match input {
-        Blocks::One(input) => input,
-        Blocks::Each(list) if list.len() == 0 => DevicePtr::NULL,
-        Blocks::Each(list) => {
+        CallBlocks::One(input) => input,
+        CallBlocks::Each(list) if list.len() == 0 => DevicePtr::NULL,
+        CallBlocks::Each(list) => {
             let copies = (0..).zip(list).map(|(k, from)| (at(first, k), from.0, block));
             rank.copy_in(core, stream, copies)?;
             DevicePtr(first)
         }
     };
     let call = |output| {
-        let args = Args::OutOfPlace { input, output };
-        Call { count, dtype, op, factor, args }
+        let args = CallArgs::OutOfPlace { input, output };
+        PlanCall { count, dtype, op, factor, args }
     };
     match output {
-        Blocks::One(output) => calls.perform(rank, core, collective, root, call(output), stream),
-        Blocks::Each(list) if list.len() == 0 => {
+        CallBlocks::One(output) => {
+            calls.perform(rank, core, collective, root, call(output), stream)
+        }
+        CallBlocks::Each(list) if list.len() == 0 => {
             calls.perform(rank, core, collective, root, call(DevicePtr::NULL), stream)
         }
-        Blocks::Each(list) => {
+        CallBlocks::Each(list) => {
             calls.perform(rank, core, collective, root, call(DevicePtr(second)), stream)?;
             let copies = (0..).zip(list).map(|(k, to)| (to.0, at(second, k), block));
             rank.copy_in(core, stream, copies)
@@ -79,20 +81,20 @@ pub(crate) fn perform_listed(
 /// the longest.
 pub(crate) fn perform_cut(
     (calls, rank): (&mut CallTable, &mut GpuRank),
-    core: &mut Core,
+    core: &mut EngineCore,
     collective: &Collective,
     call: DeviceCall,
     counts: &[usize],
     stream: &CudaStream,
 ) -> Result<(), Error> {
     core.usable()?;
-    let Call { args: Args::OutOfPlace { input, output }, dtype, .. } = call else {
+    let PlanCall { args: CallArgs::OutOfPlace { input, output }, dtype, .. } = call else {
         return Ok(());
     };
     let count = counts.iter().copied().max().unwrap_or(0) as u64;
     let equal = counts.iter().all(|&c| c as u64 == count);
     if equal || count == 0 {
-        return calls.perform(rank, core, collective, 0, Call { count, ..call }, stream);
+        return calls.perform(rank, core, collective, 0, PlanCall { count, ..call }, stream);
     }
     let size = dtype.size() as u64;
     let block = count.saturating_mul(size);
@@ -110,8 +112,8 @@ pub(crate) fn perform_cut(
     };
     let own = counts.get(rank.device.rank as usize).map_or(0, |&count| count as u64 * size);
     let equal = |input, output| {
-        let args = Args::OutOfPlace { input: DevicePtr(input), output: DevicePtr(output) };
-        Call { count, args, ..call }
+        let args = CallArgs::OutOfPlace { input: DevicePtr(input), output: DevicePtr(output) };
+        PlanCall { count, args, ..call }
     };
     match collective.name {
         "all_gather" => {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use roundelay_compiler::Proved;
+use roundelay_compiler::ProvedPlans;
 use roundelay_compiler::device::{
-    DeviceProgram, Options, Protocol, ProvedProgram, Target, TaskInput, prove,
+    DeviceOptions, DeviceProgram, DeviceProtocol, ProvedProgram, TaskInput, TaskOutput, prove,
 };
 use roundelay_compiler::emit::cuda::{
-    Element, FunctionSource, Operator, Spec, cuda, cuda_function,
+    Element, FunctionSource, KernelSpec, Operator, cuda, cuda_function,
 };
-use roundelay_compiler::plan::{Buf, Region, Site};
+use roundelay_compiler::plan::{PlanBuffer, Region, SourceLine};
 
 use super::unplayable::UnplayableCall;
 use crate::proxy::ProxyProgram;
@@ -43,14 +43,17 @@ impl LoweredProgram {
     ///
     /// The reason for which a device cannot play the plans so.
     pub(crate) fn new(
-        plans: &Proved,
+        plans: &ProvedPlans,
         rank: u32,
-        protocol: Protocol,
+        protocol: DeviceProtocol,
         number: u32,
         hosts: &[u32],
     ) -> Result<Arc<Self>, UnplayableCall> {
-        let programs =
-            prove(plans, protocol, &Options { hosts: hosts.into(), ..Options::default() })?;
+        let programs = prove(
+            plans,
+            protocol,
+            &DeviceOptions { hosts: hosts.into(), ..DeviceOptions::default() },
+        )?;
         let list = programs.list();
         let most = |of: &dyn Fn(&DeviceProgram) -> u32| list.iter().map(of).max().unwrap_or(0);
         let messages = most(&|p| p.links.iter().map(|l| l.messages).max().unwrap_or(0));
@@ -72,7 +75,7 @@ impl LoweredProgram {
     }
 
     /// Returns the source line of an task.
-    pub(crate) fn site(&self, index: u32) -> Option<&Site> {
+    pub(crate) fn site(&self, index: u32) -> Option<&SourceLine> {
         self.program.sites.get(index as usize)
     }
 
@@ -108,10 +111,10 @@ impl LoweredProgram {
 }
 
 /// Returns the facts that a text depends on beside its program.
-fn spec(dtype: DType, op: RedOp, aligned: bool) -> Result<Spec, UnplayableCall> {
+fn spec(dtype: DType, op: RedOp, aligned: bool) -> Result<KernelSpec, UnplayableCall> {
     let (element, operator) = (Element::named(dtype.name()), Operator::named(op.name()));
     match (element, operator) {
-        (Some(element), Some(operator)) => Ok(Spec { element, operator, aligned }),
+        (Some(element), Some(operator)) => Ok(KernelSpec { element, operator, aligned }),
         _ => Err(UnplayableCall::Arithmetic { dtype, op }),
     }
 }
@@ -130,7 +133,7 @@ fn visit(program: &DeviceProgram, mut see: impl FnMut(&Region, bool)) {
             see(region, false);
         }
         for target in &task.outs {
-            if let Target::Landed(_, region) = target {
+            if let TaskOutput::Landed(_, region) = target {
                 see(region, true);
             }
         }
@@ -140,10 +143,10 @@ fn visit(program: &DeviceProgram, mut see: impl FnMut(&Region, bool)) {
 fn mark(region: &Region, into: &mut [bool; 3], counts: bool) {
     for piece in region.pieces.iter().filter(|_| counts) {
         let index = match piece.buf {
-            Buf::Data => 0,
-            Buf::Input => 1,
-            Buf::Output => 2,
-            Buf::Scratch(_) => continue,
+            PlanBuffer::Data => 0,
+            PlanBuffer::Input => 1,
+            PlanBuffer::Output => 2,
+            PlanBuffer::Scratch(_) => continue,
         };
         into[index] = true;
     }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use roundelay_compiler::Proved;
-use roundelay_compiler::device::{Options, Protocol, interchangeable, prove};
+use roundelay_compiler::ProvedPlans;
+use roundelay_compiler::device::{DeviceOptions, DeviceProtocol, interchangeable, prove};
 
 use super::program::LoweredProgram;
 use super::unplayable::UnplayableCall;
 
 /// A plan, by its hash, and the protocol by which it is lowered.
-type ProgramKey = ([u8; 16], Protocol);
+type ProgramKey = ([u8; 16], DeviceProtocol);
 
 /// The programs that a rank has lowered so far.
 #[derive(Default)]
@@ -40,8 +40,8 @@ impl ProgramTable {
     pub(super) fn lower(
         &mut self,
         hosts: &[u32],
-        plans: &Proved,
-        protocol: Protocol,
+        plans: &ProvedPlans,
+        protocol: DeviceProtocol,
     ) -> Result<Arc<LoweredProgram>, UnplayableCall> {
         let Some(first) = plans.plans().first() else { return Err(UnplayableCall::NoPlans) };
         let key = (first.header.hash, protocol);
@@ -59,14 +59,14 @@ impl ProgramTable {
     pub(super) fn inside(
         &mut self,
         hosts: &[u32],
-        (plans, inside): (&Proved, &Proved),
-        protocol: Protocol,
+        (plans, inside): (&ProvedPlans, &ProvedPlans),
+        protocol: DeviceProtocol,
     ) -> Option<Arc<LoweredProgram>> {
         let hash = plans.plans().first()?.header.hash;
         if let Some(known) = self.insides.get(&(hash, protocol)) {
             return known.clone();
         }
-        let options = Options { hosts: hosts.into(), ..Options::default() };
+        let options = DeviceOptions { hosts: hosts.into(), ..DeviceOptions::default() };
         let [apart, within] = [plans, inside].map(|plans| prove(plans, protocol, &options).ok());
         let alike = match (apart, within) {
             (Some(apart), Some(within)) => interchangeable(&apart, &within),

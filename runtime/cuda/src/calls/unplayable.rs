@@ -1,12 +1,12 @@
 //! The reasons for which a GPU cannot play a call.
 
-use roundelay_compiler::device::{Protocol, Refused};
-use roundelay_compiler::emit::cuda::Unsupported;
+use roundelay_compiler::device::{DeviceProtocol, LoweringRefusal};
+use roundelay_compiler::emit::cuda::UnsupportedKernel;
 use roundelay_compiler::emit::cuda::batch::{ENDS, MESSAGES};
 use thiserror::Error;
 
 use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::{Bytes, Error};
+use roundelay_net::error::{ByteCount, Error};
 
 /// A call that a GPU cannot play, for a reason that all ranks find alike.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -17,18 +17,25 @@ pub(crate) enum UnplayableCall {
     NoRank(u32),
     /// The plans cannot be lowered.
     #[error("{}", .0.0)]
-    Program(Refused),
+    Program(LoweringRefusal),
     /// There is no kernel for the program.
     #[error(transparent)]
-    Kernel(#[from] Unsupported),
+    Kernel(#[from] UnsupportedKernel),
     #[error("kernels do not know {op} of {dtype}")]
     Arithmetic { dtype: DType, op: RedOp },
     #[error(
         "{name} as `{}` needs {} of staging memory for {elements} elements of {dtype} a chunk, and half of it has {}: \
          choose another protocol (`--protocol`, the hint `protocol`), or make smaller calls",
-        .protocol.name(), Bytes(*.wanted), Bytes(*.has)
+        .protocol.name(), ByteCount(*.wanted), ByteCount(*.has)
     )]
-    Staging { name: String, protocol: Protocol, wanted: u64, elements: u64, dtype: DType, has: u64 },
+    Staging {
+        name: String,
+        protocol: DeviceProtocol,
+        wanted: u64,
+        elements: u64,
+        dtype: DType,
+        has: u64,
+    },
     #[error("{passes} passes of {messages} messages are too many")]
     Passes { passes: u64, messages: u32 },
     #[error(
@@ -46,14 +53,14 @@ pub(crate) enum UnplayableCall {
     Blocks { ends: usize, blocks: u32, sms: u32 },
     /// Peers would address memory that they cannot.
     #[error("as `{}`: peers would address the buffers", .0.name())]
-    Private(Protocol),
+    Private(DeviceProtocol),
     /// The reason that a protocol cannot be used.
     #[error("as `{}`: {why}", .protocol.name())]
-    As { protocol: Protocol, why: Box<UnplayableCall> },
+    As { protocol: DeviceProtocol, why: Box<UnplayableCall> },
 }
 
-impl From<Refused> for UnplayableCall {
-    fn from(why: Refused) -> Self {
+impl From<LoweringRefusal> for UnplayableCall {
+    fn from(why: LoweringRefusal) -> Self {
         UnplayableCall::Program(why)
     }
 }

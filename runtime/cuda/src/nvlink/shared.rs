@@ -3,13 +3,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::backend::{Context, DeviceAllocation, DriverFault, MappedRange};
+use crate::backend::{DeviceAllocation, DeviceContext, DriverFault, MappedRange};
 
 /// A range of addresses for the memory of every rank. Memory is put behind what is there, on all ranks alike, so
 /// that what lies at an offset in one rank's own memory lies at the same offset in what the others map of it.
 #[derive(Debug)]
 pub(crate) struct SharedRanges {
-    context: Arc<Context>,
+    context: Arc<DeviceContext>,
     own: u32,
     /// None of ranks on other hosts.
     ranges: Vec<Option<MappedRange>>,
@@ -18,7 +18,7 @@ pub(crate) struct SharedRanges {
 /// Makes new memory of this rank, a multiple of the granularity, not yet among what is shared; and the
 /// descriptor for the others.
 pub(crate) fn offer(
-    context: &Arc<Context>,
+    context: &Arc<DeviceContext>,
     bytes: u64,
 ) -> Result<(DeviceAllocation, OwnedFd), DriverFault> {
     let memory = DeviceAllocation::create(context, bytes)?;
@@ -29,7 +29,7 @@ pub(crate) fn offer(
 impl SharedRanges {
     /// Reserves addresses for `bytes` of each rank that is `near`, on this host.
     pub(crate) fn reserve(
-        context: &Arc<Context>,
+        context: &Arc<DeviceContext>,
         (own, near): (u32, &[bool]),
         bytes: u64,
     ) -> Result<Self, DriverFault> {

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use roundelay_compiler::device::{DeviceProgram, Event, Target, Task, TaskInput};
-use roundelay_compiler::plan::{Dir, Header, Site, Sizes, WireType};
+use roundelay_compiler::device::{DeviceEvent, DeviceProgram, DeviceTask, TaskInput, TaskOutput};
+use roundelay_compiler::plan::{ChunkSizes, MessageDirection, PlanHeader, SourceLine, WireType};
 
-use roundelay_net::error::Location;
+use roundelay_net::error::ErrorLocation;
 
 /// The far links of a rank's program.
 #[derive(Debug)]
 pub(crate) struct ProxyProgram {
     rank: u32,
-    header: Header,
-    sites: Vec<Site>,
+    header: PlanHeader,
+    sites: Vec<SourceLine>,
     pub(super) links: Vec<ProxyLink>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct ProxyProgram {
 pub(super) struct ProxyLink {
     pub(super) peer: u32,
     pub(super) channel: u16,
-    pub(super) dir: Dir,
+    pub(super) dir: MessageDirection,
     pub(super) slots: u32,
     /// Chunks of a slot.
     chunks: u32,
@@ -78,7 +78,7 @@ impl ProxyProgram {
                 }
                 // Empty messages are only waited for.
                 for wait in &task.waits {
-                    let Event::Sent(message) = wait.event else { continue };
+                    let DeviceEvent::Sent(message) = wait.event else { continue };
                     match messages.get_mut(message.index as usize) {
                         Some(place) if message.link == number && place.site == u32::MAX => {
                             (place.site, place.round) = (task.site, task.round);
@@ -108,24 +108,26 @@ impl ProxyProgram {
 
 /// Returns the messages of a task that go through slots, with the type in which they travel.
 fn staged(
-    task: &Task,
-) -> impl Iterator<Item = (roundelay_compiler::device::Message, Option<WireType>)> + '_ {
+    task: &DeviceTask,
+) -> impl Iterator<Item = (roundelay_compiler::device::DeviceMessage, Option<WireType>)> + '_ {
     let inputs = task.inputs.iter().filter_map(|input| match input {
         TaskInput::Staged(message, wire) => Some((*message, *wire)),
         _ => None,
     });
     let outs = task.outs.iter().filter_map(|out| match out {
-        Target::Staged(message, wire) => Some((*message, *wire)),
+        TaskOutput::Staged(message, wire) => Some((*message, *wire)),
         _ => None,
     });
     inputs.chain(outs)
 }
 
 impl MessageChunks {
-    fn of(sizes: &Sizes) -> Self {
+    fn of(sizes: &ChunkSizes) -> Self {
         match sizes {
-            Sizes::Full(chunks) => MessageChunks::Full(*chunks),
-            Sizes::Of(sets) => MessageChunks::Of(sets.iter().flat_map(|set| set.iter()).collect()),
+            ChunkSizes::Full(chunks) => MessageChunks::Full(*chunks),
+            ChunkSizes::Of(sets) => {
+                MessageChunks::Of(sets.iter().flat_map(|set| set.iter()).collect())
+            }
         }
     }
 }
@@ -201,12 +203,12 @@ impl ProxyCall {
     }
 
     /// Returns the place in the algorithm of a message of a link.
-    pub(super) fn location(&self, link: &ProxyLink, number: u32) -> Location {
+    pub(super) fn location(&self, link: &ProxyLink, number: u32) -> ErrorLocation {
         let part = &self.part;
         let a_pass = link.messages.len().max(1) as u32;
         let message = link.messages.get((number.saturating_sub(1) % a_pass) as usize);
         let site = message.and_then(|message| part.sites.get(message.site as usize));
-        Location {
+        ErrorLocation {
             rank: part.rank,
             name: format!("{}.{}", part.header.collective, part.header.algorithm),
             step: message.map_or(0, |m| if m.round == u32::MAX { 0 } else { m.round }),

@@ -7,10 +7,10 @@ use super::direct_writes::DirectWrites;
 use super::memory::ProxyMemory;
 use super::packet::{PacketKind, ProxyPacket};
 use super::stream::ProxyStream;
-use roundelay_engine::Core;
+use roundelay_engine::EngineCore;
 use roundelay_net::digest::mix;
 use roundelay_net::error::Error;
-use roundelay_net::transport::one_sided::{Grant, May};
+use roundelay_net::transport::one_sided::{AccessGrant, AccessRights};
 
 /// Bytes of a probe, of which each connection has two: what it sends, and what comes.
 const PROBE: u64 = 64;
@@ -52,7 +52,7 @@ fn probe(lane: u32, ranks: u32, (rank, peer): (u32, u32)) -> ConnectionProbe {
 /// Returns memory whose slots devices of the network reach, if they do on all ranks and for all streams (a list for
 /// each proxy thread), or the reason why they do not. All ranks together.
 pub(super) fn agree(
-    core: &mut Core,
+    core: &mut EngineCore,
     lanes: &mut [Vec<ProxyStream>],
     memory: Result<ProxyMemory, GpuDirect>,
 ) -> Result<Result<ProxyMemory, GpuDirect>, Error> {
@@ -73,7 +73,7 @@ pub(super) fn agree(
 }
 
 /// Returns what this rank has if all ranks have it.
-fn all<T>(core: &mut Core, own: Result<T, GpuDirect>) -> Result<Result<T, GpuDirect>, Error> {
+fn all<T>(core: &mut EngineCore, own: Result<T, GpuDirect>) -> Result<Result<T, GpuDirect>, Error> {
     let words = core.words(own.is_ok().into())?;
     Ok(match ((0..).zip(words).find(|(_, word)| *word == 0), own) {
         (Some((rank, _)), Ok(_)) => Err(GpuDirect::Refused(format!("rank {rank} has it not"))),
@@ -87,9 +87,9 @@ fn offer(
     ranks: u32,
     lanes: &[Vec<ProxyStream>],
     memory: &ProxyMemory,
-) -> Result<Vec<Grant>, String> {
+) -> Result<Vec<AccessGrant>, String> {
     let direct = memory.direct().ok_or("its slots lie in memory of the host")?;
-    let may = || May { read: false, write: true };
+    let may = || AccessRights { read: false, write: true };
     if !direct.has(0, lanes.len() as u64 * u64::from(ranks) * 2 * PROBE) {
         return Err(format!("{} bytes of slots are too few to try it", direct.bytes()));
     }
@@ -111,9 +111,9 @@ fn offer(
 
 /// Writes a probe over each connection, from slots to slots, and compares what comes.
 fn attempt(
-    core: &mut Core,
+    core: &mut EngineCore,
     lanes: &mut [Vec<ProxyStream>],
-    (memory, grants): (&ProxyMemory, &[Grant]),
+    (memory, grants): (&ProxyMemory, &[AccessGrant]),
 ) -> Result<Result<(), String>, Error> {
     let (ranks, rank) = (core.size(), core.rank());
     let Some(direct) = memory.direct() else { return Ok(Err("there are no such slots".into())) };
@@ -160,8 +160,9 @@ impl ProxyStream {
         }
         match self.receive_packet().map_err(|fault| fault.to_string())? {
             Some(packet) if packet.kind == PacketKind::Grant => {
-                let may = May { read: false, write: true };
-                let grant = Grant { address: packet.digest, key: packet.number, may, words: false };
+                let may = AccessRights { read: false, write: true };
+                let grant =
+                    AccessGrant { address: packet.digest, key: packet.number, may, words: false };
                 self.placing.grant = Some((grant, packet.bytes));
                 let begun = self.write_slot(direct, PROBE, (probe.from, probe.there));
                 begun.ok_or("the queue for it is gone")?;

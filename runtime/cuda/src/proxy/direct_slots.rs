@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 #[cfg(test)]
 use super::mapped::MappedMemory;
-use crate::backend::{Context, DriverFault, NetworkMemory};
+use crate::backend::{DeviceContext, DriverFault, NetworkMemory};
 use roundelay_net::error::Error;
-use roundelay_net::transport::rdma::Exposure;
+use roundelay_net::transport::rdma::MemoryExposure;
 
 /// The answer to whether messages between hosts go from the memory of one GPU to that of the other, without a stop in
 /// memory of hosts.
@@ -39,7 +39,7 @@ pub enum GpuDirect {
 
 /// Slots that devices of the network read and write.
 pub(crate) struct DirectSlots {
-    pub(super) exposure: Arc<Exposure>,
+    pub(super) exposure: Arc<MemoryExposure>,
     memory: SlotMemory,
 }
 
@@ -76,10 +76,13 @@ impl DirectSlots {
     }
 
     /// Allocates `bytes` of slots, if devices of the network can reach memory of the GPU.
-    pub(super) fn on_gpu(context: &Arc<Context>, bytes: u64) -> Result<Option<Self>, DriverFault> {
+    pub(super) fn on_gpu(
+        context: &Arc<DeviceContext>,
+        bytes: u64,
+    ) -> Result<Option<Self>, DriverFault> {
         let Some(memory) = NetworkMemory::new(context, bytes)? else { return Ok(None) };
         let (base, bytes) = memory.place();
-        let exposure = Arc::new(Exposure::of_gpu(memory.export()?, base, bytes));
+        let exposure = Arc::new(MemoryExposure::of_gpu(memory.export()?, base, bytes));
         Ok(Some(DirectSlots { exposure, memory: SlotMemory::Gpu(memory) }))
     }
 
@@ -89,7 +92,7 @@ impl DirectSlots {
         let memory = MappedMemory::plain(bytes);
         let start = memory.place(0, 0).expect("it begins somewhere");
         // SAFETY: the memory lives as long as this, which clears the exposure first.
-        let exposure = Arc::new(unsafe { Exposure::new(start, bytes) });
+        let exposure = Arc::new(unsafe { MemoryExposure::new(start, bytes) });
         DirectSlots { exposure, memory: SlotMemory::Plain(memory, (bytes, spoils)) }
     }
 

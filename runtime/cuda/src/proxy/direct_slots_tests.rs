@@ -8,8 +8,10 @@ use super::direct_slots::GpuDirect;
 use super::direct_writes::{DirectWrite, DirectWrites};
 use super::packet::{PacketKind, ProxyPacket};
 use super::tests::{Slots, World, all_alike, captured, everywhere, flat, grids, long, many_calls};
-use roundelay_net::transport::one_sided::{Access, Grant, May, News, OneSided};
-use roundelay_net::transport::rdma::Exposure;
+use roundelay_net::transport::one_sided::{
+    AccessGrant, AccessReport, AccessRights, OneSided, RemoteAccess,
+};
+use roundelay_net::transport::rdma::MemoryExposure;
 
 #[test]
 fn algorithms_are_bit_exact_where_devices_write_into_slots() {
@@ -114,22 +116,22 @@ fn contents_go_by_hosts_while_the_queue_for_them_is_gone() {
 
 /// A device that follows a test's script.
 #[derive(Default)]
-struct Script(RefCell<Vec<News>>);
+struct Script(RefCell<Vec<AccessReport>>);
 
 impl OneSided for Script {
     fn is_up(&self) -> bool {
         true
     }
 
-    fn grant(&self, _: &Exposure, _: &dyn Fn() -> May) -> Option<Grant> {
+    fn grant(&self, _: &MemoryExposure, _: &dyn Fn() -> AccessRights) -> Option<AccessGrant> {
         None
     }
 
-    fn lend(&self, _: &Arc<Exposure>) {}
+    fn lend(&self, _: &Arc<MemoryExposure>) {}
 
-    unsafe fn begin(&self, _: Access) {}
+    unsafe fn begin(&self, _: RemoteAccess) {}
 
-    fn hear(&self, each: &mut dyn FnMut(News)) {
+    fn hear(&self, each: &mut dyn FnMut(AccessReport)) {
         self.0.borrow_mut().drain(..).for_each(each);
     }
 }
@@ -150,22 +152,22 @@ fn packets_go_in_order_and_behind_their_contents() {
         let packet = ProxyPacket::of_pieces(PacketKind::Message, 0, 0, (number, 8));
         DirectWrite { flow: 0, packet, slot: 0, access }
     };
-    let hear = |placing: &mut DirectWrites, news: &[News]| {
+    let hear = |placing: &mut DirectWrites, news: &[AccessReport]| {
         device.0.borrow_mut().extend(news);
         placing.poll(&device);
     };
     // The third has no content that a device would write.
     placing.begun.extend([message(1, Some(1)), message(2, Some(2)), message(3, None)]);
     assert_eq!(due(&mut placing), [], "nothing is written yet");
-    hear(&mut placing, &[News::Moved { id: 1, bytes: 4 }]);
+    hear(&mut placing, &[AccessReport::Moved { id: 1, bytes: 4 }]);
     assert_eq!(due(&mut placing), [], "half of it is");
-    hear(&mut placing, &[News::Done { id: 1 }]);
+    hear(&mut placing, &[AccessReport::Done { id: 1 }]);
     assert_eq!(due(&mut placing), [(1, false)], "the third does not overtake the second");
-    hear(&mut placing, &[News::Done { id: 2 }]);
+    hear(&mut placing, &[AccessReport::Done { id: 2 }]);
     assert_eq!(due(&mut placing), [(2, false), (3, true)]);
     // What has no end when the queue fails goes by hosts; what was done before does not.
     placing.begun.extend([message(4, Some(3)), message(5, Some(4)), message(6, Some(5))]);
-    hear(&mut placing, &[News::Done { id: 3 }, News::Failed { refused: false }]);
+    hear(&mut placing, &[AccessReport::Done { id: 3 }, AccessReport::Failed { refused: false }]);
     assert_eq!(due(&mut placing), [(4, false), (5, true), (6, true)]);
     assert_eq!(placing.failures, 1);
 }

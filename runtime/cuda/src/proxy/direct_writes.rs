@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use super::packet::ProxyPacket;
-use roundelay_net::transport::one_sided::{Grant, News, OneSided};
+use roundelay_net::transport::one_sided::{AccessGrant, AccessReport, OneSided};
 
 /// The messages of a stream that the device writes into the receiver's slots.
 #[derive(Debug, Default)]
 pub(super) struct DirectWrites {
     /// The peer's slots, as its device takes writes to them, and their bytes.
-    pub(super) grant: Option<(Grant, u64)>,
+    pub(super) grant: Option<(AccessGrant, u64)>,
     /// Messages whose packets have not gone, in order.
     pub(super) begun: VecDeque<DirectWrite>,
     /// The number of the last access that was begun, and of the last that is done.
@@ -48,9 +48,9 @@ impl DirectWrites {
     pub(super) fn poll(&mut self, device: &dyn OneSided) {
         let DirectWrites { grant, begun, done, failures, .. } = self;
         device.hear(&mut |news| match news {
-            News::Moved { .. } => {}
-            News::Done { id } => *done = id,
-            News::Failed { refused } => {
+            AccessReport::Moved { .. } => {}
+            AccessReport::Done { id } => *done = id,
+            AccessReport::Failed { refused } => {
                 *failures += 1;
                 begun.iter_mut().filter(|b| b.access > Some(*done)).for_each(|b| b.access = None);
                 if refused {

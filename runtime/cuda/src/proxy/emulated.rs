@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use roundelay_compiler::device::abi::{self, mark, reached};
-use roundelay_compiler::device::{DeviceProgram, Event, Message, Target, Task, TaskInput};
-use roundelay_compiler::plan::{Buf, Dir, Region, Sizes};
+use roundelay_compiler::device::{
+    DeviceEvent, DeviceMessage, DeviceProgram, DeviceTask, TaskInput, TaskOutput,
+};
+use roundelay_compiler::plan::{ChunkSizes, MessageDirection, PlanBuffer, Region};
 
 use super::call::ProxyCall;
 use super::memory::ProxyMemory;
@@ -149,17 +151,19 @@ impl<'a> EmulatedBlock<'a> {
                     let link = &program.links[signal.message.link as usize];
                     let (value, channel) = (self.number(signal.message, pass), link.channel.into());
                     let word = match (link.far, link.dir) {
-                        (true, Dir::Send) => {
+                        (true, MessageDirection::Send) => {
                             self.device.far.kernel_word(abi::sent(link.peer, channel, self.block))
                         }
-                        (true, Dir::Recv) => self
+                        (true, MessageDirection::Recv) => self
                             .device
                             .far
                             .kernel_word(abi::consumed(n, link.peer, channel, self.block)),
                         (false, dir) => {
                             let at = match dir {
-                                Dir::Send => abi::sent(rank, channel, self.block),
-                                Dir::Recv => abi::consumed(n, rank, channel, self.block),
+                                MessageDirection::Send => abi::sent(rank, channel, self.block),
+                                MessageDirection::Recv => {
+                                    abi::consumed(n, rank, channel, self.block)
+                                }
                             };
                             &self.device.arenas[link.peer as usize].words[at as usize]
                         }
@@ -173,26 +177,26 @@ impl<'a> EmulatedBlock<'a> {
     }
 
     /// Returns the mark of a message of a pass.
-    fn number(&self, message: Message, pass: u64) -> u64 {
+    fn number(&self, message: DeviceMessage, pass: u64) -> u64 {
         let link = &self.launch.program.links[message.link as usize];
         let number = pass * u64::from(link.messages) + u64::from(message.index) + 1;
         mark(self.launch.call.epoch, number as u32)
     }
 
-    fn wait(&self, event: Event, pass: u64) -> Result<(), KernelExit> {
+    fn wait(&self, event: DeviceEvent, pass: u64) -> Result<(), KernelExit> {
         let program = self.launch.program;
         let n = program.header.ranks;
         let (kind, message) = match event {
-            Event::Entered { peer } => {
+            DeviceEvent::Entered { peer } => {
                 let word = &self.own().words[abi::entered(n, peer, self.block) as usize];
                 return self.until(word, mark(self.launch.call.epoch, 1), peer);
             }
-            Event::Sent(message) => (0, message),
-            Event::Consumed(message) | Event::Room(message) => (1, message),
+            DeviceEvent::Sent(message) => (0, message),
+            DeviceEvent::Consumed(message) | DeviceEvent::Room(message) => (1, message),
         };
         let link = &program.links[message.link as usize];
         let mut value = self.number(message, pass);
-        if let Event::Room(_) = event {
+        if let DeviceEvent::Room(_) = event {
             match (value as u32).checked_sub(link.slots) {
                 None | Some(0) => return Ok(()),
                 Some(number) => value = mark(self.launch.call.epoch, number),
@@ -214,7 +218,7 @@ impl<'a> EmulatedBlock<'a> {
         self.device.until(word, value, peer)
     }
 
-    fn task(&self, task: &Task, pass: u64) -> Result<(), KernelExit> {
+    fn task(&self, task: &DeviceTask, pass: u64) -> Result<(), KernelExit> {
         task.waits.iter().try_for_each(|wait| self.wait(wait.event, pass))?;
         if !task.moves() {
             return Ok(());
@@ -226,8 +230,8 @@ impl<'a> EmulatedBlock<'a> {
         let begin = |c: u64| c * least + c * rest / chunks;
         let most = least + u64::from(rest != 0);
         let lengths: Vec<u64> = match &task.sizes {
-            Sizes::Full(all) => vec![most; *all as usize],
-            Sizes::Of(sets) => {
+            ChunkSizes::Full(all) => vec![most; *all as usize],
+            ChunkSizes::Of(sets) => {
                 let chunks = sets.iter().flat_map(|set| set.iter()).map(u64::from);
                 chunks.map(|c| begin(c + 1) - begin(c)).collect()
             }
@@ -238,10 +242,10 @@ impl<'a> EmulatedBlock<'a> {
             let (buf, chunk) = list.nth(k).expect("as many chunks as sizes");
             let chunk = u64::from(chunk);
             let (buffer, at) = match buf {
-                Buf::Data => (0, begin(chunk)),
-                Buf::Input => (1, begin(chunk)),
-                Buf::Output => (2, begin(chunk)),
-                Buf::Scratch(s) => (3 + usize::from(s), chunk * most),
+                PlanBuffer::Data => (0, begin(chunk)),
+                PlanBuffer::Input => (1, begin(chunk)),
+                PlanBuffer::Output => (2, begin(chunk)),
+                PlanBuffer::Scratch(s) => (3 + usize::from(s), chunk * most),
             };
             let arena = &self.device.arenas[rank as usize];
             ElementPlace(&arena.buffers[buffer][(at + from + e) as usize])
@@ -263,8 +267,8 @@ impl<'a> EmulatedBlock<'a> {
                 }
                 for out in &task.outs {
                     let place = match out {
-                        Target::Staged(message, None) => self.slot(*message, pass, k, e),
-                        Target::Landed(message, region) => {
+                        TaskOutput::Staged(message, None) => self.slot(*message, pass, k, e),
+                        TaskOutput::Landed(message, region) => {
                             in_region(program.links[message.link as usize].peer, region, k, e)
                         }
                         other => panic!("{other:?} is not played here"),
@@ -277,7 +281,7 @@ impl<'a> EmulatedBlock<'a> {
     }
 
     /// Returns the place of an element in the slot of a message.
-    fn slot(&self, message: Message, pass: u64, k: usize, e: u64) -> ElementPlace<'a> {
+    fn slot(&self, message: DeviceMessage, pass: u64, k: usize, e: u64) -> ElementPlace<'a> {
         let EmulatedLaunch { program, call, .. } = self.launch;
         let link = &program.links[message.link as usize];
         let number = pass * u64::from(link.messages) + u64::from(message.index);
@@ -292,7 +296,7 @@ impl<'a> EmulatedBlock<'a> {
             // proxy as the words say.
             return ElementPlace(unsafe { AtomicU32::from_ptr(place.cast()) });
         }
-        let receiver = if link.dir == Dir::Send { link.peer } else { program.rank };
+        let receiver = if link.dir == MessageDirection::Send { link.peer } else { program.rank };
         let staging = &self.device.arenas[receiver as usize].staging;
         let half = (call.epoch & 1) as usize * staging.len() / 2;
         ElementPlace(&staging[half + (at / 4) as usize])

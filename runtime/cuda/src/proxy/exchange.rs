@@ -18,14 +18,14 @@
 use std::sync::atomic::Ordering;
 
 use roundelay_compiler::emit::cuda::batch;
-use roundelay_compiler::plan::Dir;
+use roundelay_compiler::plan::MessageDirection;
 
 use super::packet::{PacketKind, ProxyPacket};
 use super::peer_slots::SlotWord;
 use super::queues::{PieceQueues, ProxyBatch, SLOTS, posted_tag};
 use super::stream::{ReceiveStage, SlotHolder};
 use super::thread::ProxyThread;
-use roundelay_net::transport::fault::Fault;
+use roundelay_net::transport::fault::ConnectionFault;
 use roundelay_net::transport::message::{IoVec, IoVecMut};
 use roundelay_net::transport::posted::PostedReceiver;
 
@@ -48,7 +48,7 @@ impl ProxyThread {
                 let cut = |&bytes: &u64| batch::pieces(bytes, block, blocks).count() as u64;
                 let pieces: u64 = end.messages.iter().map(cut).sum();
                 let due = &mut self.queues.queue(stream, block).due;
-                due[usize::from(end.dir == Dir::Recv)] +=
+                due[usize::from(end.dir == MessageDirection::Recv)] +=
                     if batch.is_captured { 0 } else { pieces };
             }
         }
@@ -56,7 +56,7 @@ impl ProxyThread {
 
     /// Receives the next packet of a connection, or the next part of a piece: true if there was one, false if there is
     /// none, nothing if it belongs to a call of all ranks.
-    pub(super) fn receive_piece(&mut self, at: usize) -> Result<Option<bool>, Fault> {
+    pub(super) fn receive_piece(&mut self, at: usize) -> Result<Option<bool>, ConnectionFault> {
         let stream = &mut self.streams[at];
         match stream.coming {
             ReceiveStage::Packet => {
@@ -83,7 +83,8 @@ impl ProxyThread {
                 self.queues.land(at, block, tag);
             }
             ReceiveStage::Piece { block, tag, bytes } => {
-                let outside = Fault::Protocol("its slot lies outside the memory of slots");
+                let outside =
+                    ConnectionFault::Protocol("its slot lies outside the memory of slots");
                 let ptr = self.queues.place(at, block).ok_or(outside)?;
                 let whole = IoVecMut { ptr, len: bytes as usize };
                 // SAFETY: as many bytes were made there, or the slot lies in the memory, which the queues keep. It is
@@ -132,8 +133,12 @@ impl ProxyThread {
                 while queue.sent < queue.room + SLOTS {
                     let number = queue.sent + 1;
                     let Some(tag) = posted_tag(slots, block, number) else { break };
-                    let Some(ptr) = slots.content(Dir::Send, block, number) else { break };
-                    let bytes = slots.bytes_of(Dir::Send, block, number).load(Ordering::Relaxed);
+                    let Some(ptr) = slots.content(MessageDirection::Send, block, number) else {
+                        break;
+                    };
+                    let bytes = slots
+                        .bytes_of(MessageDirection::Send, block, number)
+                        .load(Ordering::Relaxed);
                     let bytes = bytes.min(batch::PIECE);
                     let packet =
                         ProxyPacket::of_pieces(PacketKind::Piece, block, number, (tag, bytes));

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use roundelay_compiler::emit::cuda::batch;
-use roundelay_compiler::plan::Dir;
-use roundelay_tests::Dice;
+use roundelay_compiler::plan::MessageDirection;
+use roundelay_tests::SeededRandom;
 
 use super::emulated::KernelExit;
 use super::packet::{self, PacketKind, ProxyPacket};
@@ -50,7 +50,9 @@ fn slots(rank: &mut Rank<'_>, peer: u32, ranks: u32) -> Arc<PeerSlots> {
 fn batch(rank: &mut Rank<'_>, letters: &[Letter], ranks: u32, timeout: Duration) -> ProxyBatch {
     let own = rank.core.rank();
     let mut ends = Vec::new();
-    for (peer, dir) in (0..ranks).flat_map(|peer| [(peer, Dir::Send), (peer, Dir::Recv)]) {
+    for (peer, dir) in
+        (0..ranks).flat_map(|peer| [(peer, MessageDirection::Send), (peer, MessageDirection::Recv)])
+    {
         let messages: Vec<u64> =
             of(letters, own, (peer, dir)).map(|l| l.content.len() as u64).collect();
         if !messages.is_empty() {
@@ -61,10 +63,14 @@ fn batch(rank: &mut Rank<'_>, letters: &[Letter], ranks: u32, timeout: Duration)
 }
 
 /// Returns the letters of an end.
-fn of(letters: &[Letter], own: u32, (peer, dir): (u32, Dir)) -> impl Iterator<Item = &Letter> {
+fn of(
+    letters: &[Letter],
+    own: u32,
+    (peer, dir): (u32, MessageDirection),
+) -> impl Iterator<Item = &Letter> {
     letters.iter().filter(move |l| match dir {
-        Dir::Send => (l.from, l.to) == (own, peer),
-        Dir::Recv => (l.from, l.to) == (peer, own),
+        MessageDirection::Send => (l.from, l.to) == (own, peer),
+        MessageDirection::Recv => (l.from, l.to) == (peer, own),
     })
 }
 
@@ -80,7 +86,7 @@ fn play(
     for end in &batch.ends {
         let side = Side { end, letters: of(letters, own, (end.peer, end.dir)).collect() };
         for block in 0..end.slots.blocks() {
-            let key = (end.peer, end.dir == Dir::Send, block);
+            let key = (end.peer, end.dir == MessageDirection::Send, block);
             blocks.push((key, Arc::new(Side { end, letters: side.letters.clone() })));
         }
     }
@@ -99,7 +105,7 @@ fn play(
                 let piece = piece as usize;
                 let place = slots.content(end.dir, block, count).expect("a slot");
                 let (head, own) = (slots.head(end.dir, block, count), count << 32 | 77);
-                if end.dir == Dir::Send {
+                if end.dir == MessageDirection::Send {
                     let room = count.saturating_sub(batch::SLOTS.into());
                     until(slots.word(SlotWord::Taken, block), room, end.peer)?;
                     let content = &letter.content[at..at + piece];
@@ -142,7 +148,7 @@ fn play(
     Ok(received.into_iter().map(letter).collect())
 }
 
-fn letters(ranks: u32, many: usize, dice: &mut Dice) -> Vec<Letter> {
+fn letters(ranks: u32, many: usize, dice: &mut SeededRandom) -> Vec<Letter> {
     let lengths = [0, 1, 5, 16, 300, 4096, 5000, 200_000, 3_000_000];
     (0..many)
         .map(|_| {
@@ -160,7 +166,7 @@ fn all_alike(world: &World, steps: &[Step]) {
     let ranks = world.ranks();
     let wrong = everywhere(world, &jobs, |rank| {
         let own = rank.core.rank();
-        let mut dice = Dice(u64::from(own));
+        let mut dice = SeededRandom(u64::from(own));
         let mut parts: Vec<Vec<(FarBatchOf<'_>, Arc<ProxyBatch>)>> = Vec::new();
         let mut epoch = 0;
         for step in steps {
@@ -216,7 +222,7 @@ type FarBatchOf<'a> = &'a [Letter];
 #[test]
 fn messages_arrive_as_they_were_sent_between_calls_of_all() {
     for (seed, hosts, lanes) in [(1, &[0, 1][..], 1), (2, &[0, 1], 3), (3, &[0, 1, 2], 2)] {
-        let (ranks, mut dice) = (hosts.len() as u32, Dice(seed));
+        let (ranks, mut dice) = (hosts.len() as u32, SeededRandom(seed));
         let mut step = |k: usize| match k % 3 {
             2 => Step::Call,
             _ => Step::Letters(letters(ranks, 1 + dice.below(6), &mut dice)),
@@ -312,7 +318,7 @@ fn pieces_without_a_slot_are_refused() {
             if rank.core.rank() == 1 {
                 // Its lane has no order, and leaves the connection alone.
                 let connection = rank.lanes.connections[0].clone();
-                let mut sender = roundelay_net::transport::stream::Sender::new(connection);
+                let mut sender = roundelay_net::transport::stream::StreamSender::new(connection);
                 let place = sender.stage(1, packet::BYTES);
                 let bytes = packet.encode();
                 // SAFETY: `stage` made room for as many bytes.
@@ -333,7 +339,10 @@ fn pieces_without_a_slot_are_refused() {
             rank.lanes.order_batch(&batch);
             let left = play(rank, &batch, &received, &mut Counts::new()).map(drop);
             assert_eq!(left, Err(KernelExit::Aborted));
-            assert_eq!(batch.ends[0].slots.head(Dir::Recv, 0, 1).load(Ordering::Relaxed), 0);
+            assert_eq!(
+                batch.ends[0].slots.head(MessageDirection::Recv, 0, 1).load(Ordering::Relaxed),
+                0
+            );
             rank.lanes.failure()
         });
         let text = failures[0].as_ref().map(Error::to_string).unwrap_or_default();

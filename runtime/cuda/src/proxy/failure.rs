@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use roundelay_compiler::plan::Dir;
+use roundelay_compiler::plan::MessageDirection;
 
 use super::call::ProxyCall;
 use super::flow::MessageFlow;
 use super::pause::{CHECK_INTERVAL, ProxyPause};
 use super::thread::{EnteredCall, ProxyExit, ProxyThread};
-use roundelay_net::error::{Error, Location, Source};
-use roundelay_net::transport::fault::Fault;
+use roundelay_net::error::{Error, ErrorLocation, ErrorSource};
+use roundelay_net::transport::fault::ConnectionFault;
 
 /// The time after the end of a connection in which its reason may come from the group.
 const FAILURE_REASON_WAIT: Duration = Duration::from_millis(150);
@@ -54,7 +54,7 @@ impl ProxyThread {
         at: usize,
         call: &ProxyCall,
         flows: &[MessageFlow],
-        fault: &Fault,
+        fault: &ConnectionFault,
     ) -> ProxyExit {
         let links = &call.part.links;
         let of = |flow: &&MessageFlow| flow.stream == at && !flow.is_over(&links[flow.link]);
@@ -65,7 +65,12 @@ impl ProxyThread {
 
     /// Returns the exit for a connection that was lost at a place in an algorithm. The peer may have failed for a
     /// reason that comes from the group.
-    fn lost_at(&self, at: usize, location: Option<Location>, fault: &Fault) -> ProxyExit {
+    fn lost_at(
+        &self,
+        at: usize,
+        location: Option<ErrorLocation>,
+        fault: &ConnectionFault,
+    ) -> ProxyExit {
         let since = Instant::now();
         while since.elapsed() < FAILURE_REASON_WAIT {
             if self.common.is_over() {
@@ -78,7 +83,7 @@ impl ProxyThread {
             lost: self.streams[at].peer,
             how: format!("{fault}, on lane {} between their hosts", self.number),
             location: location.map(Box::new),
-            source: Some(Source::new(fault.clone())),
+            source: Some(ErrorSource::new(fault.clone())),
         })
     }
 
@@ -87,12 +92,13 @@ impl ProxyThread {
         let links = &call.part.links;
         let open = || flows.iter().filter(|flow| !flow.is_over(&links[flow.link]));
         let waits = |dir| open().find(|flow| links[flow.link].dir == dir);
-        let flow = waits(Dir::Recv).or(waits(Dir::Send)).unwrap_or(&flows[0]);
+        let flow =
+            waits(MessageDirection::Recv).or(waits(MessageDirection::Send)).unwrap_or(&flows[0]);
         let link = &links[flow.link];
         let peer = link.peer;
         let awaited = match link.dir {
-            Dir::Recv => format!("a message from rank {peer}"),
-            Dir::Send => format!("rank {peer} to take a message"),
+            MessageDirection::Recv => format!("a message from rank {peer}"),
+            MessageDirection::Send => format!("rank {peer} to take a message"),
         };
         Error::Timeout {
             location: Box::new(call.location(link, flow.moved + 1)),
@@ -108,16 +114,16 @@ impl ProxyThread {
     }
 
     /// Returns the exit for a connection that was lost, at the messages with the peer if some are due.
-    pub(super) fn messages_lost(&self, at: usize, fault: &Fault) -> ProxyExit {
+    pub(super) fn messages_lost(&self, at: usize, fault: &ConnectionFault) -> ProxyExit {
         let dir = self.queues.due_direction(at);
         let location = dir.map(|dir| self.of_messages(self.streams[at].peer, dir));
         self.lost_at(at, location, fault)
     }
 
-    fn of_messages(&self, peer: u32, dir: Dir) -> Location {
-        let verb = if dir == Dir::Send { "send to" } else { "receive from" };
+    fn of_messages(&self, peer: u32, dir: MessageDirection) -> ErrorLocation {
+        let verb = if dir == MessageDirection::Send { "send to" } else { "receive from" };
         let text = format!("{verb} rank {peer}");
-        Location {
+        ErrorLocation {
             rank: self.common.rank,
             name: "batch".into(),
             step: 0,
@@ -132,7 +138,7 @@ impl ProxyThread {
         let (at, block, done) = self.queues.stalled_queue(after)?;
         let peer = self.streams[at].peer;
         Some(Error::Timeout {
-            location: Box::new(self.of_messages(peer, Dir::Send)),
+            location: Box::new(self.of_messages(peer, MessageDirection::Send)),
             awaited: format!("rank {peer} to take a message"),
             peer,
             after,

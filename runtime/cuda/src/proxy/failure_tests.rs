@@ -148,8 +148,9 @@ fn what_is_no_packet_is_refused() {
     let failures = everywhere(&world, &jobs, |rank| {
         if rank.core.rank() == 1 {
             // Its lane has no order, and leaves the connection alone.
-            let mut sender =
-                roundelay_net::transport::stream::Sender::new(rank.lanes.connections[0].clone());
+            let mut sender = roundelay_net::transport::stream::StreamSender::new(
+                rank.lanes.connections[0].clone(),
+            );
             sender.stage(1, 32);
             sender.post(meta(7, 32, ContentKind::Slot), 32);
             hears_the_end(rank.core);

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use roundelay_compiler::device::abi;
-use roundelay_compiler::plan::Dir;
+use roundelay_compiler::plan::MessageDirection;
 
 use super::call::{ProxyCall, ProxyLink};
 use super::memory::ProxyMemory;
@@ -32,7 +32,8 @@ pub(super) struct MessageFlow {
 impl MessageFlow {
     /// Returns true if everything of the call has been carried.
     pub(super) fn is_over(&self, link: &ProxyLink) -> bool {
-        let owes = link.dir == Dir::Recv && self.credit < self.total.saturating_sub(self.ahead);
+        let owes = link.dir == MessageDirection::Recv
+            && self.credit < self.total.saturating_sub(self.ahead);
         self.moved == self.total && self.taken == self.total && !owes
     }
 
@@ -40,8 +41,8 @@ impl MessageFlow {
     fn counter_word(&self, memory: &ProxyMemory, link: &ProxyLink) -> u64 {
         let channel = link.channel.into();
         match link.dir {
-            Dir::Recv => abi::sent(link.peer, channel, self.block),
-            Dir::Send => abi::consumed(memory.ranks(), link.peer, channel, self.block),
+            MessageDirection::Recv => abi::sent(link.peer, channel, self.block),
+            MessageDirection::Send => abi::consumed(memory.ranks(), link.peer, channel, self.block),
         }
     }
 
@@ -68,8 +69,8 @@ impl MessageFlow {
     ) -> u32 {
         let channel = link.channel.into();
         let word = match link.dir {
-            Dir::Send => abi::sent(link.peer, channel, self.block),
-            Dir::Recv => abi::consumed(memory.ranks(), link.peer, channel, self.block),
+            MessageDirection::Send => abi::sent(link.peer, channel, self.block),
+            MessageDirection::Recv => abi::consumed(memory.ranks(), link.peer, channel, self.block),
         };
         let said = memory.kernel_word(word).load(Ordering::Acquire);
         match (said >> 32) as u32 == call.epoch {
@@ -103,18 +104,18 @@ impl MessageFlow {
 mod tests {
     use super::super::call::ProxyProgram;
     use super::*;
-    use roundelay_compiler::device::{Options as Lower, Protocol, prove};
-    use roundelay_compiler::{Options, Placement, Shape, compile};
+    use roundelay_compiler::device::{DeviceOptions as Lower, DeviceProtocol, prove};
+    use roundelay_compiler::{BufferPlacement, CompileOptions, Shape, compile};
     use std::sync::Arc;
 
     /// Returns the part of rank 0 of two, on two hosts; each link has as many slots.
     fn part() -> Arc<ProxyProgram> {
         let entry = roundelay_algorithms::find("all_reduce", "ring").expect("the library has it");
         let (sources, program) = roundelay_tests::of_library(entry).expect("it resolves");
-        let (shape, options) = (Shape::flat(2), Options::default());
-        let proved = compile(&program, &sources, &shape, &options, Placement::InPlace);
+        let (shape, options) = (Shape::flat(2), CompileOptions::default());
+        let proved = compile(&program, &sources, &shape, &options, BufferPlacement::InPlace);
         let lower = Lower { hosts: vec![0, 1], slots: Some(2) };
-        let programs = prove(&proved.expect("it is proved"), Protocol::Staged, &lower);
+        let programs = prove(&proved.expect("it is proved"), DeviceProtocol::Staged, &lower);
         ProxyProgram::of(&programs.expect("it is lowered").list()[0]).expect("far links")
     }
 
@@ -135,7 +136,11 @@ mod tests {
     #[test]
     fn nothing_goes_without_room_or_before_it_is_told() {
         let part = part();
-        let at = part.links.iter().position(|link| link.dir == Dir::Send).expect("a sender");
+        let at = part
+            .links
+            .iter()
+            .position(|link| link.dir == MessageDirection::Send)
+            .expect("a sender");
         let (link, mut flow) = (&part.links[at], flow(at, 10));
         assert_eq!(link.slots, 2);
         assert!(flow.may_send(1) && !flow.may_send(0));
@@ -152,7 +157,11 @@ mod tests {
     #[test]
     fn credit_is_owed_only_where_messages_follow() {
         let part = part();
-        let at = part.links.iter().position(|link| link.dir == Dir::Recv).expect("a receiver");
+        let at = part
+            .links
+            .iter()
+            .position(|link| link.dir == MessageDirection::Recv)
+            .expect("a receiver");
         let (link, mut flow) = (&part.links[at], flow(at, 5));
         assert!(flow.may_land(1) && !flow.may_land(2) && !flow.may_land(0));
         (flow.moved, flow.taken) = (2, 2);
@@ -170,7 +179,11 @@ mod tests {
     #[test]
     fn what_kernels_said_of_another_call_counts_nothing() {
         let part = part();
-        let at = part.links.iter().position(|link| link.dir == Dir::Send).expect("a sender");
+        let at = part
+            .links
+            .iter()
+            .position(|link| link.dir == MessageDirection::Send)
+            .expect("a sender");
         let (link, flow) = (&part.links[at], flow(at, 4));
         let memory = ProxyMemory::plain(2, 0);
         let call = ProxyCall {

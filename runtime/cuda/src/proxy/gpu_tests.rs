@@ -7,19 +7,19 @@ use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use roundelay_compiler::device::{Protocol, abi};
-use roundelay_compiler::{Options, Placement, Proved, Shape, compile};
-use roundelay_tests::{Needs, of_library, skip};
+use roundelay_compiler::device::{DeviceProtocol, abi};
+use roundelay_compiler::{BufferPlacement, CompileOptions, ProvedPlans, Shape, compile};
+use roundelay_tests::{CheckNeeds, of_library, skip};
 use rustix::net::Shutdown;
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::direct_slots::GpuDirect;
-use crate::backend::{Context, NetworkMemory};
+use crate::backend::{DeviceContext, NetworkMemory};
 use crate::gpu::Gpu;
-use crate::{CudaBuffer, CudaOptions, Launch, open, probe};
+use crate::{CudaBuffer, CudaLaunch, CudaOptions, open, probe};
 use roundelay::Communicator;
-use roundelay::Setup;
-use roundelay_engine::{Args, Call, Core};
+use roundelay::JobSetup;
+use roundelay_engine::{CallArgs, EngineCore, PlanCall};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;
 
@@ -39,21 +39,21 @@ fn gpus() -> Option<u32> {
     match probe() {
         Ok(machine) => Some(machine.devices.len() as u32),
         Err(why) => {
-            skip(Needs::Gpus, why);
+            skip(CheckNeeds::Gpus, why);
             None
         }
     }
 }
 
-fn setup(rank: u32) -> Setup {
-    Setup::new().host_label(format!("host {rank}")).timeout(Duration::from_secs(20))
+fn setup(rank: u32) -> JobSetup {
+    JobSetup::new().host_label(format!("host {rank}")).timeout(Duration::from_secs(20))
 }
 
-fn ring() -> Proved {
+fn ring() -> ProvedPlans {
     let entry = roundelay_algorithms::find("all_reduce", "ring").expect("the library has it");
     let (sources, program) = of_library(entry).expect("it resolves");
-    let (shape, options) = (Shape::flat(2), Options::default());
-    compile(&program, &sources, &shape, &options, Placement::InPlace).expect("it is proved")
+    let (shape, options) = (Shape::flat(2), CompileOptions::default());
+    compile(&program, &sources, &shape, &options, BufferPlacement::InPlace).expect("it is proved")
 }
 
 /// Plays two ranks, a thread each.
@@ -69,19 +69,19 @@ fn on_both(body: impl Fn(Communicator) + Sync) {
 /// A rank with its GPU.
 struct Player<'a> {
     gpu: Gpu,
-    core: &'a mut Core,
-    plans: Proved,
+    core: &'a mut EngineCore,
+    plans: ProvedPlans,
     data: CudaBuffer<f32>,
 }
 
 impl<'a> Player<'a> {
     /// Opens the GPU, and makes a call that is right.
-    fn new(core: &'a mut Core, gpus: u32) -> Self {
+    fn new(core: &'a mut EngineCore, gpus: u32) -> Self {
         let device = Some(core.rank() % gpus);
         Self::with(core, &CudaOptions { device, ..CudaOptions::default() })
     }
 
-    fn with(core: &'a mut Core, options: &CudaOptions) -> Self {
+    fn with(core: &'a mut EngineCore, options: &CudaOptions) -> Self {
         let rank = core.rank();
         let mut gpu = open(core, options).expect("a GPU");
         let data = gpu.alloc::<f32>(core, COUNT).expect("memory");
@@ -96,10 +96,10 @@ impl<'a> Player<'a> {
     }
 
     fn call(&mut self) -> Result<(), Error> {
-        let args = Args::InPlace { data: self.data.ptr() };
+        let args = CallArgs::InPlace { data: self.data.ptr() };
         let (count, dtype, op) = (COUNT as u64, DType::F32, RedOp::Sum);
-        let call = Call { count, dtype, op, factor: 1.0, args };
-        let launch = Launch { protocol: Some(Protocol::Put), ..call.into() };
+        let call = PlanCall { count, dtype, op, factor: 1.0, args };
+        let launch = CudaLaunch { protocol: Some(DeviceProtocol::Put), ..call.into() };
         let stream = self.gpu.stream().clone();
         self.gpu.play(self.core, &self.plans, &launch, None, &stream)
     }
@@ -279,7 +279,7 @@ fn kernels_play_slots_on_the_gpu() {
         let rank = player.core.rank() as f32;
         let lanes = player.gpu.proxies().expect("another host");
         if let GpuDirect::Refused(why) = lanes.direct() {
-            return skip(Needs::Gpus, why);
+            return skip(CheckNeeds::Gpus, why);
         }
         assert_eq!(lanes.direct(), &GpuDirect::Used);
         for round in 0..20 {
@@ -303,9 +303,9 @@ fn kernels_play_slots_on_the_gpu() {
 fn memory_for_the_network_is_exported() {
     let Some(_) = gpus() else { return };
     let device = probe().expect("a driver").devices.remove(0);
-    let context = Context::new(device).expect("a context");
+    let context = DeviceContext::new(device).expect("a context");
     let Some(memory) = NetworkMemory::new(&context, 1 << 20).expect("a driver") else {
-        return skip(Needs::Gpus, "the driver exports no memory for the network");
+        return skip(CheckNeeds::Gpus, "the driver exports no memory for the network");
     };
     let (base, bytes) = memory.place();
     assert!(base != 0 && bytes >= 1 << 20);

@@ -1,7 +1,7 @@
 //! The receive path of a proxy: copies payloads into slots, publishes them to kernels, applies credit.
 
 use roundelay_compiler::device::abi;
-use roundelay_compiler::plan::Dir;
+use roundelay_compiler::plan::MessageDirection;
 
 use super::call::{ProxyCall, ProxyLink};
 use super::flow::MessageFlow;
@@ -10,14 +10,14 @@ use super::stream::ReceiveStage;
 use super::thread::{PACKETS_A_TURN, ProxyExit, ProxyThread};
 use crate::backend;
 use roundelay_net::error::Error;
-use roundelay_net::transport::fault::Fault;
+use roundelay_net::transport::fault::ConnectionFault;
 use roundelay_net::transport::message::IoVecMut;
 use roundelay_net::transport::posted::PostedReceiver;
 
 /// The reason for which a packet of a peer is refused.
 enum ReceiveError {
     /// Its connection is lost, or it broke the protocol.
-    Fault(Fault),
+    Fault(ConnectionFault),
     /// It makes another call.
     OtherCall,
     /// This rank's driver has failed.
@@ -30,8 +30,8 @@ impl From<backend::DriverFault> for ReceiveError {
     }
 }
 
-impl From<Fault> for ReceiveError {
-    fn from(fault: Fault) -> Self {
+impl From<ConnectionFault> for ReceiveError {
+    fn from(fault: ConnectionFault) -> Self {
         ReceiveError::Fault(fault)
     }
 }
@@ -90,7 +90,10 @@ impl ProxyThread {
             ReceiveStage::Read(packet) if packet.epoch != call.epoch => {
                 match abi::reached(abi::mark(call.epoch, 0), abi::mark(packet.epoch, 0)) {
                     false => Ok(false),
-                    true => Err(Fault::Protocol("it sent a message of a call that is over").into()),
+                    true => {
+                        Err(ConnectionFault::Protocol("it sent a message of a call that is over")
+                            .into())
+                    }
                 }
             }
             ReceiveStage::Read(packet) => {
@@ -101,16 +104,19 @@ impl ProxyThread {
                 let flow = flows.iter().position(|flow| {
                     let link: &ProxyLink = &links[flow.link];
                     flow.stream == at
-                        && (link.dir == Dir::Recv) == receives
+                        && (link.dir == MessageDirection::Recv) == receives
                         && (link.channel, flow.block) == (packet.channel, packet.block)
                 });
-                let none = Fault::Protocol("it sent a message that this rank does not wait for");
+                let none =
+                    ConnectionFault::Protocol("it sent a message that this rank does not wait for");
                 let Some(at) = flow else { return Err(none.into()) };
                 let flow = &mut flows[at];
                 let link = &links[flow.link];
                 if !receives {
                     if packet.number <= flow.credit || packet.number > flow.total {
-                        return Err(Fault::Protocol("it gave credit for no message").into());
+                        return Err(
+                            ConnectionFault::Protocol("it gave credit for no message").into()
+                        );
                     }
                     (flow.credit, flow.to) = (packet.number, packet.bytes);
                     stream.coming = ReceiveStage::Packet;
@@ -135,7 +141,8 @@ impl ProxyThread {
                 let flow = &mut flows[at];
                 let link = &links[flow.link];
                 let slot = call.slot(link, flow.block, flow.moved + 1);
-                let outside = Fault::Protocol("its slot lies outside the memory of slots");
+                let outside =
+                    ConnectionFault::Protocol("its slot lies outside the memory of slots");
                 if let (Some(direct), 1..) = (self.memory.direct(), bytes) {
                     let Some(content) = stream.whole_message(bytes as usize) else {
                         return Ok(false);

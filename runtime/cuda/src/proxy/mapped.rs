@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::backend::{Context, DriverFault, PinnedMemory};
+use crate::backend::{DeviceContext, DriverFault, PinnedMemory};
 
 /// The owner of memory, which is freed with it.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ unsafe impl Sync for MappedMemory {}
 
 impl MappedMemory {
     /// Allocates memory that kernels see.
-    pub(super) fn pinned(context: &Arc<Context>, bytes: u64) -> Result<Self, DriverFault> {
+    pub(super) fn pinned(context: &Arc<DeviceContext>, bytes: u64) -> Result<Self, DriverFault> {
         let pinned = PinnedMemory::new(context, bytes as usize)?;
         let (base, device) = (pinned.host(), pinned.device());
         Ok(MappedMemory { base, device, bytes, _kept: MemoryOwner::Pinned(pinned) })

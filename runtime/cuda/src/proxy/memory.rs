@@ -7,7 +7,7 @@ use roundelay_compiler::device::abi;
 
 use super::direct_slots::DirectSlots;
 use super::mapped::MappedMemory;
-use crate::backend::{Context, DriverFault};
+use crate::backend::{DeviceContext, DriverFault};
 
 /// Bytes of the slots of all far links of a kernel.
 pub(crate) const CAPACITY: u64 = 64 << 20;
@@ -26,13 +26,16 @@ pub(crate) struct ProxyMemory {
 
 impl ProxyMemory {
     /// Allocates the memory of a rank among `ranks`; zeros at first.
-    pub(crate) fn pinned(context: &Arc<Context>, ranks: u32) -> Result<Self, DriverFault> {
+    pub(crate) fn pinned(context: &Arc<DeviceContext>, ranks: u32) -> Result<Self, DriverFault> {
         let memory = MappedMemory::pinned(context, abi::far(ranks) + CAPACITY)?;
         Ok(ProxyMemory { memory, direct: None, ranks })
     }
 
     /// Allocates memory whose slots lie on the GPU, if devices of the network can reach it there.
-    pub(crate) fn on_gpu(context: &Arc<Context>, ranks: u32) -> Result<Option<Self>, DriverFault> {
+    pub(crate) fn on_gpu(
+        context: &Arc<DeviceContext>,
+        ranks: u32,
+    ) -> Result<Option<Self>, DriverFault> {
         let Some(direct) = DirectSlots::on_gpu(context, CAPACITY)? else { return Ok(None) };
         let memory = MappedMemory::pinned(context, abi::far(ranks))?;
         Ok(Some(ProxyMemory { memory, direct: Some(direct), ranks }))

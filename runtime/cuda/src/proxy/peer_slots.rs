@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use roundelay_compiler::emit::cuda::batch;
-use roundelay_compiler::plan::Dir;
+use roundelay_compiler::plan::MessageDirection;
 
 use super::mapped::MappedMemory;
-use crate::backend::{Context, DriverFault};
+use crate::backend::{DeviceContext, DriverFault};
 
 /// A list of words, one for each block of an end. Both count pieces from the beginning of the communicator on.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,7 @@ impl PeerSlots {
     }
 
     /// Allocates the memory of a rank among `ranks`.
-    pub(crate) fn pinned(context: &Arc<Context>, ranks: u32) -> Result<Self, DriverFault> {
+    pub(crate) fn pinned(context: &Arc<DeviceContext>, ranks: u32) -> Result<Self, DriverFault> {
         Ok(PeerSlots::of(MappedMemory::pinned(context, PeerSlots::bytes(ranks))?, ranks))
     }
 
@@ -69,40 +69,45 @@ impl PeerSlots {
     }
 
     /// Returns the place of the content of a block's piece of that number, counted from 1 on.
-    pub(super) fn content(&self, dir: Dir, block: u32, number: u64) -> Option<*mut u8> {
+    pub(super) fn content(
+        &self,
+        dir: MessageDirection,
+        block: u32,
+        number: u64,
+    ) -> Option<*mut u8> {
         self.memory.place(self.offset(dir, block, number) + batch::HEAD, batch::PIECE)
     }
 
     /// Returns the first word of a slot: what its piece's number is, beside the tag.
-    pub(super) fn head(&self, dir: Dir, block: u32, number: u64) -> &AtomicU64 {
+    pub(super) fn head(&self, dir: MessageDirection, block: u32, number: u64) -> &AtomicU64 {
         self.memory.word(self.offset(dir, block, number) / 8)
     }
 
     /// Returns the second word of a slot: the bytes of the piece that a kernel has put there.
-    pub(super) fn bytes_of(&self, dir: Dir, block: u32, number: u64) -> &AtomicU64 {
+    pub(super) fn bytes_of(&self, dir: MessageDirection, block: u32, number: u64) -> &AtomicU64 {
         self.memory.word(self.offset(dir, block, number) / 8 + 1)
     }
 
-    fn offset(&self, dir: Dir, block: u32, number: u64) -> u64 {
+    fn offset(&self, dir: MessageDirection, block: u32, number: u64) -> u64 {
         let turn = u64::from(block) * u64::from(batch::SLOTS) + number % u64::from(batch::SLOTS);
         self.first(dir) + turn * batch::SLOT
     }
 
     /// Returns the offset of the slots of a direction.
-    fn first(&self, dir: Dir) -> u64 {
-        let before = if dir == Dir::Send { 0 } else { self.slots };
+    fn first(&self, dir: MessageDirection) -> u64 {
+        let before = if dir == MessageDirection::Send { 0 } else { self.slots };
         LISTS * LIST + before
     }
 
     /// Returns an end of the kernel without messages, whose own counts lie at `count`.
-    pub(crate) fn end(&self, (peer, dir): (u32, Dir), count: u64) -> batch::End {
+    pub(crate) fn end(&self, (peer, dir): (u32, MessageDirection), count: u64) -> batch::BatchEnd {
         let list = |word: SlotWord| self.memory.device() + word as u64 * LIST;
         let (freed, how) = match dir {
-            Dir::Send => (list(SlotWord::Taken), batch::FAR),
-            Dir::Recv => (list(SlotWord::Freed), batch::FAR | batch::RECEIVES),
+            MessageDirection::Send => (list(SlotWord::Taken), batch::FAR),
+            MessageDirection::Recv => (list(SlotWord::Freed), batch::FAR | batch::RECEIVES),
         };
         let slots = self.memory.device() + self.first(dir);
-        batch::End { slots, freed, count, peer, how, ..batch::End::default() }
+        batch::BatchEnd { slots, freed, count, peer, how, ..batch::BatchEnd::default() }
     }
 }
 
@@ -118,7 +123,7 @@ mod tests {
         let at = |word: &SlotWord, block| slots.word(*word, block).as_ptr() as u64 - base;
         let mut places: Vec<u64> =
             words.iter().flat_map(|word| (0..slots.blocks()).map(move |b| at(word, b))).collect();
-        for dir in [Dir::Send, Dir::Recv] {
+        for dir in [MessageDirection::Send, MessageDirection::Recv] {
             for (block, number) in (0..slots.blocks()).flat_map(|b| (4..8).map(move |n| (b, n))) {
                 let content = slots.content(dir, block, number).expect("it lies in the memory");
                 let head = slots.head(dir, block, number).as_ptr() as u64 - base;
@@ -127,8 +132,9 @@ mod tests {
             }
         }
         assert!(places.is_sorted_by(|a, b| a < b), "{places:?}");
-        assert_eq!(slots.content(Dir::Recv, slots.blocks(), 0), None);
-        let (send, receive) = (slots.end((1, Dir::Send), 8), slots.end((1, Dir::Recv), 9));
+        assert_eq!(slots.content(MessageDirection::Recv, slots.blocks(), 0), None);
+        let (send, receive) =
+            (slots.end((1, MessageDirection::Send), 8), slots.end((1, MessageDirection::Recv), 9));
         assert_eq!((send.slots, receive.slots - send.slots), (base + 1024, batch::inbox(2)));
         assert_eq!([send.freed, receive.freed].map(|a| a - base), [0, 512]);
         assert_eq!((send.how, receive.how, receive.peer, receive.count), (2, 3, 1, 9));

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use roundelay_compiler::emit::cuda::batch;
-use roundelay_compiler::plan::Dir;
+use roundelay_compiler::plan::MessageDirection;
 
 use super::packet::ProxyPacket;
 use super::peer_slots::{PeerSlots, SlotWord};
-use roundelay_net::transport::fault::Fault;
+use roundelay_net::transport::fault::ConnectionFault;
 
 /// Slots of a queue.
 pub(super) const SLOTS: u64 = batch::SLOTS as u64;
@@ -29,7 +29,7 @@ pub(crate) struct ProxyBatch {
 #[derive(Debug, Clone)]
 pub(crate) struct BatchEnd {
     pub(crate) peer: u32,
-    pub(crate) dir: Dir,
+    pub(crate) dir: MessageDirection,
     pub(crate) slots: Arc<PeerSlots>,
     /// Bytes of each message, in order.
     pub(crate) messages: Vec<u64>,
@@ -65,10 +65,10 @@ pub(super) struct PieceQueues {
 
 impl PieceQueue {
     /// Returns the direction in which announced pieces have not been carried.
-    fn awaits(&self) -> Option<Dir> {
+    fn awaits(&self) -> Option<MessageDirection> {
         match self.due {
-            [_, recv] if self.landed < recv => Some(Dir::Recv),
-            [send, _] if self.taken < send => Some(Dir::Send),
+            [_, recv] if self.landed < recv => Some(MessageDirection::Recv),
+            [send, _] if self.taken < send => Some(MessageDirection::Send),
             _ => None,
         }
     }
@@ -80,8 +80,12 @@ impl PieceQueues {
     }
 
     /// Applies a peer's report of pieces that its kernel has taken out.
-    pub(super) fn add_room(&mut self, stream: usize, packet: &ProxyPacket) -> Result<(), Fault> {
-        let odd = Fault::Protocol("it gave room for no piece");
+    pub(super) fn add_room(
+        &mut self,
+        stream: usize,
+        packet: &ProxyPacket,
+    ) -> Result<(), ConnectionFault> {
+        let odd = ConnectionFault::Protocol("it gave room for no piece");
         let queue = self.blocks.get_mut(&(stream, packet.block)).ok_or(odd.clone())?;
         if packet.digest <= queue.room || packet.digest > queue.sent {
             return Err(odd);
@@ -114,13 +118,13 @@ impl PieceQueues {
         stream: usize,
         packet: &ProxyPacket,
         blocks: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ConnectionFault> {
         let fits = packet.bytes <= batch::PIECE && packet.block < blocks;
         let has_slots = self.slots.contains_key(&stream);
         let queue = self.blocks.get(&(stream, packet.block));
         let (landed, reported) = queue.map_or((0, 0), |queue| (queue.landed, queue.reported));
         if packet.digest != landed + 1 || landed >= reported + SLOTS || !fits {
-            return Err(Fault::Protocol("it sent a piece for which there is no slot"));
+            return Err(ConnectionFault::Protocol("it sent a piece for which there is no slot"));
         }
         let queue = self.queue(stream, packet.block);
         if !has_slots {
@@ -135,7 +139,7 @@ impl PieceQueues {
         let queue = self.queue(stream, block);
         match queue.early.back_mut() {
             Some((_, early)) => Some(early.as_mut_ptr()),
-            None => slots?.content(Dir::Recv, block, queue.landed + 1),
+            None => slots?.content(MessageDirection::Recv, block, queue.landed + 1),
         }
     }
 
@@ -169,7 +173,7 @@ impl PieceQueues {
         while queue.early.len() > but {
             let number = queue.landed + 1 - (queue.early.len() - but) as u64;
             let Some((tag, early)) = queue.early.pop_front() else { break };
-            if let Some(content) = slots.content(Dir::Recv, block, number) {
+            if let Some(content) = slots.content(MessageDirection::Recv, block, number) {
                 let bytes = early.len().min(batch::PIECE as usize);
                 // SAFETY: the slot has as many bytes, and the kernel has taken out every piece that was published
                 // there.
@@ -190,7 +194,7 @@ impl PieceQueues {
     }
 
     /// Returns the direction of messages over a stream that were announced and have not been carried.
-    pub(super) fn due_direction(&self, stream: usize) -> Option<Dir> {
+    pub(super) fn due_direction(&self, stream: usize) -> Option<MessageDirection> {
         let of = |((at, _), queue): (&(usize, u32), &PieceQueue)| {
             if *at == stream { queue.awaits() } else { None }
         };
@@ -214,11 +218,13 @@ impl PieceQueues {
 
 /// Publishes a piece in its slot to the kernel.
 fn publish_piece(slots: &PeerSlots, block: u32, number: u64, tag: u32) {
-    slots.head(Dir::Recv, block, number).store(number << 32 | u64::from(tag), Ordering::Release);
+    slots
+        .head(MessageDirection::Recv, block, number)
+        .store(number << 32 | u64::from(tag), Ordering::Release);
 }
 
 /// Returns the tag of a piece that a kernel has put into its slot.
 pub(super) fn posted_tag(slots: &PeerSlots, block: u32, number: u64) -> Option<u32> {
-    let head = slots.head(Dir::Send, block, number).load(Ordering::Acquire);
+    let head = slots.head(MessageDirection::Send, block, number).load(Ordering::Acquire);
     ((head >> 32) as u32 == number as u32).then_some(head as u32)
 }

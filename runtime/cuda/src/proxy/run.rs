@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver as Inbox, TryRecvError};
 use std::time::{Duration, Instant};
 
 use roundelay_compiler::device::abi;
-use roundelay_compiler::plan::Dir;
+use roundelay_compiler::plan::MessageDirection;
 
 use super::call::ProxyCall;
 use super::flow::MessageFlow;
@@ -93,7 +93,8 @@ impl ProxyThread {
                 moved |= self.post_messages(call, flows);
                 // Reading a word takes less time than polling a socket.
                 let has_said = |flow: &MessageFlow| {
-                    call.part.links[flow.link].dir == Dir::Recv || flow.moved == flow.total
+                    call.part.links[flow.link].dir == MessageDirection::Recv
+                        || flow.moved == flow.total
                 };
                 if moved || pause.is_glance() || flows.iter().all(has_said) {
                     moved |= self.receive(call, flows)?;

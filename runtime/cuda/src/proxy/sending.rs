@@ -1,6 +1,6 @@
 //! The sending half of a proxy thread: posts messages and credit of the call that is carried, and frees their slots.
 
-use roundelay_compiler::plan::Dir;
+use roundelay_compiler::plan::MessageDirection;
 
 use super::call::ProxyCall;
 use super::flow::MessageFlow;
@@ -23,7 +23,7 @@ impl ProxyThread {
             let link = &call.part.links[flow.link];
             let stream = &mut self.streams[flow.stream];
             let announced = flow.announced(&self.memory, link, call);
-            if link.dir == Dir::Recv {
+            if link.dir == MessageDirection::Recv {
                 if let Some(credit) = flow.owed(link, announced) {
                     let slots = call.slot(link, flow.block, 1);
                     let credit_packet =

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use roundelay_net::abort;
 use roundelay_net::error::Error;
-use roundelay_net::group::Alarm;
+use roundelay_net::group::GroupAlarm;
 
 /// The state that the proxies of a rank share.
 pub(super) struct ProxyState {
@@ -14,7 +14,7 @@ pub(super) struct ProxyState {
     pub(super) stopped: AtomicBool,
     /// The error of the proxy that failed first.
     pub(super) failure: Mutex<Option<Error>>,
-    pub(super) alarm: Alarm,
+    pub(super) alarm: GroupAlarm,
     /// Makes kernels leave.
     pub(super) abort: Box<dyn Fn() + Send + Sync>,
 }

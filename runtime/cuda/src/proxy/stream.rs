@@ -7,11 +7,11 @@ use super::direct_slots::DirectSlots;
 use super::direct_writes::{DirectWrite, DirectWrites};
 use super::packet::{self, PacketKind, ProxyPacket};
 use crate::backend;
-use roundelay_net::transport::fault::Fault;
+use roundelay_net::transport::fault::ConnectionFault;
 use roundelay_net::transport::message::{ContentKind as Carried, IoVec, meta};
-use roundelay_net::transport::one_sided::Access;
+use roundelay_net::transport::one_sided::RemoteAccess;
 use roundelay_net::transport::posted::{PostedReceiver, PostedSender};
-use roundelay_net::transport::stream::{Connection, Receiver, Sender};
+use roundelay_net::transport::stream::{StreamConnection, StreamReceiver, StreamSender};
 
 /// The digest in the header of all that a proxy sends: no call of the host's has it.
 pub(super) const DIGEST: u32 = 0xfa41_1a9e;
@@ -44,9 +44,9 @@ pub(super) enum SlotHolder {
 /// The connection with the proxy thread of the same number of a peer.
 pub(super) struct ProxyStream {
     pub(super) peer: u32,
-    pub(super) connection: Arc<Connection>,
-    pub(super) sender: Sender,
-    pub(super) receiver: Receiver,
+    pub(super) connection: Arc<StreamConnection>,
+    pub(super) sender: StreamSender,
+    pub(super) receiver: StreamReceiver,
     pub(super) coming: ReceiveStage,
     /// Contents that were posted and have not gone yet, as the sender counts them, with the holders of those that are
     /// still read in their slots.
@@ -56,11 +56,11 @@ pub(super) struct ProxyStream {
 }
 
 impl ProxyStream {
-    pub(super) fn new(peer: u32, connection: Arc<Connection>) -> Self {
+    pub(super) fn new(peer: u32, connection: Arc<StreamConnection>) -> Self {
         ProxyStream {
             peer,
-            sender: Sender::new(connection.clone()),
-            receiver: Receiver::reading_ahead(connection.clone(), packet::BYTES + SHORT),
+            sender: StreamSender::new(connection.clone()),
+            receiver: StreamReceiver::reading_ahead(connection.clone(), packet::BYTES + SHORT),
             connection,
             coming: ReceiveStage::Packet,
             posted: VecDeque::new(),
@@ -179,12 +179,14 @@ impl ProxyStream {
     }
 
     /// Returns the next packet, if it is here.
-    pub(super) fn receive_packet(&mut self) -> Result<Option<ProxyPacket>, Fault> {
+    pub(super) fn receive_packet(&mut self) -> Result<Option<ProxyPacket>, ConnectionFault> {
         if !self.receiver.is_ready(0, packet::BYTES) {
             return Ok(None);
         }
         let message = self.receiver.message(0);
-        let odd = Fault::Protocol("it sent what is no packet of a lane: it has another version");
+        let odd = ConnectionFault::Protocol(
+            "it sent what is no packet of a lane: it has another version",
+        );
         if message.meta != meta(DIGEST, packet::BYTES, Carried::Slot) {
             return Err(odd);
         }
@@ -224,7 +226,7 @@ impl ProxyStream {
         let id = self.placing.number;
         let here = std::ptr::without_provenance_mut((direct.base() + slot) as usize);
         let there = grant.address.wrapping_add(to);
-        let access = Access { id, reads: false, here, there, key: grant.key, len };
+        let access = RemoteAccess { id, reads: false, here, there, key: grant.key, len };
         // SAFETY: the slot lies in memory that outlives this connection. The kernel writes there again when it sees
         // that the content was taken, which is published after the end of the access.
         unsafe { device.begin(access) };

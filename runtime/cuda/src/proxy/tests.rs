@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use roundelay_algorithms::find;
-use roundelay_compiler::device::Protocol;
+use roundelay_compiler::device::DeviceProtocol;
 use roundelay_compiler::plan::Plan;
-use roundelay_compiler::{Options, Placement, Proved, Shape, compile};
-use roundelay_tests::{Dice, Needs, of_library, skip};
+use roundelay_compiler::{BufferPlacement, CompileOptions, ProvedPlans, Shape, compile};
+use roundelay_tests::{CheckNeeds, SeededRandom, of_library, skip};
 
 use super::call::ProxyCall;
 use super::direct_slots::GpuDirect;
@@ -17,10 +17,10 @@ use super::memory::ProxyMemory;
 use super::threads::{MemoryOffer, ProxyThreads};
 use crate::calls::LoweredProgram;
 use roundelay::Communicator;
-use roundelay::Setup;
-use roundelay_engine::{Args, Call, Core};
+use roundelay::JobSetup;
+use roundelay_engine::{CallArgs, EngineCore, PlanCall};
 use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::{Error, Location};
+use roundelay_net::error::{Error, ErrorLocation};
 
 /// No wait that succeeds comes near it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -76,7 +76,7 @@ impl World {
 
     fn join(&self) -> Vec<Communicator> {
         let label = |rank: u32| format!("host {}", self.hosts[rank as usize]);
-        let setup = |rank| Setup::new().host_label(label(rank)).timeout(PATIENCE);
+        let setup = |rank| JobSetup::new().host_label(label(rank)).timeout(PATIENCE);
         Communicator::local_over(self.ranks(), setup).expect("ranks")
     }
 }
@@ -84,7 +84,7 @@ impl World {
 /// A call: what is played, on how much, and how it is cut.
 pub(super) struct Job {
     what: String,
-    proved: Proved,
+    proved: ProvedPlans,
     pub(super) lowered: Vec<Arc<LoweredProgram>>,
     dtype: DType,
     pub(super) count: u64,
@@ -98,13 +98,13 @@ impl Job {
     fn new(
         hosts: &[u32],
         what: &str,
-        (shape, placement, protocol): (Shape, Placement, Protocol),
-        dice: &mut Dice,
+        (shape, placement, protocol): (Shape, BufferPlacement, DeviceProtocol),
+        dice: &mut SeededRandom,
     ) -> Self {
         let (collective, name) = what.split_once('.').expect("collective.algorithm");
         let entry = find(collective, name).expect("the library has it");
         let (sources, program) = of_library(entry).expect("it resolves");
-        let proved = compile(&program, &sources, &shape, &Options::default(), placement);
+        let proved = compile(&program, &sources, &shape, &CompileOptions::default(), placement);
         let proved = proved.expect("it is proved");
         let ranks = 0..hosts.len() as u32;
         let lowered = ranks.map(|rank| LoweredProgram::new(&proved, rank, protocol, 1, hosts));
@@ -165,7 +165,7 @@ impl Job {
 
     /// Returns what a rank's data, or input, holds before the call.
     fn before(&self, rank: u32) -> Vec<u32> {
-        let mut dice = Dice(self.seed * 1000 + u64::from(rank));
+        let mut dice = SeededRandom(self.seed * 1000 + u64::from(rank));
         let [data, input, ..] = self.lengths()[..] else { return Vec::new() };
         let len = if self.is_in_place() { data } else { input };
         (0..len)
@@ -184,21 +184,21 @@ impl Job {
     }
 
     fn is_in_place(&self) -> bool {
-        self.plan(0).header.placement == Placement::InPlace
+        self.plan(0).header.placement == BufferPlacement::InPlace
     }
 
     /// Plays the same plan on the host.
-    pub(super) fn on_host(&self, core: &mut Core) -> Vec<u32> {
+    pub(super) fn on_host(&self, core: &mut EngineCore) -> Vec<u32> {
         let rank = core.rank();
         let bytes = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
         let mut input = bytes(&self.before(rank));
         let mut output = vec![0; 4 * self.lengths()[2]];
         let args = match self.is_in_place() {
-            true => Args::InPlace { data: &mut input[..] },
-            false => Args::OutOfPlace { input: &input[..], output: &mut output[..] },
+            true => CallArgs::InPlace { data: &mut input[..] },
+            false => CallArgs::OutOfPlace { input: &input[..], output: &mut output[..] },
         };
         let (count, dtype) = (self.count, self.dtype);
-        let call = Call { count, dtype, op: RedOp::Sum, factor: 1.0, args };
+        let call = PlanCall { count, dtype, op: RedOp::Sum, factor: 1.0, args };
         core.run(self.plan(rank), call).expect("the host plays it");
         let result = if self.is_in_place() { input } else { output };
         result.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect()
@@ -209,7 +209,7 @@ impl Job {
 pub(super) struct Rank<'a> {
     jobs: &'a [Job],
     arenas: &'a [EmulatedArena],
-    pub(super) core: &'a mut Core,
+    pub(super) core: &'a mut EngineCore,
     pub(super) lanes: ProxyThreads,
     pub(super) device: EmulatedGpu<'a>,
 }
@@ -219,7 +219,7 @@ impl<'a> Rank<'a> {
         world: &'a World,
         jobs: &'a [Job],
         arenas: &'a [EmulatedArena],
-        core: &'a mut Core,
+        core: &'a mut EngineCore,
     ) -> Self {
         let call = |job: &Job, rank| job.call(rank, 0);
         let slots = |job: &Job| {
@@ -243,7 +243,7 @@ impl<'a> Rank<'a> {
                 assert_eq!(direct, GpuDirect::Used);
             }
             (_, true) => assert_ne!(direct, GpuDirect::Used),
-            (_, false) => skip(Needs::Rdma, "slots that devices write: all goes by hosts"),
+            (_, false) => skip(CheckNeeds::Rdma, "slots that devices write: all goes by hosts"),
         }
         // All are connected.
         core.words(0).expect("all are there");
@@ -379,29 +379,30 @@ pub(super) fn all_alike(world: &World, jobs: &[Job], first: u32) {
 }
 
 /// Algorithms for any ranks.
-const FLAT: [(&str, Placement); 7] = [
-    ("all_reduce.ring", Placement::InPlace),
-    ("all_reduce.two_shot", Placement::InPlace),
-    ("all_reduce.one_shot", Placement::OutOfPlace),
-    ("all_gather.direct", Placement::OutOfPlace),
-    ("reduce_scatter.ring", Placement::OutOfPlace),
-    ("broadcast.chain", Placement::InPlace),
-    ("all_to_all.direct", Placement::OutOfPlace),
+const FLAT: [(&str, BufferPlacement); 7] = [
+    ("all_reduce.ring", BufferPlacement::InPlace),
+    ("all_reduce.two_shot", BufferPlacement::InPlace),
+    ("all_reduce.one_shot", BufferPlacement::OutOfPlace),
+    ("all_gather.direct", BufferPlacement::OutOfPlace),
+    ("reduce_scatter.ring", BufferPlacement::OutOfPlace),
+    ("broadcast.chain", BufferPlacement::InPlace),
+    ("all_to_all.direct", BufferPlacement::OutOfPlace),
 ];
 /// Those for a grid of hosts.
-const GRID: [(&str, Placement); 2] = [
-    ("all_reduce.two_level", Placement::InPlace),
-    ("all_reduce.multipath_two_level", Placement::InPlace),
+const GRID: [(&str, BufferPlacement); 2] = [
+    ("all_reduce.two_level", BufferPlacement::InPlace),
+    ("all_reduce.multipath_two_level", BufferPlacement::InPlace),
 ];
 /// The protocols that pass between hosts.
-const PROTOCOLS: [Protocol; 3] = [Protocol::Staged, Protocol::Put, Protocol::Get];
+const PROTOCOLS: [DeviceProtocol; 3] =
+    [DeviceProtocol::Staged, DeviceProtocol::Put, DeviceProtocol::Get];
 
 fn jobs(
     hosts: &[u32],
-    algorithms: &[(&str, Placement)],
+    algorithms: &[(&str, BufferPlacement)],
     shape: &Shape,
     calls: usize,
-    dice: &mut Dice,
+    dice: &mut SeededRandom,
 ) -> Vec<Job> {
     let job = |k: usize| {
         let (what, placement) = algorithms[k % algorithms.len()];
@@ -417,7 +418,7 @@ pub(super) fn flat(slots: Slots) {
         [(1, &[0, 1][..], 2), (2, &[0, 1, 2], 1), (3, &[0, 0, 1], 2), (4, &[0, 1, 1, 0], 3)]
     {
         let shape = Shape::flat(hosts.len() as u32);
-        let jobs = jobs(hosts, &FLAT, &shape, 21, &mut Dice(seed));
+        let jobs = jobs(hosts, &FLAT, &shape, 21, &mut SeededRandom(seed));
         all_alike(&World { slots, ..World::new(hosts, lanes) }, &jobs, 0);
     }
 }
@@ -427,7 +428,7 @@ pub(super) fn grids(slots: Slots) {
     for (seed, a_host, lanes) in [(5, 2, 2), (6, 4, 1)] {
         let hosts: Vec<u32> = (0..2 * a_host).map(|rank| rank / a_host).collect();
         let shape = Shape { axes: vec![2, a_host] };
-        let jobs = jobs(&hosts, &GRID, &shape, 9, &mut Dice(seed));
+        let jobs = jobs(&hosts, &GRID, &shape, 9, &mut SeededRandom(seed));
         all_alike(&World { slots, ..World::new(&hosts, lanes) }, &jobs, 0);
     }
 }
@@ -444,7 +445,7 @@ fn grids_of_hosts_are_bit_exact() {
 
 /// Plays calls that use slots again in every pass and every call, launched far ahead.
 pub(super) fn many_calls(slots: Slots) {
-    let mut dice = Dice(7);
+    let mut dice = SeededRandom(7);
     let hosts = [0, 1];
     let mut jobs = jobs(&hosts, &FLAT, &Shape::flat(2), 42, &mut dice);
     for job in &mut jobs {
@@ -462,14 +463,14 @@ fn many_calls_on_the_same_slots() {
 #[test]
 fn calls_go_on_after_the_last_number() {
     let hosts = [0, 0, 1];
-    let jobs = jobs(&hosts, &FLAT, &Shape::flat(3), 9, &mut Dice(8));
+    let jobs = jobs(&hosts, &FLAT, &Shape::flat(3), 9, &mut SeededRandom(8));
     all_alike(&World::new(&hosts, 2), &jobs, u32::MAX - 5);
 }
 
 /// Has kernels enter captured calls as often as their graph is launched, of which no host knows, among others.
 pub(super) fn captured(slots: Slots) {
     let hosts = [0, 1, 1];
-    let jobs = jobs(&hosts, &FLAT, &Shape::flat(3), 4, &mut Dice(11));
+    let jobs = jobs(&hosts, &FLAT, &Shape::flat(3), 4, &mut SeededRandom(11));
     let differ = everywhere(&World { slots, ..World::new(&hosts, 2) }, &jobs, |rank| {
         let own = rank.core.rank();
         // Two calls in a graph, by the numbers that they were captured with.
@@ -514,19 +515,19 @@ fn captured_calls_are_carried_again_and_again() {
 
 /// Returns a call that goes through many passes.
 pub(super) fn long(hosts: &[u32]) -> Vec<Job> {
-    let how = (Shape::flat(hosts.len() as u32), Placement::InPlace, Protocol::Staged);
-    let job = Job::new(hosts, "all_reduce.ring", how, &mut Dice(10));
+    let how = (Shape::flat(hosts.len() as u32), BufferPlacement::InPlace, DeviceProtocol::Staged);
+    let job = Job::new(hosts, "all_reduce.ring", how, &mut SeededRandom(10));
     vec![Job { count: 100_000, blocks: 2, pass: 16, ..job }]
 }
 
 /// Waits until a rank hears that the group has ended.
-pub(super) fn hears_the_end(core: &mut Core) {
+pub(super) fn hears_the_end(core: &mut EngineCore) {
     let since = Instant::now();
     while core.hear(None).is_ok() && since.elapsed() < PATIENCE {}
 }
 
 /// Waits for that long, in which nothing is wrong.
-fn hears_nothing(core: &mut Core, time: Duration) {
+fn hears_nothing(core: &mut EngineCore, time: Duration) {
     let since = Instant::now();
     while since.elapsed() < time {
         core.hear(None).expect("nothing is wrong");
@@ -539,7 +540,7 @@ pub(super) type Ended = (Result<(), KernelExit>, Option<Error>);
 
 /// Returns the place, what was awaited and the remark of the timeout by which rank 0 blames rank 1, whose kernel was
 /// aborted.
-pub(super) fn late(ends: &[Option<Ended>]) -> (&Location, &str, &str) {
+pub(super) fn late(ends: &[Option<Ended>]) -> (&ErrorLocation, &str, &str) {
     let (left, failure) = ends[0].as_ref().expect("of rank 0");
     assert_eq!(*left, Err(KernelExit::Aborted));
     let Some(Error::Timeout { location, awaited, peer: 1, remark, .. }) = failure else {

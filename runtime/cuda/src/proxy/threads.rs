@@ -18,10 +18,10 @@ use super::thread::{ProxyOrder, ProxyThread};
 use super::window_proxy::WindowProxy;
 use super::window_slots::ProxySlots;
 use crate::backend::DriverFault;
-use roundelay_engine::Core;
-use roundelay_engine::messages::Messenger;
+use roundelay_engine::EngineCore;
+use roundelay_engine::messages::RankMessenger;
 use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
-use roundelay_net::net::{ConnectionId, Deadline};
+use roundelay_net::net::{ConnectionId, WaitPolicy};
 use roundelay_net::transport::shm::cores;
 
 /// Most proxy threads of a rank.
@@ -36,7 +36,7 @@ pub(crate) struct MemoryOffer<'a> {
     pub(crate) on_host: Box<MemoryMaker<'a>>,
 }
 
-type MemoryMaker<'a> = dyn FnOnce(&mut Core) -> Result<ProxyMemory, Error> + 'a;
+type MemoryMaker<'a> = dyn FnOnce(&mut EngineCore) -> Result<ProxyMemory, Error> + 'a;
 
 /// The proxy threads of a rank, and the orders that they take.
 pub(crate) struct ProxyThreads {
@@ -53,7 +53,7 @@ pub(crate) struct ProxyThreads {
     window_proxy: Option<WindowProxy>,
     /// For tests that cut them.
     #[cfg(test)]
-    pub(super) connections: Vec<Arc<roundelay_net::transport::stream::Connection>>,
+    pub(super) connections: Vec<Arc<roundelay_net::transport::stream::StreamConnection>>,
 }
 
 impl std::fmt::Debug for ProxyThreads {
@@ -70,7 +70,7 @@ impl ProxyThreads {
     ///
     /// The errors of connections, which end the communicator.
     pub(crate) fn open(
-        core: &mut Core,
+        core: &mut EngineCore,
         memory: MemoryOffer<'_>,
         abort: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, Error> {
@@ -82,7 +82,7 @@ impl ProxyThreads {
 
     /// Starts `lanes` proxy threads.
     pub(super) fn connect(
-        core: &mut Core,
+        core: &mut EngineCore,
         memory: MemoryOffer<'_>,
         lanes: u32,
         abort: impl Fn() + Send + Sync + 'static,
@@ -100,7 +100,7 @@ impl ProxyThreads {
             })
             .collect();
         let (timeout, rank) = (core.timeout(), core.rank());
-        let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
+        let deadline = WaitPolicy { timeout, watch: &mut |_| None, members: &[] };
         let made = core.group.connect(&wanted, deadline);
         let made = made.map_err(|error| core.fail(error))?;
         #[cfg(test)]
@@ -187,7 +187,7 @@ impl ProxyThreads {
     /// left.
     pub(crate) fn start_window_proxy(
         &mut self,
-        messenger: &Messenger,
+        messenger: &RankMessenger,
         make: impl FnOnce() -> Result<ProxySlots, Error>,
         gave_up: impl Fn() -> bool + Send + 'static,
     ) -> Result<(), Error> {

@@ -25,8 +25,10 @@ use std::time::{Duration, Instant};
 use super::pause::ProxyPause;
 use super::state::ProxyState;
 use super::window_slots::{ProxySlots, SLOT, SLOTS};
-use roundelay_engine::messages::{Messenger, Operation, Place, Shape, What};
-use roundelay_engine::window::{Fetch, Remote};
+use roundelay_engine::messages::{
+    MessageBuffer, MessageOperation, MessageShape, RankMessenger, TransferKind,
+};
+use roundelay_engine::window::{AtomicFetch, ServedPart};
 use roundelay_net::dtype::DType;
 use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
 
@@ -59,7 +61,7 @@ pub(crate) trait StreamSteps {
 /// A peer's part, and the elements there; the longest wait for an answer of that peer.
 #[derive(Clone)]
 pub(crate) struct WindowTarget {
-    pub(crate) remote: Arc<Remote>,
+    pub(crate) remote: Arc<ServedPart>,
     pub(crate) dtype: DType,
     pub(crate) timeout: Duration,
 }
@@ -74,7 +76,7 @@ struct WindowOrder {
 enum OrderTask {
     Signal,
     /// That many bytes of the slot go to the offset, or come from there.
-    Operate(What, u64, u64),
+    Operate(TransferKind, u64, u64),
 }
 
 /// The window proxy, as those have it that give it orders.
@@ -95,7 +97,7 @@ impl WindowProxy {
     /// Starts the thread. It begins no order once `gave_up` returns true: a kernel has left.
     pub(super) fn start(
         common: Arc<ProxyState>,
-        messenger: Messenger,
+        messenger: RankMessenger,
         slots: Arc<ProxySlots>,
         gave_up: impl Fn() -> bool + Send + 'static,
     ) -> Result<Self, Error> {
@@ -151,7 +153,7 @@ impl WindowProxy {
         to: &WindowTarget,
         (offset, from, bytes): (u64, u64, u64),
     ) -> Result<(), S::Fault> {
-        let what = What::Put(to.remote.key());
+        let what = TransferKind::Put(to.remote.key());
         for (at, len) in pieces(bytes) {
             let number = self.order(to, OrderTask::Operate(what, offset + at, len));
             self.wait_for_slot(steps, number, to.remote.peer())?;
@@ -168,7 +170,7 @@ impl WindowProxy {
         from: &WindowTarget,
         (offset, to, bytes): (u64, u64, u64),
     ) -> Result<(), S::Fault> {
-        let (what, peer) = (What::Get(from.remote.key()), from.remote.peer());
+        let (what, peer) = (TransferKind::Get(from.remote.key()), from.remote.peer());
         let first = self.number + 1;
         for (at, len) in pieces(bytes) {
             self.order(from, OrderTask::Operate(what, offset + at, len));
@@ -195,9 +197,9 @@ impl WindowProxy {
         &mut self,
         steps: &mut S,
         from: &WindowTarget,
-        (offset, to, fetch): (u64, u64, Fetch),
+        (offset, to, fetch): (u64, u64, AtomicFetch),
     ) -> Result<(), S::Fault> {
-        let (what, peer) = (What::Fetch(from.remote.key(), fetch), from.remote.peer());
+        let (what, peer) = (TransferKind::Fetch(from.remote.key(), fetch), from.remote.peer());
         let number = self.order(from, OrderTask::Operate(what, offset, WORD));
         self.wait_for_slot(steps, number, peer)?;
         steps.publish(number)?;
@@ -221,7 +223,7 @@ impl WindowProxy {
         steps: &mut S,
         to: &WindowTarget,
     ) -> Result<(), S::Fault> {
-        let number = self.order(to, OrderTask::Operate(What::Flush(to.remote.key()), 0, 0));
+        let number = self.order(to, OrderTask::Operate(TransferKind::Flush(to.remote.key()), 0, 0));
         steps.publish(number)?;
         steps.wait_until(number, to.remote.peer())
     }
@@ -246,7 +248,7 @@ fn pieces(bytes: u64) -> impl Iterator<Item = (u64, u64)> {
 struct ProxyWorker {
     slots: Arc<ProxySlots>,
     common: Arc<ProxyState>,
-    messenger: Messenger,
+    messenger: RankMessenger,
     gave_up: Box<dyn Fn() -> bool + Send>,
     /// Orders that the stream has not reached, and those that were begun, in order.
     due: VecDeque<WindowOrder>,
@@ -257,7 +259,7 @@ struct ProxyWorker {
 struct PostedOrder {
     number: u64,
     to: WindowTarget,
-    operation: Option<Arc<Operation>>,
+    operation: Option<Arc<MessageOperation>>,
 }
 
 impl ProxyWorker {
@@ -365,8 +367,8 @@ impl ProxyWorker {
                 None
             }
             OrderTask::Operate(what, offset, bytes) => {
-                let shape = Shape { dtype: to.dtype, bytes };
-                let place = Place { address: self.slots.slot(number), shape };
+                let shape = MessageShape { dtype: to.dtype, bytes };
+                let place = MessageBuffer { address: self.slots.slot(number), shape };
                 let kept = Box::new(self.slots.clone());
                 // SAFETY: the slot has as many bytes, and the operation keeps it. It is the proxy's until the order is
                 // done: the stream has published that it has reached the order.
@@ -380,7 +382,7 @@ impl ProxyWorker {
     }
 
     /// Fails if the peer has refused something that has no answer.
-    fn refused(&self, remote: &Remote) -> Result<(), Error> {
+    fn refused(&self, remote: &ServedPart) -> Result<(), Error> {
         let Some((offset, refusal)) = remote.take_refusal() else { return Ok(()) };
         let what =
             format!("put to rank {} at byte {offset} of its part of a window", remote.peer());

@@ -10,21 +10,21 @@ use super::emulated::KernelExit;
 use super::tests::{PATIENCE, hears_the_end};
 use super::window_proxy::WindowTarget;
 use super::window_proxy_tests::{BYTES, hosts};
-use roundelay_engine::messages::{Place as Memory, Shape, What};
-use roundelay_engine::window::{Fetch, Remote, Rights, STAGED};
+use roundelay_engine::messages::{MessageBuffer as Memory, MessageShape, TransferKind};
+use roundelay_engine::window::{AtomicFetch, STAGED, ServedPart, WindowRights};
 use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::{Error, Refusal};
+use roundelay_net::error::{AccessRefusal, Error};
 
 /// Operations that pass by the checks of the origin are refused where the part is, and nothing is written.
 #[test]
 fn a_part_on_a_device_is_checked_by_its_own_process() {
-    type Lie = (&'static str, fn(&Remote) -> Remote, u64, usize);
-    let longer: fn(&Remote) -> Remote =
-        |remote| Remote::new(remote.peer(), remote.key(), u64::MAX, Rights::ALL);
-    let other: fn(&Remote) -> Remote =
-        |remote| Remote::new(remote.peer(), remote.key() ^ 1, u64::MAX, Rights::ALL);
-    let same: fn(&Remote) -> Remote =
-        |remote| Remote::new(remote.peer(), remote.key(), BYTES as u64, Rights::ALL);
+    type Lie = (&'static str, fn(&ServedPart) -> ServedPart, u64, usize);
+    let longer: fn(&ServedPart) -> ServedPart =
+        |remote| ServedPart::new(remote.peer(), remote.key(), u64::MAX, WindowRights::ALL);
+    let other: fn(&ServedPart) -> ServedPart =
+        |remote| ServedPart::new(remote.peer(), remote.key() ^ 1, u64::MAX, WindowRights::ALL);
+    let same: fn(&ServedPart) -> ServedPart =
+        |remote| ServedPart::new(remote.peer(), remote.key(), BYTES as u64, WindowRights::ALL);
     let end = BYTES as u64;
     let lies: [Lie; 8] = [
         ("put", longer, end - 8, 16),
@@ -60,7 +60,7 @@ fn a_part_on_a_device_is_checked_by_its_own_process() {
                     courier.flush(steps, &to)
                 }
                 "get" => courier.get(steps, &to, (offset, at, len as u64)),
-                _ => courier.fetch(steps, &to, (offset, at, Fetch::Add(1))),
+                _ => courier.fetch(steps, &to, (offset, at, AtomicFetch::Add(1))),
             });
             ordered.expect("in the stream");
             assert_eq!(player.play(), Err(KernelExit::Aborted), "{what} at {offset}");
@@ -72,9 +72,9 @@ fn a_part_on_a_device_is_checked_by_its_own_process() {
         };
         assert!(said.contains("rank 1"), "{said}");
         match offset {
-            0 => assert_eq!(*refusal, Refusal::Gone),
-            4 => assert_eq!(*refusal, Refusal::Alignment { offset }),
-            _ => assert_eq!(*refusal, Refusal::Bounds { bytes: end }),
+            0 => assert_eq!(*refusal, AccessRefusal::Gone),
+            4 => assert_eq!(*refusal, AccessRefusal::Alignment { offset }),
+            _ => assert_eq!(*refusal, AccessRefusal::Bounds { bytes: end }),
         }
     }
 }
@@ -85,9 +85,9 @@ fn what_a_device_does_not_do_is_refused() {
     hosts(2, |player| {
         if player.rank.core.rank() == 0 {
             let (messenger, remote) = (player.rank.core.messenger(), player.to(1).remote);
-            let forged = |what: What, bytes: u64| {
+            let forged = |what: TransferKind, bytes: u64| {
                 let mut data = vec![7u8; bytes as usize];
-                let shape = Shape { dtype: DType::U8, bytes };
+                let shape = MessageShape { dtype: DType::U8, bytes };
                 let place = Memory { address: data.as_mut_ptr(), shape };
                 // SAFETY: the bytes are there until it has ended.
                 let operation = unsafe { messenger.operate(what, place, 1, (0, PATIENCE), None) }
@@ -95,13 +95,13 @@ fn what_a_device_does_not_do_is_refused() {
                 assert!(messenger.wait(&operation, None));
                 operation.result().expect("it has ended").map(drop)
             };
-            let long = forged(What::Get(remote.key()), STAGED + 8);
-            let bounds = Refusal::Bounds { bytes: STAGED };
+            let long = forged(TransferKind::Get(remote.key()), STAGED + 8);
+            let bounds = AccessRefusal::Bounds { bytes: STAGED };
             assert!(matches!(long, Err(Error::Window { refusal, .. }) if refusal == bounds));
-            forged(What::Get(remote.key()), STAGED).expect("as much as is kept at once");
-            forged(What::Accumulate(remote.key(), RedOp::Sum), 8).expect("handed over");
-            forged(What::Flush(remote.key()), 0).expect("an answer");
-            assert!(matches!(remote.take_refusal(), Some((0, Refusal::Elements(_)))));
+            forged(TransferKind::Get(remote.key()), STAGED).expect("as much as is kept at once");
+            forged(TransferKind::Accumulate(remote.key(), RedOp::Sum), 8).expect("handed over");
+            forged(TransferKind::Flush(remote.key()), 0).expect("an answer");
+            assert!(matches!(remote.take_refusal(), Some((0, AccessRefusal::Elements(_)))));
         }
         player.all_here();
         assert!(player.content().iter().all(|&byte| byte == 0), "something was written");
@@ -124,7 +124,7 @@ fn a_device_that_hangs_is_named_in_time() {
         player.timeout = Duration::from_millis(200);
         let since = Instant::now();
         let mut result = 5;
-        player.fetch(1, 0, Fetch::Add(1), &mut result);
+        player.fetch(1, 0, AtomicFetch::Add(1), &mut result);
         assert_eq!(player.play(), Err(KernelExit::Aborted));
         assert_eq!(result, 5);
         assert!(since.elapsed() < PATIENCE / 4, "{:?}", since.elapsed());
@@ -148,7 +148,7 @@ fn a_rank_that_is_gone_is_named() {
         // Until it has left.
         let mut result = 5;
         let failed = (0..).find_map(|_| {
-            player.fetch(1, 0, Fetch::Add(0), &mut result);
+            player.fetch(1, 0, AtomicFetch::Add(0), &mut result);
             player.play().err()
         });
         assert_eq!(failed, Some(KernelExit::Aborted));
@@ -177,7 +177,7 @@ fn a_window_that_its_owner_has_ended_is_gone() {
         assert_eq!(player.play(), Err(KernelExit::Aborted));
         player.rank.lanes.failure()
     });
-    let gone = matches!(&ends[0], Some(Error::Window { refusal: Refusal::Gone, .. }));
+    let gone = matches!(&ends[0], Some(Error::Window { refusal: AccessRefusal::Gone, .. }));
     assert!(gone, "{:?}", ends[0]);
 }
 

@@ -7,14 +7,16 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 
 use super::emulated::KernelExit;
 use super::tests::{PATIENCE, Rank, World, everywhere, long};
 use super::window_proxy::{StreamSteps, WindowProxy, WindowTarget};
 use super::window_slots::{ProxySlots, SLOT, SLOTS};
 use crate::windows::RemoteWindow;
-use roundelay_engine::window::{DeviceMemory, Exposed, Fetch, Place, Rights, Span};
+use roundelay_engine::window::{
+    AtomicFetch, DeviceMemory, ExposedPart, MemorySpan, PartMemory, WindowRights,
+};
 use roundelay_net::dtype::DType;
 use roundelay_net::error::Error;
 
@@ -84,7 +86,7 @@ impl DeviceMemory for Lazy {
         Ok(())
     }
 
-    fn fetch(&self, offset: u64, fetch: Fetch) -> Result<u64, Error> {
+    fn fetch(&self, offset: u64, fetch: AtomicFetch) -> Result<u64, Error> {
         self.ask(move |memory| {
             let word = &mut memory[offset as usize..][..8];
             let was = u64::from_le_bytes(word.try_into().expect("8 bytes"));
@@ -104,11 +106,11 @@ impl DeviceMemory for Lazy {
 }
 
 /// Returns a word after an atomic operation.
-pub(super) fn after(was: u64, fetch: Fetch) -> u64 {
+pub(super) fn after(was: u64, fetch: AtomicFetch) -> u64 {
     match fetch {
-        Fetch::Add(value) => was.wrapping_add(value),
-        Fetch::Swap(from, to) if was == from => to,
-        Fetch::Swap(..) => was,
+        AtomicFetch::Add(value) => was.wrapping_add(value),
+        AtomicFetch::Swap(from, to) if was == from => to,
+        AtomicFetch::Swap(..) => was,
     }
 }
 
@@ -167,10 +169,10 @@ impl<'a, 'b> Player<'a, 'b> {
         let device = Lazy::new(ranks);
         let (state, hangs) = (device.state.clone(), device.hangs.clone());
         let (cut, block) = rank.core.cut_words().expect("words");
-        block.give(Rights::ALL);
-        let span = Span::new(std::ptr::null_mut(), BYTES as u64);
-        let place = Place::new(span, DType::U8, block);
-        let exposed = Exposed::on_device(place, Box::new(device), Box::new(cut));
+        block.give(WindowRights::ALL);
+        let span = MemorySpan::new(std::ptr::null_mut(), BYTES as u64);
+        let place = PartMemory::new(span, DType::U8, block);
+        let exposed = ExposedPart::on_device(place, Box::new(device), Box::new(cut));
         let gave_up = Arc::new(AtomicBool::new(false));
         let over = gave_up.clone();
         let messenger = rank.core.messenger();
@@ -208,7 +210,7 @@ impl<'a, 'b> Player<'a, 'b> {
         self.order(|courier, steps| courier.get(steps, &to, place)).expect("in the stream");
     }
 
-    pub(super) fn fetch(&mut self, peer: u32, offset: usize, fetch: Fetch, result: &mut u64) {
+    pub(super) fn fetch(&mut self, peer: u32, offset: usize, fetch: AtomicFetch, result: &mut u64) {
         let (to, address) = (self.to(peer), (&raw mut *result).expose_provenance() as u64);
         let place = (offset as u64, address, fetch);
         self.order(|courier, steps| courier.fetch(steps, &to, place)).expect("in the stream");
@@ -280,7 +282,7 @@ pub(super) fn hosts<R: Send>(ranks: u32, body: impl Fn(&mut Player<'_, '_>) -> R
     })
 }
 
-pub(super) fn bytes(dice: &mut Dice, len: usize) -> Vec<u8> {
+pub(super) fn bytes(dice: &mut SeededRandom, len: usize) -> Vec<u8> {
     let mut word = dice.below(1 << 30) as u64 | 1;
     let mut next = || {
         word ^= word << 13;
@@ -303,7 +305,7 @@ fn what_a_stream_does_in_a_far_window_is_what_a_model_does() {
                 player.all_here();
                 return;
             }
-            let (mut dice, mut model) = (Dice(seed), vec![0u8; BYTES]);
+            let (mut dice, mut model) = (SeededRandom(seed), vec![0u8; BYTES]);
             let mut sources: Vec<Vec<u8>> = Vec::new();
             let mut copies: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
             let mut words: Vec<(Box<u64>, u64)> = Vec::new();
@@ -328,8 +330,8 @@ fn what_a_stream_does_in_a_far_window_is_what_a_model_does() {
                         let word = &mut model[at..at + 8];
                         let was = u64::from_le_bytes((&*word).try_into().expect("8 bytes"));
                         let fetch = match dice.below(2) {
-                            0 => Fetch::Add(dice.below(1 << 20) as u64),
-                            _ => Fetch::Swap([was, !was][dice.below(2)], 77),
+                            0 => AtomicFetch::Add(dice.below(1 << 20) as u64),
+                            _ => AtomicFetch::Swap([was, !was][dice.below(2)], 77),
                         };
                         word.copy_from_slice(&after(was, fetch).to_le_bytes());
                         let mut result = Box::new(!was);
@@ -425,7 +427,7 @@ fn atomic_operations_of_several_hosts_are_one_after_the_other() {
         let mut results = vec![0u64; CHANGES];
         if player.rank.core.rank() > 0 {
             for result in &mut results {
-                player.fetch(0, 16, Fetch::Add(1), result);
+                player.fetch(0, 16, AtomicFetch::Add(1), result);
             }
             player.play().expect("it comes to its end");
         }

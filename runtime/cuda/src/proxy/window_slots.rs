@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use super::mapped::MappedMemory;
-use crate::backend::{Context, DriverFault};
+use crate::backend::{DeviceContext, DriverFault};
 
 /// Bytes of a slot, and how many there are: orders take turns in them by their numbers.
 pub(super) const SLOT: u64 = 1 << 20;
@@ -19,7 +19,7 @@ pub(crate) struct ProxySlots(MappedMemory);
 
 impl ProxySlots {
     /// Allocates memory that kernels see.
-    pub(crate) fn pinned(context: &Arc<Context>) -> Result<Self, DriverFault> {
+    pub(crate) fn pinned(context: &Arc<DeviceContext>) -> Result<Self, DriverFault> {
         MappedMemory::pinned(context, HEAD + SLOTS * SLOT).map(ProxySlots)
     }
 

@@ -3,38 +3,38 @@
 use std::time::Duration;
 
 use roundelay_compiler::device::abi;
-use roundelay_compiler::emit::cuda::window::{Fixed, PARAMS, WindowOperation};
+use roundelay_compiler::emit::cuda::window::{PARAMS, WindowOperation, WindowParams};
 
 use crate::params::{WORDS, words};
 use crate::rank::GpuRank;
-use roundelay_engine::window::Fetch;
+use roundelay_engine::window::AtomicFetch;
 
 /// The threads of the kernel: a warp.
 pub(super) const THREADS: u32 = 32;
 
 /// Returns what all kernels have in common, of one whose waits end after a time.
-pub(super) fn window_params(rank: &GpuRank, timeout: Duration) -> abi::Params {
+pub(super) fn window_params(rank: &GpuRank, timeout: Duration) -> abi::KernelParams {
     let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
     let (abort, report) = rank.device.mailbox.addresses();
     let state = rank.memory.arena.base(rank.device.rank) + rank.memory.layout.states;
-    abi::Params { state, abort, report, timeout, ..abi::Params::default() }
+    abi::KernelParams { state, abort, report, timeout, ..abi::KernelParams::default() }
 }
 
 /// Returns an atomic operation, as the kernel does it.
-pub(super) fn fetches(fetch: Fetch, word: u64, own: u64) -> Fixed {
+pub(super) fn fetches(fetch: AtomicFetch, word: u64, own: u64) -> WindowParams {
     let (operation, operand, compared) = match fetch {
-        Fetch::Add(value) => (WindowOperation::Add, value, 0),
-        Fetch::Swap(from, to) => (WindowOperation::Swap, to, from),
+        AtomicFetch::Add(value) => (WindowOperation::Add, value, 0),
+        AtomicFetch::Swap(from, to) => (WindowOperation::Swap, to, from),
     };
-    Fixed { operation, peer: 0, word, own, operand, compared }
+    WindowParams { operation, peer: 0, word, own, operand, compared }
 }
 
 /// Returns the words of the kernel's parameter.
-pub(super) fn words_of(all: &abi::Params, fixed: &Fixed) -> Vec<u64> {
+pub(super) fn words_of(all: &abi::KernelParams, fixed: &WindowParams) -> Vec<u64> {
     let mut params = words(all).to_vec();
     // An address a rank of four kinds, which this kernel has no use for.
     params.extend([0; 4]);
-    let Fixed { operation, peer, word, own, operand, compared } = *fixed;
+    let WindowParams { operation, peer, word, own, operand, compared } = *fixed;
     params.extend([operation as u64, peer, word, own, operand, compared]);
     params
 }

@@ -23,7 +23,7 @@ mod table;
 
 pub(crate) use operations::{fetch, flush, map_part, signal, transfer};
 pub(crate) use part::WindowPart;
-pub use part::{Copied, There};
+pub use part::{CopyDirection, WindowSpan};
 #[cfg(test)]
 pub(crate) use remote::RemoteWindow;
 pub(crate) use table::WindowTable;

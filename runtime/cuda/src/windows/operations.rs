@@ -1,24 +1,24 @@
 //! Operations on the parts of a window: copies, signals, atomic operations.
 
-use roundelay_compiler::emit::cuda::window::{Fixed, WindowOperation};
+use roundelay_compiler::emit::cuda::window::{WindowOperation, WindowParams};
 
 use super::kernel::{THREADS, fetches, window_params, words_of};
-use super::part::{Copied, SignalWords, There, WindowPart, WindowRoute, route, word};
+use super::part::{CopyDirection, SignalWords, WindowPart, WindowRoute, WindowSpan, route, word};
 use super::proxied::{not_captured, run_proxied};
 use crate::backend::CudaStream;
 use crate::buffer::DevicePtr;
 use crate::rank::GpuRank;
-use roundelay_engine::Core;
-use roundelay_engine::window::Fetch;
-use roundelay_net::error::{Error, Refusal};
+use roundelay_engine::EngineCore;
+use roundelay_engine::window::AtomicFetch;
+use roundelay_net::error::{AccessRefusal, Error};
 
 /// Returns the address of a peer's part, as mapped here.
 pub(crate) fn map_part(rank: &GpuRank, part: &WindowPart, peer: u32) -> Result<DevicePtr, Error> {
-    match route(rank, part, "map", There { peer, at: 0, bytes: 0 })? {
+    match route(rank, part, "map", WindowSpan { peer, at: 0, bytes: 0 })? {
         WindowRoute::Mapped(address) => Ok(address),
         WindowRoute::Served(_) => {
             let what = format!("map the part of rank {peer}");
-            Err(Error::Window { rank: rank.device.rank, what, refusal: Refusal::NotMapped })
+            Err(Error::Window { rank: rank.device.rank, what, refusal: AccessRefusal::NotMapped })
         }
     }
 }
@@ -26,9 +26,9 @@ pub(crate) fn map_part(rank: &GpuRank, part: &WindowPart, peer: u32) -> Result<D
 /// Puts a put into a stream, or a get; `own` is this rank's memory.
 pub(crate) fn transfer(
     rank: &mut GpuRank,
-    core: &mut Core,
-    (part, copied): (&WindowPart, Copied),
-    (own, there): (DevicePtr, There),
+    core: &mut EngineCore,
+    (part, copied): (&WindowPart, CopyDirection),
+    (own, there): (DevicePtr, WindowSpan),
     stream: &CudaStream,
 ) -> Result<(), Error> {
     let way = route(rank, part, copied.name(), there)?;
@@ -42,14 +42,14 @@ pub(crate) fn transfer(
         WindowRoute::Served(remote) => (DevicePtr::NULL, Some(remote)),
     };
     match (remote, copied) {
-        (None, Copied::Put) => rank.copy_in(core, stream, [(place.0, own.0, there.bytes)]),
-        (None, Copied::Get) => rank.copy_in(core, stream, [(own.0, place.0, there.bytes)]),
+        (None, CopyDirection::Put) => rank.copy_in(core, stream, [(place.0, own.0, there.bytes)]),
+        (None, CopyDirection::Get) => rank.copy_in(core, stream, [(own.0, place.0, there.bytes)]),
         (Some(remote), copied) => {
             let place = (there.at, own.0, there.bytes);
             run_proxied(rank, core, (part, &remote, copied.name()), stream, |proxy, steps, to| {
                 match copied {
-                    Copied::Put => proxy.put(steps, to, place),
-                    Copied::Get => proxy.get(steps, to, place),
+                    CopyDirection::Put => proxy.put(steps, to, place),
+                    CopyDirection::Get => proxy.get(steps, to, place),
                 }
             })
         }
@@ -59,13 +59,13 @@ pub(crate) fn transfer(
 /// Puts a signal to a peer into a stream, or the wait for one of it.
 pub(crate) fn signal(
     rank: &mut GpuRank,
-    core: &mut Core,
+    core: &mut EngineCore,
     (part, peer): (&WindowPart, u32),
     awaits: bool,
     stream: &CudaStream,
 ) -> Result<(), Error> {
     let what = if awaits { "wait_signal" } else { "signal" };
-    let way = route(rank, part, what, There { peer, at: 0, bytes: 0 })?;
+    let way = route(rank, part, what, WindowSpan { peer, at: 0, bytes: 0 })?;
     if let WindowRoute::Served(remote) = &way {
         not_captured(rank, what, stream)?;
         if !awaits {
@@ -88,7 +88,7 @@ pub(crate) fn signal(
             own + word(ranks, SignalWords::Signalled, peer),
         ),
     };
-    let fixed = Fixed { operation, peer: peer.into(), word, own, operand: 0, compared: 0 };
+    let fixed = WindowParams { operation, peer: peer.into(), word, own, operand: 0, compared: 0 };
     launch_window(rank, core, part, &fixed, stream)
 }
 
@@ -96,9 +96,9 @@ pub(crate) fn signal(
 /// there.
 pub(crate) fn fetch(
     rank: &mut GpuRank,
-    core: &mut Core,
-    (part, there, result): (&WindowPart, There, DevicePtr),
-    fetch: Fetch,
+    core: &mut EngineCore,
+    (part, there, result): (&WindowPart, WindowSpan, DevicePtr),
+    fetch: AtomicFetch,
     stream: &CudaStream,
 ) -> Result<(), Error> {
     let way = route(rank, part, "an atomic operation on", there)?;
@@ -115,7 +115,7 @@ pub(crate) fn fetch(
             launch_window(rank, core, part, &fixed, stream)
         }
         WindowRoute::Served(remote) => {
-            let what = if let Fetch::Add(_) = fetch { "fetch_add" } else { "compare_swap" };
+            let what = if let AtomicFetch::Add(_) = fetch { "fetch_add" } else { "compare_swap" };
             let place = (there.at, result.0, fetch);
             run_proxied(rank, core, (part, &remote, what), stream, |proxy, steps, to| {
                 proxy.fetch(steps, to, place)
@@ -127,11 +127,11 @@ pub(crate) fn fetch(
 /// Waits until everything in a stream is done, and what this rank has done with a peer's part has taken effect.
 pub(crate) fn flush(
     rank: &mut GpuRank,
-    core: &mut Core,
+    core: &mut EngineCore,
     (part, peer): (&WindowPart, u32),
     stream: &CudaStream,
 ) -> Result<(), Error> {
-    let way = route(rank, part, "flush", There { peer, at: 0, bytes: 0 })?;
+    let way = route(rank, part, "flush", WindowSpan { peer, at: 0, bytes: 0 })?;
     if let WindowRoute::Served(remote) = way {
         run_proxied(rank, core, (part, &remote, "flush"), stream, |proxy, steps, to| {
             proxy.flush(steps, to)
@@ -142,9 +142,9 @@ pub(crate) fn flush(
 
 fn launch_window(
     rank: &GpuRank,
-    core: &mut Core,
+    core: &mut EngineCore,
     part: &WindowPart,
-    fixed: &Fixed,
+    fixed: &WindowParams,
     stream: &CudaStream,
 ) -> Result<(), Error> {
     core.usable()?;

@@ -3,24 +3,24 @@
 use std::sync::Arc;
 
 use super::remote::RemoteWindow;
-use crate::backend::Kernel;
+use crate::backend::LoadedKernel;
 use crate::buffer::DevicePtr;
 use crate::rank::GpuRank;
-use crate::region::{Region, RegionSpot};
-use roundelay_engine::window::Remote;
-use roundelay_net::error::{Error, Refusal};
+use crate::region::{MappedRegion, RegionSpot};
+use roundelay_engine::window::ServedPart;
+use roundelay_net::error::{AccessRefusal, Error};
 
 /// A window without its memory's type.
 #[derive(Debug)]
 pub struct WindowPart {
     /// The place of the memory, its region, and its bytes.
     pub(super) spot: RegionSpot,
-    pub(super) region: Arc<Region>,
+    pub(super) region: Arc<MappedRegion>,
     pub(super) bytes: u64,
     /// The words of signals: for each rank what it has signalled here, then what was taken of that, then what this rank
     /// has signalled there; then the state of the kernels that serve other hosts.
-    pub(super) words: (u32, Arc<Region>),
-    pub(super) kernel: Arc<Kernel>,
+    pub(super) words: (u32, Arc<MappedRegion>),
+    pub(super) kernel: Arc<LoadedKernel>,
     /// The way to the parts of ranks on other hosts, if there are some.
     pub(super) remote: Option<RemoteWindow>,
 }
@@ -39,18 +39,18 @@ pub(super) const STATE: u64 = 16;
 
 /// A copy between a peer's part and memory of this rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Copied {
+pub enum CopyDirection {
     /// To the peer.
     Put,
     /// From the peer.
     Get,
 }
 
-impl Copied {
+impl CopyDirection {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Copied::Put => "put",
-            Copied::Get => "get",
+            CopyDirection::Put => "put",
+            CopyDirection::Get => "get",
         }
     }
 }
@@ -60,12 +60,12 @@ pub(super) enum WindowRoute {
     /// It is mapped here, at that address.
     Mapped(DevicePtr),
     /// Its own process serves it, on another host.
-    Served(Arc<Remote>),
+    Served(Arc<ServedPart>),
 }
 
 /// A place in a peer's part: the peer, the first byte, the bytes.
 #[derive(Debug, Clone, Copy)]
-pub struct There {
+pub struct WindowSpan {
     /// The peer.
     pub peer: u32,
     /// The first byte.
@@ -79,10 +79,10 @@ pub(super) fn route(
     rank: &GpuRank,
     part: &WindowPart,
     what: &str,
-    there: There,
+    there: WindowSpan,
 ) -> Result<WindowRoute, Error> {
     let (own, ranks, regions) = (rank.device.rank, rank.device.ranks, &rank.memory.regions);
-    let There { peer, at, bytes } = there;
+    let WindowSpan { peer, at, bytes } = there;
     if peer >= ranks {
         return Err(Error::Usage(format!(
             "{what}: there is no rank {peer}: the ranks are 0 to {}",
@@ -91,7 +91,7 @@ pub(super) fn route(
     }
     if at.checked_add(bytes).is_none_or(|end| end > part.bytes) {
         let what = format!("{what} {bytes} bytes at byte {at} of rank {peer}");
-        let refusal = Refusal::Bounds { bytes: part.bytes };
+        let refusal = AccessRefusal::Bounds { bytes: part.bytes };
         return Err(Error::Window { rank: own, what, refusal });
     }
     let known = regions.get(part.spot);

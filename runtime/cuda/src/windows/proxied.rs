@@ -8,8 +8,8 @@ use super::remote::CudaSteps;
 use crate::backend::{CudaStream, DriverFault};
 use crate::proxy::{WindowProxy, WindowTarget};
 use crate::rank::GpuRank;
-use roundelay_engine::Core;
-use roundelay_engine::window::Remote;
+use roundelay_engine::EngineCore;
+use roundelay_engine::window::ServedPart;
 use roundelay_net::dtype::DType;
 use roundelay_net::error::Error;
 
@@ -27,8 +27,8 @@ pub(super) fn not_captured(rank: &GpuRank, what: &str, stream: &CudaStream) -> R
 /// Puts what the proxy is to do with a peer's part into a stream.
 pub(super) fn run_proxied(
     rank: &mut GpuRank,
-    core: &mut Core,
-    (part, remote, what): (&WindowPart, &Arc<Remote>, &str),
+    core: &mut EngineCore,
+    (part, remote, what): (&WindowPart, &Arc<ServedPart>, &str),
     stream: &CudaStream,
     put: impl FnOnce(&mut WindowProxy, &mut CudaSteps<'_>, &WindowTarget) -> Result<(), DriverFault>,
 ) -> Result<(), Error> {
@@ -57,7 +57,7 @@ pub(super) fn run_proxied(
 /// Waits until all that this rank has done with parts of ranks on other hosts has taken effect.
 pub(super) fn flush_all(
     rank: &mut GpuRank,
-    core: &mut Core,
+    core: &mut EngineCore,
     part: &WindowPart,
 ) -> Result<(), Error> {
     let Some(window) = &part.remote else { return Ok(()) };

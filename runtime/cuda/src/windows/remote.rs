@@ -6,15 +6,15 @@
 use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
-use roundelay_compiler::emit::cuda::window::{Fixed, WindowOperation};
+use roundelay_compiler::emit::cuda::window::{WindowOperation, WindowParams};
 
 use super::kernel::{THREADS, words_of};
-use crate::backend::{CudaStream, DriverFault, Kernel};
+use crate::backend::{CudaStream, DriverFault, LoadedKernel};
 use crate::control::agree;
 use crate::proxy::StreamSteps;
-use roundelay_engine::Core;
-use roundelay_engine::messages::Messenger;
-use roundelay_engine::window::{Exposed, Remote, Rights};
+use roundelay_engine::EngineCore;
+use roundelay_engine::messages::RankMessenger;
+use roundelay_engine::window::{ExposedPart, ServedPart, WindowRights};
 use roundelay_net::dtype::DType;
 use roundelay_net::error::Error;
 use roundelay_net::secret::random;
@@ -22,12 +22,12 @@ use roundelay_net::secret::random;
 /// The service of a window to ranks on other hosts, and their parts of it.
 #[derive(Clone)]
 pub(crate) struct RemoteWindow {
-    messenger: Messenger,
+    messenger: RankMessenger,
     /// The number by which peers name this rank's part.
     pub(super) key: u64,
     pub(super) dtype: DType,
     /// The parts of peers on other hosts, by rank.
-    pub(super) remotes: Vec<Option<Arc<Remote>>>,
+    pub(super) remotes: Vec<Option<Arc<ServedPart>>>,
 }
 
 impl std::fmt::Debug for RemoteWindow {
@@ -38,13 +38,13 @@ impl std::fmt::Debug for RemoteWindow {
 
 impl RemoteWindow {
     /// Serves this rank's part, and learns of those of other hosts, which are as long: all ranks together.
-    pub(crate) fn open(core: &mut Core, exposed: Arc<Exposed>) -> Result<Self, Error> {
+    pub(crate) fn open(core: &mut EngineCore, exposed: Arc<ExposedPart>) -> Result<Self, Error> {
         let key = agree(core, random().map(u64::from_le_bytes))?;
         let (near, messenger) = (core.near(), core.messenger());
         let (bytes, dtype) = (exposed.place().bytes(), exposed.place().dtype());
         let of = |(peer, key): (u32, u64)| {
             let is_far = !near[peer as usize];
-            is_far.then(|| Arc::new(Remote::new(peer, key, bytes, Rights::ALL)))
+            is_far.then(|| Arc::new(ServedPart::new(peer, key, bytes, WindowRights::ALL)))
         };
         let remotes: Vec<_> = (0u32..).zip(core.words(key)?).map(of).collect();
         let known: Vec<_> = remotes.iter().flatten().cloned().collect();
@@ -57,7 +57,7 @@ impl RemoteWindow {
     }
 
     /// Returns the part of a rank, if it is on another host.
-    pub(crate) fn remote(&self, rank: u32) -> Option<&Arc<Remote>> {
+    pub(crate) fn remote(&self, rank: u32) -> Option<&Arc<ServedPart>> {
         self.remotes.get(rank as usize)?.as_ref()
     }
 
@@ -71,8 +71,8 @@ impl RemoteWindow {
 /// A stream of the device, into which the steps of window orders are put.
 pub(super) struct CudaSteps<'a> {
     pub(super) stream: &'a CudaStream,
-    pub(super) kernel: &'a Kernel,
-    pub(super) params: abi::Params,
+    pub(super) kernel: &'a LoadedKernel,
+    pub(super) params: abi::KernelParams,
     pub(super) words: (u64, u64),
 }
 
@@ -86,8 +86,14 @@ impl StreamSteps for CudaSteps<'_> {
 
     fn wait_until(&mut self, number: u64, peer: u32) -> Result<(), DriverFault> {
         let (operation, word) = (WindowOperation::Reach, self.words.1);
-        let fixed =
-            Fixed { operation, peer: peer.into(), word, own: 0, operand: number, compared: 0 };
+        let fixed = WindowParams {
+            operation,
+            peer: peer.into(),
+            word,
+            own: 0,
+            operand: number,
+            compared: 0,
+        };
         let params = words_of(&self.params, &fixed);
         // SAFETY: the words are those of the kernel's parameter; the slots and the mailbox live until the stream has ended.
         unsafe { self.kernel.launch(self.stream, (1, THREADS), &params) }

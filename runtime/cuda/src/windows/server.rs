@@ -11,14 +11,14 @@ use roundelay_compiler::device::abi;
 
 use super::kernel::{THREADS, fetches, words_of};
 use crate::backend::{
-    Context, CudaStream, DriverFault, Kernel, KernelMailbox, PinnedMemory, RelaxedCapture,
-    StreamEvent,
+    CudaStream, DeviceContext, DriverFault, KernelMailbox, LoadedKernel, PinnedMemory,
+    RelaxedCapture, StreamEvent,
 };
 use crate::device::ABORT_TIMEOUT;
-use crate::region::Region;
-use roundelay_engine::window::{DeviceMemory, Fetch};
+use crate::region::MappedRegion;
+use roundelay_engine::window::{AtomicFetch, DeviceMemory};
 use roundelay_net::error::Error;
-use roundelay_net::group::Alarm;
+use roundelay_net::group::GroupAlarm;
 
 /// Bytes of a slot, and how many there are.
 const SLOT: usize = 1 << 20;
@@ -43,7 +43,7 @@ struct ServerSlots {
 
 impl WindowServer {
     pub(super) fn new(
-        context: &Arc<Context>,
+        context: &Arc<DeviceContext>,
         rank: u32,
         mailbox: Arc<KernelMailbox>,
     ) -> Result<Self, DriverFault> {
@@ -76,10 +76,10 @@ pub(super) struct ServedPart {
     pub(super) arrived: u64,
     /// The address of a state of kernels that none leaves.
     pub(super) state: u64,
-    pub(super) kernel: Arc<Kernel>,
+    pub(super) kernel: Arc<LoadedKernel>,
     /// The regions in which they lie.
-    pub(super) kept: [Arc<Region>; 2],
-    pub(super) alarm: Alarm,
+    pub(super) kept: [Arc<MappedRegion>; 2],
+    pub(super) alarm: GroupAlarm,
     pub(super) timeout: Duration,
 }
 
@@ -153,11 +153,12 @@ impl ServedPart {
     }
 
     /// Returns the words of the kernel's parameter.
-    fn params(&self, offset: u64, fetch: Fetch, to: u64) -> Vec<u64> {
+    fn params(&self, offset: u64, fetch: AtomicFetch, to: u64) -> Vec<u64> {
         let (abort, report) = self.server.mailbox.addresses();
         let timeout = u64::try_from(self.timeout.as_nanos()).unwrap_or(u64::MAX);
         let state = self.state;
-        let all = abi::Params { state, abort, report, timeout, ..abi::Params::default() };
+        let all =
+            abi::KernelParams { state, abort, report, timeout, ..abi::KernelParams::default() };
         words_of(&all, &fetches(fetch, self.base + offset, to))
     }
 }
@@ -199,7 +200,7 @@ impl DeviceMemory for ServedPart {
         })
     }
 
-    fn fetch(&self, offset: u64, fetch: Fetch) -> Result<u64, Error> {
+    fn fetch(&self, offset: u64, fetch: AtomicFetch) -> Result<u64, Error> {
         self.with(|slots| {
             let number = self.take(slots)?;
             let slot = self.server.slot(number);

@@ -8,23 +8,23 @@ use super::part::{STATE, SignalWords, WindowPart, word};
 use super::proxied::flush_all;
 use super::remote::RemoteWindow;
 use super::server::{ServedPart, WindowServer};
-use crate::backend::{Kernel, RelaxedCapture};
+use crate::backend::{LoadedKernel, RelaxedCapture};
 use crate::buffer::DevicePtr;
 use crate::control::{agree, same};
 use crate::device::RankDevice;
 use crate::proxy::ProxySlots;
 use crate::rank::GpuRank;
-use crate::region::{Region, RegionSpot};
-use roundelay_engine::Core;
-use roundelay_engine::messages::Messenger;
-use roundelay_engine::window::{Exposed, Place, Rights, Span};
+use crate::region::{MappedRegion, RegionSpot};
+use roundelay_engine::EngineCore;
+use roundelay_engine::messages::RankMessenger;
+use roundelay_engine::window::{ExposedPart, MemorySpan, PartMemory, WindowRights};
 use roundelay_net::dtype::DType;
 use roundelay_net::error::Error;
 
 /// The windows of a rank, and what they have in common.
 #[derive(Default)]
 pub(crate) struct WindowTable {
-    kernel: Option<Arc<Kernel>>,
+    kernel: Option<Arc<LoadedKernel>>,
     /// The server serves parts of windows to other hosts, once there was one; and the windows that are open there.
     server: Option<Arc<WindowServer>>,
     remotes: Vec<RemoteWindow>,
@@ -35,7 +35,7 @@ impl WindowTable {
     pub(crate) fn open(
         &mut self,
         rank: &mut GpuRank,
-        core: &mut Core,
+        core: &mut EngineCore,
         (address, bytes, dtype): (DevicePtr, u64, DType),
     ) -> Result<WindowPart, Error> {
         core.usable()?;
@@ -77,7 +77,7 @@ impl WindowTable {
         let bytes_of_words = word(rank.device.ranks, SignalWords::State, 0) + STATE;
         let words = rank.memory.sharing.whole(core, bytes_of_words)?;
         // A region of the communicator's, for kernels may use it after the window was dropped.
-        let words = rank.memory.regions.add(Region::Own(words));
+        let words = rank.memory.regions.add(MappedRegion::Own(words));
         let mut part = WindowPart { spot, region, bytes, words, kernel, remote: None };
         if rank.proxies.is_some() {
             part.remote = Some(self.serve(rank, core, &part, dtype)?);
@@ -85,7 +85,7 @@ impl WindowTable {
         Ok(part)
     }
 
-    fn kernel(&mut self, device: &mut RankDevice) -> Result<Arc<Kernel>, Error> {
+    fn kernel(&mut self, device: &mut RankDevice) -> Result<Arc<LoadedKernel>, Error> {
         if let Some(kernel) = &self.kernel {
             return Ok(kernel.clone());
         }
@@ -100,7 +100,7 @@ impl WindowTable {
     pub(crate) fn free(
         &mut self,
         rank: &mut GpuRank,
-        core: &mut Core,
+        core: &mut EngineCore,
         part: &WindowPart,
     ) -> Result<(), Error> {
         rank.finish(core)?;
@@ -115,7 +115,7 @@ impl WindowTable {
     fn serve(
         &mut self,
         rank: &mut GpuRank,
-        core: &mut Core,
+        core: &mut EngineCore,
         part: &WindowPart,
         dtype: DType,
     ) -> Result<RemoteWindow, Error> {
@@ -135,10 +135,10 @@ impl WindowTable {
     fn exposed(
         &mut self,
         rank: &GpuRank,
-        core: &Core,
+        core: &EngineCore,
         part: &WindowPart,
         (base, dtype): (u64, DType),
-    ) -> Result<Arc<Exposed>, Error> {
+    ) -> Result<Arc<ExposedPart>, Error> {
         let device = &rank.device;
         let server = match &self.server {
             Some(server) => server.clone(),
@@ -161,9 +161,10 @@ impl WindowTable {
             timeout: core.timeout(),
         };
         let (cut, block) = core.cut_words()?;
-        block.give(Rights::ALL);
-        let place = Place::new(Span::new(std::ptr::null_mut(), part.bytes), dtype, block);
-        Ok(Arc::new(Exposed::on_device(place, Box::new(served), Box::new(cut))))
+        block.give(WindowRights::ALL);
+        let place =
+            PartMemory::new(MemorySpan::new(std::ptr::null_mut(), part.bytes), dtype, block);
+        Ok(Arc::new(ExposedPart::on_device(place, Box::new(served), Box::new(cut))))
     }
 
     /// Ends the service of a window, which all ranks end.
@@ -185,7 +186,7 @@ impl WindowTable {
     }
 }
 
-fn start_window_proxy(rank: &mut GpuRank, messenger: &Messenger) -> Result<(), Error> {
+fn start_window_proxy(rank: &mut GpuRank, messenger: &RankMessenger) -> Result<(), Error> {
     let GpuRank { proxies, device, .. } = rank;
     let Some(lanes) = proxies else { return Ok(()) };
     let mailbox = device.mailbox.clone();

@@ -1,4 +1,4 @@
-//! Makes a [`Bound`] of a batch of messages: no plan, only bytes from rank to rank.
+//! Makes a [`BoundPlan`] of a batch of messages: no plan, only bytes from rank to rank.
 //!
 //! Every direction of every peer is a lane, and all lanes run side by side. A lane waits for
 //! nothing but its own connection: a sending one for room, which the peer's receiving lane makes, a
@@ -14,19 +14,21 @@
 
 use std::time::Duration;
 
-use roundelay_compiler::plan::{CopyPolicy, Dir, Header, KEPT_BYTES, Placement};
+use roundelay_compiler::plan::{
+    BufferPlacement, CopyPolicy, KEPT_BYTES, MessageDirection, PlanHeader,
+};
 
-use super::bound::{Bound, BoundStep, BufferPlace, NOWHERE, OutEnd, StepOperand, StepSegment};
+use super::bound::{BoundPlan, BoundStep, BufferPlace, NOWHERE, OutEnd, StepOperand, StepSegment};
 use super::build::{DIRECT_POSTED, STREAM_BYTES};
-use super::key::Key;
+use super::key::PlanKey;
 use super::shape::{CallShape, PassDivision};
-use super::transfer::{BatchShape, Transfer, content};
-use roundelay_net::backend::Kernel;
+use super::transfer::{BatchShape, BatchTransfer, content};
+use roundelay_net::backend::HostKernel;
 use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::endpoints::{Endpoints, RecvEnd, SendEnd};
-use roundelay_net::error::{Bytes, Error};
-use roundelay_net::group::Group;
-use roundelay_net::net::{ConnectionId, Deadline};
+use roundelay_net::endpoints::{EndpointTable, RecvEnd, SendEnd};
+use roundelay_net::error::{ByteCount, Error};
+use roundelay_net::group::RankGroup;
+use roundelay_net::net::{ConnectionId, WaitPolicy};
 
 /// The number of pieces in flight on a connection: as many small messages may be sent before one is received.
 const SLOTS: u32 = 8;
@@ -40,13 +42,13 @@ const MOST_PIECES: u64 = 1 << 24;
 /// memory of message `i`.
 pub(crate) fn bind_batch(
     batch: BatchShape,
-    group: &mut Group,
-    endpoints: &mut Endpoints,
+    group: &mut RankGroup,
+    endpoints: &mut EndpointTable,
     timeout: Duration,
-) -> Result<Bound, Error> {
+) -> Result<BoundPlan, Error> {
     let (own, channel) = (group.rank(), group.layout().batch_channel());
     let peers = batch.transfers.iter().map(|t| t.peer);
-    let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
+    let deadline = WaitPolicy { timeout, watch: &mut |_| None, members: &[] };
     let connection = |peer| ConnectionId { peer, channel, path: 0 };
     endpoints.connect(group, peers.filter(|&peer| peer != own).map(connection), deadline)?;
     let slot_bytes = group.layout().slot_bytes;
@@ -54,14 +56,14 @@ pub(crate) fn bind_batch(
     let transfers = builder.bound.batch.as_ref().map(|b| b.transfers.clone()).unwrap_or_default();
     builder.check(&transfers)?;
     builder.own_part(own, &transfers)?;
-    let remote = |t: &&Transfer| t.peer != own;
-    let mut connections: Vec<(u32, Dir)> =
+    let remote = |t: &&BatchTransfer| t.peer != own;
+    let mut connections: Vec<(u32, MessageDirection)> =
         transfers.iter().filter(remote).map(|t| (t.peer, t.dir)).collect();
     // Every rank begins with its neighbour, so that not all turn to one rank at once.
     let size = group.size();
     connections.sort_unstable_by_key(|&(peer, dir)| match dir {
-        Dir::Send => ((peer + size - own) % size, dir),
-        Dir::Recv => ((own + size - peer) % size, dir),
+        MessageDirection::Send => ((peer + size - own) % size, dir),
+        MessageDirection::Recv => ((own + size - peer) % size, dir),
     });
     connections.dedup();
     for (peer, dir) in connections {
@@ -71,13 +73,13 @@ pub(crate) fn bind_batch(
         let listed = transfers.iter().enumerate();
         let listed = listed.filter(|(_, t)| (t.peer, t.dir) == (peer, dir));
         match dir {
-            Dir::Send => {
+            MessageDirection::Send => {
                 let sender = endpoints.sender(group, connection(peer))?;
                 let end = SendEnd { sender, peer, channel, path: 0, messages: 0, posted };
                 listed.for_each(|(i, t)| builder.send(i, t, &end));
                 builder.bound.sends.push(end);
             }
-            Dir::Recv => {
+            MessageDirection::Recv => {
                 let receiver = endpoints.receiver(group, connection(peer))?;
                 let end = RecvEnd { receiver, peer, channel, path: 0, posted };
                 listed.for_each(|(i, t)| builder.receive(i, t, &end));
@@ -92,23 +94,23 @@ pub(crate) fn bind_batch(
 
 /// Makes a bound batch without steps. What plans say of the whole vector has no meaning here: the elements
 /// are bytes, and the lengths are those of the messages.
-fn empty(batch: BatchShape) -> Bound {
-    let key = Key { hash: [0; 16], count: 0, dtype: DType::U8, op: RedOp::Sum };
+fn empty(batch: BatchShape) -> BoundPlan {
+    let key = PlanKey { hash: [0; 16], count: 0, dtype: DType::U8, op: RedOp::Sum };
     let lens: Vec<u64> = batch.transfers.iter().map(|t| t.bytes).collect();
-    let (shape, kernel) = (CallShape::bytes(lens), Kernel::copies(DType::U8));
-    let mut bound = Bound::new(key, shape, kernel, header(batch.name));
+    let (shape, kernel) = (CallShape::bytes(lens), HostKernel::copies(DType::U8));
+    let mut bound = BoundPlan::new(key, shape, kernel, header(batch.name));
     (bound.widest, bound.agreed, bound.batch) = (2, true, Some(batch));
     bound
 }
 
-fn header(name: &str) -> Header {
-    Header {
+fn header(name: &str) -> PlanHeader {
+    PlanHeader {
         hash: [0; 16],
         algorithm: String::new(),
         collective: name.into(),
         ranks: 0,
         root: 0,
-        placement: Placement::OutOfPlace,
+        placement: BufferPlacement::OutOfPlace,
         chunks: 1,
         blocks: 1,
         input_chunks: 0,
@@ -125,19 +127,20 @@ fn header(name: &str) -> Header {
 }
 
 /// Returns the messages that a rank sends to itself, the first one sent with the first one received.
-pub fn own_pairs(own: u32, transfers: &[Transfer]) -> Result<Vec<(usize, usize)>, Error> {
+pub fn own_pairs(own: u32, transfers: &[BatchTransfer]) -> Result<Vec<(usize, usize)>, Error> {
     let mine = |dir| {
         let listed = transfers.iter().enumerate();
         listed.filter(move |(_, t)| (t.peer, t.dir) == (own, dir))
     };
-    let (sent, received) = (mine(Dir::Send).count(), mine(Dir::Recv).count());
+    let (sent, received) =
+        (mine(MessageDirection::Send).count(), mine(MessageDirection::Recv).count());
     if sent != received {
         return Err(Error::Usage(format!(
             "rank {own} sends {sent} messages to itself and receives {received}: what a rank \
              sends to itself it must receive in the same batch"
         )));
     }
-    let pairs = mine(Dir::Send).zip(mine(Dir::Recv));
+    let pairs = mine(MessageDirection::Send).zip(mine(MessageDirection::Recv));
     let alike = pairs.map(|((from, send), (to, recv))| {
         match (send.dtype, send.bytes) == (recv.dtype, recv.bytes) {
             true => Ok((from, to)),
@@ -153,11 +156,11 @@ pub fn own_pairs(own: u32, transfers: &[Transfer]) -> Result<Vec<(usize, usize)>
 
 struct BatchBuilder {
     slot_bytes: u64,
-    bound: Bound,
+    bound: BoundPlan,
 }
 
 impl BatchBuilder {
-    fn check(&self, transfers: &[Transfer]) -> Result<(), Error> {
+    fn check(&self, transfers: &[BatchTransfer]) -> Result<(), Error> {
         let all = transfers.iter().map(|t| u128::from(t.bytes.div_ceil(self.slot_bytes).max(1)));
         let pieces: u128 = all.sum();
         if pieces <= u128::from(MOST_PIECES) {
@@ -168,7 +171,7 @@ impl BatchBuilder {
             wanted: transfers.iter().fold(0, |sum, t| t.bytes.saturating_add(sum)),
             cause: format!(
                 "in slots of {} they would take {pieces} pieces, and {MOST_PIECES} is the most",
-                Bytes(self.slot_bytes)
+                ByteCount(self.slot_bytes)
             ),
             remedy: "start the ranks with larger slots (`--slot-bytes`)".into(),
             source: None,
@@ -176,7 +179,7 @@ impl BatchBuilder {
     }
 
     /// Adds the rank's messages to itself: copies, in a lane of their own.
-    fn own_part(&mut self, own: u32, transfers: &[Transfer]) -> Result<(), Error> {
+    fn own_part(&mut self, own: u32, transfers: &[BatchTransfer]) -> Result<(), Error> {
         let first = self.bound.steps.len() as u32;
         for (from, to) in own_pairs(own, transfers)? {
             let send = &transfers[from];
@@ -193,7 +196,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    fn send(&mut self, index: usize, transfer: &Transfer, end: &SendEnd) {
+    fn send(&mut self, index: usize, transfer: &BatchTransfer, end: &SendEnd) {
         let direct = match end.posted {
             true => DIRECT_POSTED,
             false if transfer.bytes >= KEPT_BYTES => 1,
@@ -220,7 +223,7 @@ impl BatchBuilder {
         }
     }
 
-    fn receive(&mut self, index: usize, transfer: &Transfer, end: &RecvEnd) {
+    fn receive(&mut self, index: usize, transfer: &BatchTransfer, end: &RecvEnd) {
         for (offset, len) in self.pieces(transfer.bytes) {
             self.bound.operands.push(StepOperand {
                 receiver: end.receiver,
@@ -264,7 +267,7 @@ impl BatchBuilder {
     /// offset in all these buffers; `store` is the place of the result among them.
     fn step(
         &mut self,
-        transfer: &Transfer,
+        transfer: &BatchTransfer,
         index: usize,
         buffers: &[usize],
         (offset, len): (u64, u64),

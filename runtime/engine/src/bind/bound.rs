@@ -2,30 +2,30 @@
 
 use std::ops::Range;
 
-use roundelay_compiler::plan::{Header, OpRef, Plan, Shares, Site, WireType};
+use roundelay_compiler::plan::{OpRef, PathShares, Plan, PlanHeader, SourceLine, WireType};
 
-use super::key::Key;
+use super::key::PlanKey;
 use super::shape::{CallShape, PassDivision, digest};
-use super::stats::Stats;
+use super::stats::CallStats;
 use super::transfer::BatchShape;
-use roundelay_net::backend::Kernel;
+use roundelay_net::backend::HostKernel;
 use roundelay_net::endpoints::{RecvEnd, SendEnd};
-use roundelay_net::waiting::What;
+use roundelay_net::waiting::AwaitedEvent;
 
 /// The index that stands for no address in this rank's memory.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// A plan with addresses.
-pub struct Bound {
-    pub(crate) key: Key,
+pub struct BoundPlan {
+    pub(crate) key: PlanKey,
     /// Elements of each block, where they differ.
     pub(crate) counts: Vec<u64>,
     /// Shares of the parts of a split by bandwidth.
-    pub(crate) shares: Option<Shares>,
+    pub(crate) shares: Option<PathShares>,
     /// The digest of the call, the same on all ranks that make it.
     pub(crate) digest: u64,
     pub(crate) shape: CallShape,
-    pub(crate) kernel: Kernel,
+    pub(crate) kernel: HostKernel,
     /// Operations of each lane, as indices into `steps`.
     pub(crate) lanes: Vec<Range<u32>>,
     /// The part that each lane executes, where the plan is split by bandwidth.
@@ -53,10 +53,10 @@ pub struct Bound {
     /// True if the operator has a meaning for this plan.
     pub(crate) reduces: bool,
     /// The transfers of a call, if all its messages are so short that they are in headers.
-    pub(crate) short: Option<Stats>,
+    pub(crate) short: Option<CallStats>,
     /// The parts of the plan that messages and errors need.
-    pub(crate) header: Header,
-    pub(crate) sites: Vec<Site>,
+    pub(crate) header: PlanHeader,
+    pub(crate) sites: Vec<SourceLine>,
     /// The messages that this was made of, if not of a plan.
     pub(crate) batch: Option<BatchShape>,
 }
@@ -109,7 +109,7 @@ pub(crate) struct StepOperand {
 /// An outgoing message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OutEnd {
-    /// Index into [`Bound::sends`].
+    /// Index into [`BoundPlan::sends`].
     pub(crate) send: u32,
     pub(crate) sender: u32,
     pub(crate) wire: Option<WireType>,
@@ -132,7 +132,7 @@ pub(crate) struct OutEnd {
 /// A message that the peer must have consumed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DrainedMessage {
-    /// Index into [`Bound::sends`].
+    /// Index into [`BoundPlan::sends`].
     pub(crate) send: u32,
     pub(crate) message: u32,
 }
@@ -154,10 +154,15 @@ pub(crate) struct BufferPlace {
     pub(crate) offset: u64,
 }
 
-impl Bound {
+impl BoundPlan {
     /// Makes a plan without operations yet.
-    pub(super) fn new(key: Key, shape: CallShape, kernel: Kernel, header: Header) -> Self {
-        Bound {
+    pub(super) fn new(
+        key: PlanKey,
+        shape: CallShape,
+        kernel: HostKernel,
+        header: PlanHeader,
+    ) -> Self {
+        BoundPlan {
             key,
             counts: Vec::new(),
             shares: None,
@@ -190,9 +195,12 @@ impl Bound {
     }
 
     /// Describes a call of a plan without elements: ranks compare it, and nothing is executed.
-    pub(crate) fn without_elements(key: Key, kernel: Kernel, plan: &Plan) -> Self {
+    pub(crate) fn without_elements(key: PlanKey, kernel: HostKernel, plan: &Plan) -> Self {
         let shape = CallShape::bytes(vec![0; 3]);
-        Bound { digest: digest(&key), ..Bound::new(key, shape, kernel, plan.header.clone()) }
+        BoundPlan {
+            digest: digest(&key),
+            ..BoundPlan::new(key, shape, kernel, plan.header.clone())
+        }
     }
 
     /// Returns `collective.algorithm`, or the name of a batch.
@@ -217,7 +225,7 @@ impl Bound {
         if self.batch.is_some() {
             return self.name();
         }
-        let Key { hash, dtype, op, .. } = &self.key;
+        let PlanKey { hash, dtype, op, .. } = &self.key;
         let hash: String = hash[..4].iter().map(|b| format!("{b:02x}")).collect();
         format!("{} of {} x {dtype} with {op} (plan {hash})", self.name(), self.extent())
     }
@@ -245,16 +253,16 @@ impl Bound {
     }
 
     /// Returns what a blocked lane of a rank waits for, and the rank it waits for.
-    pub(crate) fn awaited(&self, blocked: LaneCondition, own: u32) -> (What, u32) {
+    pub(crate) fn awaited(&self, blocked: LaneCondition, own: u32) -> (AwaitedEvent, u32) {
         let to = |send: u32| self.sends.get(send as usize).map_or(own, |s| s.peer);
         match blocked {
             LaneCondition::Message(receiver) => {
                 let from = self.froms.iter().find(|f| f.receiver == receiver);
-                (What::Message, from.map_or(own, |f| f.peer))
+                (AwaitedEvent::Message, from.map_or(own, |f| f.peer))
             }
-            LaneCondition::Room(send) => (What::Room, to(send)),
-            LaneCondition::Drained(send) => (What::Drained, to(send)),
-            LaneCondition::After(_) => (What::Lane, own),
+            LaneCondition::Room(send) => (AwaitedEvent::Room, to(send)),
+            LaneCondition::Drained(send) => (AwaitedEvent::Drained, to(send)),
+            LaneCondition::After(_) => (AwaitedEvent::Lane, own),
         }
     }
 

@@ -1,24 +1,25 @@
-//! Makes a [`Bound`] of a plan.
+//! Makes a [`BoundPlan`] of a plan.
 
 use std::time::Duration;
 
 use roundelay_compiler::plan::{
-    Buf, CACHED_VECTOR, Connection, CopyPolicy, Dir, Input, Op, Out, Plan, Region, Sizes,
+    CACHED_VECTOR, ChunkSizes, ConnectionEnd, CopyPolicy, MessageDirection, OperationInput,
+    OperationOutput, Plan, PlanBuffer, PlanOperation, Region,
 };
 
 use super::bound::{
-    Bound, BoundStep, BufferPlace, DrainedMessage, NOWHERE, OutEnd, StepOperand, StepSegment,
+    BoundPlan, BoundStep, BufferPlace, DrainedMessage, NOWHERE, OutEnd, StepOperand, StepSegment,
 };
 use super::check::{chunk_by_chunk, damaged, lanes_apart, places, references};
-use super::key::{Key, Sizing};
+use super::key::{CallSizing, PlanKey};
 use super::shape::{CallShape, PassDivision, digest};
 use super::short::short;
-use roundelay_net::backend::Kernel;
+use roundelay_net::backend::HostKernel;
 use roundelay_net::digest::mix;
-use roundelay_net::endpoints::{Endpoints, RecvEnd, SendEnd};
+use roundelay_net::endpoints::{EndpointTable, RecvEnd, SendEnd};
 use roundelay_net::error::Error;
-use roundelay_net::group::Group;
-use roundelay_net::net::{ConnectionId, Deadline};
+use roundelay_net::group::RankGroup;
+use roundelay_net::net::{ConnectionId, WaitPolicy};
 
 /// The size from which on messages of memory that peers do not map do without a slot: they come through a
 /// pipe, or are read through the kernel ([`roundelay_net::transport::shm`]). Slots are few, so the receiver still has
@@ -43,16 +44,16 @@ const STREAM_SEARCH: usize = 512;
 /// Makes addresses of a plan, and opens the connections that it uses.
 pub(crate) fn bind(
     plan: &Plan,
-    key: Key,
-    sizing: Sizing<'_>,
-    kernel: Kernel,
-    group: &mut Group,
-    endpoints: &mut Endpoints,
+    key: PlanKey,
+    sizing: CallSizing<'_>,
+    kernel: HostKernel,
+    group: &mut RankGroup,
+    endpoints: &mut EndpointTable,
     timeout: Duration,
-) -> Result<Bound, Error> {
+) -> Result<BoundPlan, Error> {
     references(plan, group)?;
     let slot_bytes = group.layout().slot_bytes;
-    let Sizing { counts, shares } = sizing;
+    let CallSizing { counts, shares } = sizing;
     let shape =
         CallShape::new(&plan.header, group.rank(), key.count, sizing, key.dtype, slot_bytes)?;
     if !counts.is_empty() {
@@ -65,12 +66,12 @@ pub(crate) fn bind(
     let ops = || part.lanes.iter().flat_map(|lane| &lane.ops);
     let words = shares.map_or(&[][..], |s| s.list()).iter().map(|&s| u64::from(s));
     let digest = counts.iter().copied().chain(words).fold(digest(&key), mix);
-    let mut bound = Bound::new(key, shape, kernel, plan.header.clone());
+    let mut bound = BoundPlan::new(key, shape, kernel, plan.header.clone());
     (bound.digest, bound.counts, bound.sites) = (digest, counts.to_vec(), part.sites.clone());
     bound.shares = shares.cloned();
     bound.widest = ops().map(|op| op.inputs.len().max(op.outs.len() + 1)).max().unwrap_or(0);
-    let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
-    let id = |c: &Connection| ConnectionId { peer: c.peer, channel: c.channel, path: c.path };
+    let deadline = WaitPolicy { timeout, watch: &mut |_| None, members: &[] };
+    let id = |c: &ConnectionEnd| ConnectionId { peer: c.peer, channel: c.channel, path: c.path };
     let used = used_connections(plan, &bound.shape);
     let wanted = part.conns.iter().zip(&used).filter(|(_, used)| **used);
     endpoints.connect(group, wanted.map(|(c, _)| id(c)), deadline)?;
@@ -81,16 +82,16 @@ pub(crate) fn bind(
             builder.connections.push(NOWHERE);
             continue;
         }
-        let Connection { peer, channel, path, .. } = *conn;
+        let ConnectionEnd { peer, channel, path, .. } = *conn;
         let posted = group.local(peer).is_none();
         builder.connections.push(match conn.dir {
-            Dir::Send => {
+            MessageDirection::Send => {
                 let sender = endpoints.sender(group, id(conn))?;
                 let messages = conn.messages.into();
                 bound.sends.push(SendEnd { sender, peer, channel, path, messages, posted });
                 bound.sends.len() - 1
             }
-            Dir::Recv => {
+            MessageDirection::Recv => {
                 let receiver = endpoints.receiver(group, id(conn))?;
                 bound.froms.push(RecvEnd { receiver, peer, channel, path, posted });
                 bound.froms.len() - 1
@@ -119,8 +120,8 @@ fn used_connections(plan: &Plan, shape: &CallShape) -> Vec<bool> {
     for lane in plan.part.lanes.iter().filter(|lane| shape.pace(lane.part).is_some()) {
         for op in &lane.ops {
             let received = op.inputs.iter().filter_map(|input| match input {
-                Input::Message { conn, .. } => Some(*conn),
-                Input::Local(_) => None,
+                OperationInput::Message { conn, .. } => Some(*conn),
+                OperationInput::Local(_) => None,
             });
             received
                 .chain(op.outs.iter().map(|out| out.conn))
@@ -132,7 +133,7 @@ fn used_connections(plan: &Plan, shape: &CallShape) -> Vec<bool> {
 
 struct PlanBinder<'a> {
     plan: &'a Plan,
-    kernel: Kernel,
+    kernel: HostKernel,
     /// True if ranks share cores.
     crowded: bool,
     /// The index of each connection end of the plan in `sends` or `froms`.
@@ -142,8 +143,8 @@ struct PlanBinder<'a> {
 impl PlanBinder<'_> {
     fn step(
         &mut self,
-        bound: &mut Bound,
-        op: &Op,
+        bound: &mut BoundPlan,
+        op: &PlanOperation,
         pace: PassDivision,
         at: (usize, usize),
     ) -> Result<BoundStep, Error> {
@@ -160,8 +161,8 @@ impl PlanBinder<'_> {
         if let Some(s) = &op.store {
             store = regions.len() as u32;
             regions.push(places(&bound.shape, &s.region, &lens)?);
-            bound.writes_output |= mentions(&s.region, Buf::Output);
-            if mentions(&s.region, Buf::Input) {
+            bound.writes_output |= mentions(&s.region, PlanBuffer::Output);
+            if mentions(&s.region, PlanBuffer::Input) {
                 return damaged("it writes to the input".into());
             }
         }
@@ -206,8 +207,8 @@ impl PlanBinder<'_> {
 
     fn operand(
         &self,
-        bound: &mut Bound,
-        input: &Input,
+        bound: &mut BoundPlan,
+        input: &OperationInput,
         lens: &[u64],
         regions: &mut Vec<Vec<(usize, u64)>>,
     ) -> Result<StepOperand, Error> {
@@ -223,12 +224,12 @@ impl PlanBinder<'_> {
             posted: false,
         };
         match input {
-            Input::Local(region) => {
+            OperationInput::Local(region) => {
                 regions.push(places(shape, region, lens)?);
-                bound.reads_input |= mentions(region, Buf::Input);
+                bound.reads_input |= mentions(region, PlanBuffer::Input);
                 Ok(none)
             }
-            Input::Message { conn, wire, pull } => {
+            OperationInput::Message { conn, wire, pull } => {
                 let RecvEnd { receiver, posted, .. } =
                     bound.froms[self.connections[*conn as usize] as usize];
                 let size = self.wire_size(*wire)?;
@@ -248,8 +249,8 @@ impl PlanBinder<'_> {
 
     fn out(
         &self,
-        bound: &mut Bound,
-        out: &Out,
+        bound: &mut BoundPlan,
+        out: &OperationOutput,
         lens: &[u64],
         regions: &mut Vec<Vec<(usize, u64)>>,
     ) -> Result<OutEnd, Error> {
@@ -304,7 +305,7 @@ impl PlanBinder<'_> {
             return usize::MAX;
         }
         let (input, vector) = (buffer == INPUT, shape.elements * shape.size);
-        let receives = self.plan.part.conns.iter().any(|conn| conn.dir == Dir::Recv);
+        let receives = self.plan.part.conns.iter().any(|conn| conn.dir == MessageDirection::Recv);
         let protocol = self.plan.header.protocol;
         let least = protocol.direct_from(input, vector, self.crowded, receives);
         usize::try_from(least).unwrap_or(usize::MAX)
@@ -317,7 +318,12 @@ impl PlanBinder<'_> {
 
     /// Returns true if the store of an operation is long and not read afterwards in this call, as far as a
     /// glance shows: not offered, and not read by operations that may come later.
-    fn is_last_use(&self, shape: &CallShape, op: &Op, (lane, index): (usize, usize)) -> bool {
+    fn is_last_use(
+        &self,
+        shape: &CallShape,
+        op: &PlanOperation,
+        (lane, index): (usize, usize),
+    ) -> bool {
         let lanes = &self.plan.part.lanes;
         let Some(store) = &op.store else { return false };
         if shape.elements * shape.size < STREAM_BYTES
@@ -339,22 +345,22 @@ impl PlanBinder<'_> {
     }
 }
 
-fn reads(op: &Op) -> impl Iterator<Item = &Region> {
+fn reads(op: &PlanOperation) -> impl Iterator<Item = &Region> {
     let local = op.inputs.iter().filter_map(|input| match input {
-        Input::Local(region) => Some(region),
-        Input::Message { .. } => None,
+        OperationInput::Local(region) => Some(region),
+        OperationInput::Message { .. } => None,
     });
     local.chain(op.outs.iter().filter_map(|out| out.pull.as_ref()))
 }
 
-fn mentions(region: &Region, buf: Buf) -> bool {
+fn mentions(region: &Region, buf: PlanBuffer) -> bool {
     region.pieces.iter().any(|piece| piece.buf == buf)
 }
 
-fn lens(shape: &CallShape, pace: PassDivision, sizes: &Sizes) -> Result<Vec<u64>, Error> {
+fn lens(shape: &CallShape, pace: PassDivision, sizes: &ChunkSizes) -> Result<Vec<u64>, Error> {
     match sizes {
-        Sizes::Full(n) => Ok(vec![pace.ceil; *n as usize]),
-        Sizes::Of(sets) => {
+        ChunkSizes::Full(n) => Ok(vec![pace.ceil; *n as usize]),
+        ChunkSizes::Of(sets) => {
             if sets.iter().any(|s| s.modulus == 0 || s.block == 0 && s.total > 0) {
                 return damaged("it has a chunk set without chunks".into());
             }
@@ -371,7 +377,7 @@ fn lens(shape: &CallShape, pace: PassDivision, sizes: &Sizes) -> Result<Vec<u64>
 
 /// Cuts the chunks of a step into segments. In one pass, chunks that lie together in every
 /// operand are one segment; in several passes each chunk is, for each pass takes a part of each.
-fn segment(bound: &mut Bound, pace: PassDivision, lens: &[u64], regions: &[Vec<(usize, u64)>]) {
+fn segment(bound: &mut BoundPlan, pace: PassDivision, lens: &[u64], regions: &[Vec<(usize, u64)>]) {
     let size = bound.shape.size;
     let mut k = 0;
     while k < lens.len() {

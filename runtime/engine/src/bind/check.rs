@@ -1,15 +1,17 @@
 //! Checks a plan before addresses are made of it, whatever its origin.
 
 use roundelay_compiler::chunks::ChunkSet;
-use roundelay_compiler::plan::{Dir, Input, Op, Plan, Region, Sizes};
+use roundelay_compiler::plan::{
+    ChunkSizes, MessageDirection, OperationInput, Plan, PlanOperation, Region,
+};
 
 use super::shape::CallShape;
 use roundelay_net::error::Error;
-use roundelay_net::group::Group;
+use roundelay_net::group::RankGroup;
 use roundelay_net::transport::shm::RING;
 
 /// Checks that a plan fits the job, and that its parts refer to each other.
-pub(crate) fn references(plan: &Plan, group: &Group) -> Result<(), Error> {
+pub(crate) fn references(plan: &Plan, group: &RankGroup) -> Result<(), Error> {
     let (header, part) = (&plan.header, &plan.part);
     let (rank, size, layout) = (group.rank(), group.size(), group.layout());
     if header.ranks != size || part.rank != rank {
@@ -57,9 +59,9 @@ pub(crate) fn references(plan: &Plan, group: &Group) -> Result<(), Error> {
     Ok(())
 }
 
-fn operation(plan: &Plan, op: &Op, messages: &mut [u64]) -> Result<(), Error> {
+fn operation(plan: &Plan, op: &PlanOperation, messages: &mut [u64]) -> Result<(), Error> {
     let (header, part) = (&plan.header, &plan.part);
-    let mut end = |conn: u32, dir: Dir| {
+    let mut end = |conn: u32, dir: MessageDirection| {
         match part.conns.get(conn as usize) {
             Some(c) if c.dir == dir => messages[conn as usize] += 1,
             _ => return damaged(format!("an operation uses connection {conn}, which it cannot")),
@@ -73,12 +75,12 @@ fn operation(plan: &Plan, op: &Op, messages: &mut [u64]) -> Result<(), Error> {
         return damaged("an operation has no input".into());
     }
     for input in &op.inputs {
-        if let Input::Message { conn, .. } = input {
-            end(*conn, Dir::Recv)?;
+        if let OperationInput::Message { conn, .. } = input {
+            end(*conn, MessageDirection::Recv)?;
         }
     }
     for (i, out) in op.outs.iter().enumerate() {
-        end(out.conn, Dir::Send)?;
+        end(out.conn, MessageDirection::Send)?;
         if op.outs[..i].iter().any(|o| o.conn == out.conn) {
             return damaged("an operation sends twice on one connection".into());
         }
@@ -95,7 +97,7 @@ fn operation(plan: &Plan, op: &Op, messages: &mut [u64]) -> Result<(), Error> {
     }
     for message in &op.drained {
         match part.conns.get(message.conn as usize) {
-            Some(c) if c.dir == Dir::Send && message.message < c.messages => {}
+            Some(c) if c.dir == MessageDirection::Send && message.message < c.messages => {}
             _ => return damaged("an operation waits for a message that is never sent".into()),
         }
     }
@@ -109,8 +111,8 @@ pub(crate) fn lanes_apart(plan: &Plan) -> Result<(), Error> {
     for (lane, ops) in plan.part.lanes.iter().enumerate() {
         for op in &ops.ops {
             let received = op.inputs.iter().filter_map(|input| match input {
-                Input::Message { conn, .. } => Some(*conn),
-                Input::Local(_) => None,
+                OperationInput::Message { conn, .. } => Some(*conn),
+                OperationInput::Local(_) => None,
             });
             for conn in received.chain(op.outs.iter().map(|out| out.conn)) {
                 if *owners[conn as usize].get_or_insert(lane) != lane {
@@ -138,17 +140,17 @@ pub(crate) fn chunk_by_chunk(plan: &Plan, shape: &CallShape) -> Result<(), Error
         });
         at.eq(chunks.iter().map(|&c| Some(c)))
     };
-    let keeps = |op: &Op| {
-        let Sizes::Of(sets) = &op.sizes else { return false };
+    let keeps = |op: &PlanOperation| {
+        let ChunkSizes::Of(sets) = &op.sizes else { return false };
         if !sets.iter().all(|set| sound(set) && u64::from(set.modulus) == shape.chunks) {
             return false;
         }
         let chunks: Vec<u64> = sets.iter().flat_map(|s| s.iter()).map(u64::from).collect();
         let inputs = op.inputs.iter().all(|input| match input {
-            Input::Local(region) | Input::Message { pull: Some(region), .. } => {
+            OperationInput::Local(region) | OperationInput::Message { pull: Some(region), .. } => {
                 same(region, &chunks)
             }
-            Input::Message { pull: None, .. } => true,
+            OperationInput::Message { pull: None, .. } => true,
         });
         inputs
             && op.store.iter().all(|s| same(&s.region, &chunks))

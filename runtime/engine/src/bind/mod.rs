@@ -7,7 +7,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `bound.rs` | [`Bound`], a plan with addresses: lanes, steps, operands, segments |
+//! | `bound.rs` | [`BoundPlan`], a plan with addresses: lanes, steps, operands, segments |
 //! | `key.rs`, `stats.rs` | the key of a bound plan, and the counts of a call |
 //! | `shape.rs` | the sizes of a call: elements, parts, passes |
 //! | `check.rs` | the checks of a plan |
@@ -33,13 +33,13 @@ mod transfer;
 
 pub(crate) use batch::bind_batch;
 pub use batch::own_pairs;
-pub use bound::{Bound, BoundStep, StepSegment};
+pub use bound::{BoundPlan, BoundStep, StepSegment};
 pub(crate) use bound::{BufferPlace, LaneCondition, NOWHERE, OutEnd, StepOperand};
 pub(crate) use build::bind;
 pub(crate) use check::references;
-pub use key::Key;
-pub(crate) use key::Sizing;
+pub(crate) use key::CallSizing;
+pub use key::PlanKey;
 pub use shape::{CallShape, digest};
-pub use stats::Stats;
+pub use stats::CallStats;
 pub(crate) use transfer::BatchShape;
-pub use transfer::{Transfer, tagged};
+pub use transfer::{BatchTransfer, tagged};

@@ -2,7 +2,7 @@
 //!
 //! The vector is a row of *units*, each unit a row of *parts*, and the chunks of a part divide its
 //! elements evenly, rounded down. Nearly always there is one unit with one part, the vector. What differs
-//! is in a [`Sizing`]:
+//! is in a [`CallSizing`]:
 //!
 //! **Blocks of unequal length.** Where the vector has one block a rank (`all_gather`, `reduce_scatter`), a
 //! call may give each block a length of its own: the blocks are the units. The plan stays as it is, and so
@@ -17,9 +17,9 @@
 //! scratch has room for the longest of its own chunks, it has its own number of passes, and if it has no
 //! elements at all its lanes are not executed: on all ranks alike, so that no rank waits for them.
 
-use roundelay_compiler::plan::{Buf, Header, LEAST_PIECE, Shares, WHOLE};
+use roundelay_compiler::plan::{LEAST_PIECE, PathShares, PlanBuffer, PlanHeader, WHOLE};
 
-use super::key::{Key, Sizing};
+use super::key::{CallSizing, PlanKey};
 use roundelay_net::digest::mix;
 use roundelay_net::dtype::DType;
 use roundelay_net::error::Error;
@@ -86,10 +86,10 @@ pub struct CallShape {
 impl CallShape {
     /// Returns the sizes of a call with `count` elements in each block, or as `sizing` gives them.
     pub(crate) fn new(
-        header: &Header,
+        header: &PlanHeader,
         rank: u32,
         count: u64,
-        sizing: Sizing<'_>,
+        sizing: CallSizing<'_>,
         dtype: DType,
         slot_bytes: u64,
     ) -> Result<Self, Error> {
@@ -109,7 +109,7 @@ impl CallShape {
             shape.own = u64::from(rank) * u64::from(per);
         }
         if let Some(split) = split {
-            let shares = sizing.shares.cloned().unwrap_or_else(|| Shares::even(split.parts));
+            let shares = sizing.shares.cloned().unwrap_or_else(|| PathShares::even(split.parts));
             let cells = u64::from(split.units) * u64::from(split.parts);
             let fits = split.units == header.blocks
                 && cells > 0
@@ -148,7 +148,7 @@ impl CallShape {
         }
     }
 
-    fn whole(header: &Header, units: Vec<u64>, dtype: DType) -> Result<Self, Error> {
+    fn whole(header: &PlanHeader, units: Vec<u64>, dtype: DType) -> Result<Self, Error> {
         let size = dtype.size() as u64;
         let damaged = |text: &str| Error::Plan(text.into());
         if header.chunks == 0 {
@@ -181,7 +181,7 @@ impl CallShape {
         })
     }
 
-    fn finish(mut self, header: &Header, slot_bytes: u64) -> Result<Self, Error> {
+    fn finish(mut self, header: &PlanHeader, slot_bytes: u64) -> Result<Self, Error> {
         let per_part = self.per_unit() / (self.bounds.len() as u64 - 1);
         for part in 0..self.bounds.len() - 1 {
             let lens = (0..self.units.len() - 1).map(|unit| {
@@ -197,7 +197,7 @@ impl CallShape {
         Ok(self)
     }
 
-    fn count_passes(&self, header: &Header, ceil: u64, slot_bytes: u64) -> Result<u32, Error> {
+    fn count_passes(&self, header: &PlanHeader, ceil: u64, slot_bytes: u64) -> Result<u32, Error> {
         let message = u64::from(header.message.max(1));
         // A narrower type may be wider than the call's: f32 on the wire of an f16 call.
         let size = if header.lossy { self.size.max(4) } else { self.size };
@@ -282,12 +282,12 @@ impl CallShape {
     }
 
     /// Returns the index of a buffer, if there is such a buffer.
-    pub(crate) fn index(&self, buf: Buf) -> Option<usize> {
+    pub(crate) fn index(&self, buf: PlanBuffer) -> Option<usize> {
         let index = match buf {
-            Buf::Data => 0,
-            Buf::Input => 1,
-            Buf::Output => 2,
-            Buf::Scratch(i) => 3 + usize::from(i),
+            PlanBuffer::Data => 0,
+            PlanBuffer::Input => 1,
+            PlanBuffer::Output => 2,
+            PlanBuffer::Scratch(i) => 3 + usize::from(i),
         };
         (index < self.buffers.len()).then_some(index)
     }
@@ -318,7 +318,7 @@ impl CallShape {
 }
 
 /// Returns the first element of each block, and the end of the last, where each has a length of its own.
-fn blocks(header: &Header, rank: u32, counts: &[u64]) -> Result<Vec<u64>, Error> {
+fn blocks(header: &PlanHeader, rank: u32, counts: &[u64]) -> Result<Vec<u64>, Error> {
     let per = header.chunks.checked_div(header.blocks).unwrap_or(0);
     let blocked = |chunks: u32| [0, per, header.chunks].contains(&chunks);
     let fits = header.blocks == header.ranks
@@ -346,7 +346,7 @@ fn blocks(header: &Header, rank: u32, counts: &[u64]) -> Result<Vec<u64>, Error>
 }
 
 /// Returns one word for everything that the ranks of a call must agree on.
-pub fn digest(key: &Key) -> u64 {
+pub fn digest(key: &PlanKey) -> u64 {
     let (low, high) = key.hash.split_at(8);
     let word = |bytes: &[u8]| bytes.iter().fold(0u64, |w, &b| (w << 8) | u64::from(b));
     [word(low), word(high), key.count, key.dtype as u64, key.op as u64].into_iter().fold(0, mix)
@@ -355,16 +355,16 @@ pub fn digest(key: &Key) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roundelay_compiler::plan::{CopyPolicy, Placement, Weighted};
+    use roundelay_compiler::plan::{BufferPlacement, CopyPolicy, WeightedSplit};
 
-    pub(crate) fn header() -> Header {
-        Header {
+    pub(crate) fn header() -> PlanHeader {
+        PlanHeader {
             hash: [0; 16],
             algorithm: "a".into(),
             collective: "all_reduce".into(),
             ranks: 2,
             root: 0,
-            placement: Placement::InPlace,
+            placement: BufferPlacement::InPlace,
             chunks: 3,
             blocks: 1,
             input_chunks: 0,
@@ -381,21 +381,21 @@ mod tests {
     }
 
     fn plain(
-        header: &Header,
+        header: &PlanHeader,
         count: u64,
         dtype: DType,
         slot_bytes: u64,
     ) -> Result<CallShape, Error> {
-        CallShape::new(header, 0, count, Sizing::default(), dtype, slot_bytes)
+        CallShape::new(header, 0, count, CallSizing::default(), dtype, slot_bytes)
     }
 
     fn cut(
-        header: &Header,
+        header: &PlanHeader,
         rank: u32,
         counts: &[u64],
         slot_bytes: u64,
     ) -> Result<CallShape, Error> {
-        let sizing = Sizing { counts, shares: None };
+        let sizing = CallSizing { counts, shares: None };
         CallShape::new(header, rank, counts.iter().sum(), sizing, DType::F32, slot_bytes)
     }
 
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn cut_blocks_hold_their_chunks_and_short_buffers_are_the_own_block() {
         let counts = [5, 0, 9];
-        let header = Header {
+        let header = PlanHeader {
             ranks: 3,
             chunks: 6,
             blocks: 3,
@@ -447,25 +447,25 @@ mod tests {
         for counts in [&[1, 2][..], &[1, 2, 3, 4]] {
             assert!(cut(&header, 0, counts, 64).is_err());
         }
-        let sizing = Sizing { counts: &[1 << 63, 1 << 63, 1], shares: None };
+        let sizing = CallSizing { counts: &[1 << 63, 1 << 63, 1], shares: None };
         assert!(CallShape::new(&header, 0, 0, sizing, DType::F32, 64).is_err());
     }
 
     #[test]
     fn parts_are_as_long_as_their_shares_and_meet() {
-        let of = |units: u32, chunks, scratch: Vec<u32>, parts: Vec<Option<u16>>| Header {
+        let of = |units: u32, chunks, scratch: Vec<u32>, parts: Vec<Option<u16>>| PlanHeader {
             ranks: units.max(2),
             chunks,
             blocks: units,
-            split: Some(Weighted { units, parts: 3, scratch: parts, loads: Vec::new() }),
+            split: Some(WeightedSplit { units, parts: 3, scratch: parts, loads: Vec::new() }),
             scratch,
             ..header()
         };
-        let shape = |header: &Header, count, shares: &Shares| {
-            let sizing = Sizing { counts: &[], shares: Some(shares) };
+        let shape = |header: &PlanHeader, count, shares: &PathShares| {
+            let sizing = CallSizing { counts: &[], shares: Some(shares) };
             CallShape::new(header, 0, count, sizing, DType::F32, 64)
         };
-        let shares = Shares::new(vec![WHOLE / 2, 0, WHOLE / 2]).expect("shares");
+        let shares = PathShares::new(vec![WHOLE / 2, 0, WHOLE / 2]).expect("shares");
         // One unit of three parts of two chunks: 9 elements, of which the middle part has none.
         let header = of(1, 6, vec![6, 4], vec![None, Some(2)]);
         let cut = shape(&header, 9, &shares).expect("a shape");
@@ -479,21 +479,21 @@ mod tests {
         let cut = shape(&of(2, 12, vec![], vec![]), 9, &shares).expect("a shape");
         assert!((0..=6).all(|c| cut.start(c + 6) == starts[c as usize] + 9));
         // Passes are each part's own.
-        let uneven = Shares::new(vec![WHOLE - 64, 32, 32]).expect("shares");
+        let uneven = PathShares::new(vec![WHOLE - 64, 32, 32]).expect("shares");
         let cut = shape(&of(1, 6, vec![], vec![]), 1 << 16, &uneven).expect("a shape");
         let passes: Vec<u32> = cut.paces.iter().map(|p| p.passes).collect();
         assert_eq!((passes[0] > 1000, passes[1], passes[2]), (true, 2, 2));
         // Even shares cut as no shares would where the sizes divide, and other numbers are refused.
-        let even = shape(&header, 12, &Shares::even(3)).expect("a shape");
+        let even = shape(&header, 12, &PathShares::even(3)).expect("a shape");
         assert!((0..=6).all(|c| even.start(c).abs_diff(2 * c) <= 1));
-        assert!(shape(&header, 9, &Shares::even(2)).is_err());
-        let wrong = Header { chunks: 7, ..header };
+        assert!(shape(&header, 9, &PathShares::even(2)).is_err());
+        let wrong = PlanHeader { chunks: 7, ..header };
         assert!(shape(&wrong, 9, &shares).is_err());
     }
 
     #[test]
     fn pipelining_does_not_make_tiny_pieces() {
-        let header = Header { pipeline: 8, ..header() };
+        let header = PlanHeader { pipeline: 8, ..header() };
         let passes = |count| plain(&header, count, DType::F32, 1 << 20).expect("a shape").passes();
         assert_eq!(passes(1000), 1);
         assert_eq!(passes(1 << 14), 2);
@@ -502,7 +502,7 @@ mod tests {
 
     #[test]
     fn messages_of_more_chunks_than_a_slot_has_elements_are_refused() {
-        let header = Header { message: 100, ..header() };
+        let header = PlanHeader { message: 100, ..header() };
         let error = plain(&header, 1000, DType::F64, 64).expect_err("too small");
         assert!(error.to_string().contains("--slot-bytes"), "{error}");
         assert!(plain(&header, u64::MAX / 2, DType::F64, 1 << 20).is_err());

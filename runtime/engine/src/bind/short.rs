@@ -1,16 +1,16 @@
 //! Calls so short that all their messages travel in headers: detected when a plan is bound.
 
-use super::bound::{Bound, NOWHERE};
-use super::stats::Stats;
+use super::bound::{BoundPlan, NOWHERE};
+use super::stats::CallStats;
 use roundelay_net::transport::shm::INLINE;
 
 /// Returns the transfers of a call of a bound plan, if it is short.
-pub(super) fn short(bound: &Bound) -> Option<Stats> {
+pub(super) fn short(bound: &BoundPlan) -> Option<CallStats> {
     let [lane] = &bound.lanes[..] else { return None };
     if bound.posted || bound.shape.passes() != 1 || lane.len() != bound.steps.len() {
         return None;
     }
-    let mut stats = Stats { passes: 1, ..Stats::default() };
+    let mut stats = CallStats { passes: 1, ..CallStats::default() };
     for step in &bound.steps {
         let len = |size: u32| step.elements.saturating_mul(size.into());
         let inline = |size| len(size) <= INLINE as u64;

@@ -2,7 +2,7 @@
 
 /// The amount of data that a call moved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct CallStats {
     /// The number of times that the plan was executed, each time on a part of every chunk.
     pub passes: u32,
     /// Messages sent.

@@ -1,9 +1,9 @@
 //! Messages of a batch, and the tags that their pieces carry.
 
-use roundelay_compiler::plan::Dir;
+use roundelay_compiler::plan::MessageDirection;
 
 use roundelay_net::dtype::DType;
-use roundelay_net::error::Bytes;
+use roundelay_net::error::ByteCount;
 
 /// The value that a tag without content has, so that no message reads as zeros.
 const TAG: u32 = 0x5265_6c61;
@@ -12,18 +12,18 @@ const LENGTH_BITS: u32 = 27;
 
 /// A message, as one of its ends sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Transfer {
+pub struct BatchTransfer {
     /// The other end.
     pub peer: u32,
     /// The direction in which it goes at this end.
-    pub dir: Dir,
+    pub dir: MessageDirection,
     /// Type of the elements.
     pub dtype: DType,
     /// Length in bytes.
     pub bytes: u64,
 }
 
-impl Transfer {
+impl BatchTransfer {
     /// Returns the tag that every piece of the message carries in place of a digest.
     pub fn tag(&self) -> u32 {
         let mask = (1 << LENGTH_BITS) - 1;
@@ -46,7 +46,7 @@ pub fn tagged(tag: u32) -> String {
     };
     match word >> LENGTH_BITS & 1 {
         0 => content(*dtype, bytes),
-        _ => format!("more than {} of {dtype}", Bytes((1 << LENGTH_BITS) - 1)),
+        _ => format!("more than {} of {dtype}", ByteCount((1 << LENGTH_BITS) - 1)),
     }
 }
 
@@ -55,12 +55,12 @@ pub(super) fn content(dtype: DType, bytes: u64) -> String {
     format!("{bytes} bytes ({} x {dtype})", bytes / dtype.size() as u64)
 }
 
-impl std::fmt::Display for Transfer {
+impl std::fmt::Display for BatchTransfer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let content = content(self.dtype, self.bytes);
         match self.dir {
-            Dir::Send => write!(f, "send {content} to rank {}", self.peer),
-            Dir::Recv => write!(f, "receive {content} from rank {}", self.peer),
+            MessageDirection::Send => write!(f, "send {content} to rank {}", self.peer),
+            MessageDirection::Recv => write!(f, "receive {content} from rank {}", self.peer),
         }
     }
 }
@@ -71,7 +71,7 @@ pub(crate) struct BatchShape {
     /// `batch`, `send`, `recv`, or the collective that is executed as a batch.
     pub(crate) name: &'static str,
     /// The messages, in the order in which they were listed.
-    pub(crate) transfers: Vec<Transfer>,
+    pub(crate) transfers: Vec<BatchTransfer>,
 }
 
 #[cfg(test)]
@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn tags_tell_types_and_lengths() {
-        let transfer = |dtype, bytes| Transfer { peer: 1, dir: Dir::Send, dtype, bytes };
+        let transfer =
+            |dtype, bytes| BatchTransfer { peer: 1, dir: MessageDirection::Send, dtype, bytes };
         let mut tags = Vec::new();
         for &dtype in DType::ALL {
             for bytes in [0, 8, 16, (1 << 27) - 8, 1 << 27, 1 << 33, (1 << 33) + (1 << 28)] {

@@ -2,17 +2,17 @@
 
 use std::sync::{Arc, OnceLock};
 
-use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, Entry};
-use roundelay_compiler::cost::{Profile, Topology};
+use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, CatalogueEntry};
+use roundelay_compiler::cost::{CostProfile, Topology};
 use roundelay_compiler::plan::WireType;
 use roundelay_compiler::program::COLLECTIVES;
-use roundelay_compiler::{Instance, Options, Program, Shape, graph, resolve, verify};
-use roundelay_dsl::diag::{Code, Diagnostic, codes, similar};
+use roundelay_compiler::{CompileOptions, Program, ProgramInstance, Shape, graph, resolve, verify};
+use roundelay_dsl::diag::{Diagnostic, ErrorCode, codes, similar};
 use roundelay_dsl::span::SourceMap;
 
-use super::lost::Why;
-use super::request::{NVLINK, Request};
-use crate::hints::{Hints, Lossy};
+use super::lost::RejectionReason;
+use super::request::{ChoiceRequest, NVLINK};
+use crate::hints::{Hints, LossyType};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;
 
@@ -24,15 +24,15 @@ const KEPT: usize = 512;
 /// An algorithm, and whether it can run.
 #[derive(Debug, Clone)]
 pub(super) struct AlgorithmCandidate {
-    pub(super) entry: &'static Entry,
-    pub(super) fit: Result<CandidateFit, Why>,
+    pub(super) entry: &'static CatalogueEntry,
+    pub(super) fit: Result<CandidateFit, RejectionReason>,
 }
 
 /// An algorithm that can run.
 #[derive(Debug, Clone)]
 pub(super) struct CandidateFit {
     pub(super) shape: Shape,
-    pub(super) profile: Arc<Profile>,
+    pub(super) profile: Arc<CostProfile>,
 }
 
 impl AlgorithmCandidate {
@@ -57,7 +57,7 @@ struct KnownCandidate {
     entry: &'static str,
     root: u32,
     element: usize,
-    fit: Result<CandidateFit, Why>,
+    fit: Result<CandidateFit, RejectionReason>,
     /// True if it adds in order; `None` if that was not computed.
     ordered: Option<bool>,
 }
@@ -73,7 +73,7 @@ impl KnownCandidates {
     /// Returns all algorithms of the library for a collective, in its order.
     pub(super) fn candidates(
         &mut self,
-        request: &Request<'_>,
+        request: &ChoiceRequest<'_>,
         hints: &Hints,
     ) -> Result<Vec<AlgorithmCandidate>, Error> {
         let grid = request.grid.cloned().or_else(|| request.topology.grid());
@@ -95,11 +95,11 @@ impl KnownCandidates {
 
     fn candidate(
         &mut self,
-        entry: &'static Entry,
-        request: &Request<'_>,
+        entry: &'static CatalogueEntry,
+        request: &ChoiceRequest<'_>,
         grid: Option<&Shape>,
         hints: &Hints,
-    ) -> Result<CandidateFit, Why> {
+    ) -> Result<CandidateFit, RejectionReason> {
         let at = self.compute_properties(entry, request, grid);
         let fit = self.known[at].fit.clone()?;
         let named = hints.algorithm(request.collective) == Some(entry.name);
@@ -111,11 +111,11 @@ impl KnownCandidates {
                 1 => "it is for several hosts, and all ranks are on one",
                 _ => "it is for several paths between the hosts, and there is one",
             };
-            return Err(Why::Refused(codes::PATH, text.into()));
+            return Err(RejectionReason::Refused(codes::PATH, text.into()));
         }
         if !named && program(entry).is_some_and(|(_, p)| p.tolerates.is_some()) {
             let text = "it sends all of it more than once, for the case that a rank fails: name it to play it";
-            return Err(Why::Refused(codes::FAILURES, text.into()));
+            return Err(RejectionReason::Refused(codes::FAILURES, text.into()));
         }
         allowed(&fit, request, hints)?;
         let program = program(entry).map(|(_, program)| program);
@@ -126,7 +126,7 @@ impl KnownCandidates {
                 .ordered
                 .get_or_insert_with(|| adds_in_order(entry, &fit.shape, request.root));
             if !ordered || !fit.profile.wires().is_empty() {
-                return Err(Why::Unordered);
+                return Err(RejectionReason::Unordered);
             }
         }
         Ok(fit)
@@ -134,8 +134,8 @@ impl KnownCandidates {
 
     fn compute_properties(
         &mut self,
-        entry: &'static Entry,
-        request: &Request<'_>,
+        entry: &'static CatalogueEntry,
+        request: &ChoiceRequest<'_>,
         grid: Option<&Shape>,
     ) -> usize {
         let (root, element) = (request.root, request.dtype.size());
@@ -154,7 +154,9 @@ impl KnownCandidates {
 }
 
 /// Returns the program of an entry of the library, resolved once in a process.
-pub(super) fn program(entry: &'static Entry) -> Option<&'static (SourceMap, Arc<Program>)> {
+pub(super) fn program(
+    entry: &'static CatalogueEntry,
+) -> Option<&'static (SourceMap, Arc<Program>)> {
     type ResolvedProgram = Option<(SourceMap, Arc<Program>)>;
     static PROGRAMS: OnceLock<Vec<OnceLock<ResolvedProgram>>> = OnceLock::new();
     let all = PROGRAMS.get_or_init(|| CATALOGUE.iter().map(|_| OnceLock::new()).collect());
@@ -170,11 +172,11 @@ pub(super) fn program(entry: &'static Entry) -> Option<&'static (SourceMap, Arc<
 }
 
 fn fit(
-    entry: &'static Entry,
-    request: &Request<'_>,
+    entry: &'static CatalogueEntry,
+    request: &ChoiceRequest<'_>,
     grid: Option<&Shape>,
-) -> Result<CandidateFit, Why> {
-    let refused = |code, text: &str| Why::Refused(code, text.into());
+) -> Result<CandidateFit, RejectionReason> {
+    let refused = |code, text: &str| RejectionReason::Refused(code, text.into());
     let (sources, program) =
         program(entry).ok_or_else(|| refused(codes::EMPTY, "its text is wrong"))?;
     let shape = match (program.axes.names.len(), grid) {
@@ -185,22 +187,23 @@ fn fit(
                 "it runs on a grid ({}), and the ranks are not spread evenly over several hosts",
                 program.axes.names.join(", ")
             );
-            return Err(Why::Refused(codes::SHAPE, text));
+            return Err(RejectionReason::Refused(codes::SHAPE, text));
         }
     };
-    let options = Options { root: request.root, paths: paths(request), ..Options::default() };
+    let options =
+        CompileOptions { root: request.root, paths: paths(request), ..CompileOptions::default() };
     let why = |found: Vec<Diagnostic>| match found.first() {
-        Some(d) => Why::Refused(d.code, clause(d, sources)),
+        Some(d) => RejectionReason::Refused(d.code, clause(d, sources)),
         None => refused(codes::SHAPE, "it does not fit"),
     };
-    let instance = Instance::new(program, &shape, &options).map_err(why)?;
+    let instance = ProgramInstance::new(program, &shape, &options).map_err(why)?;
     let element = request.dtype.size() as u32;
-    let profile = Profile::new(&instance, request.topology, element).map_err(why)?;
+    let profile = CostProfile::new(&instance, request.topology, element).map_err(why)?;
     Ok(CandidateFit { shape, profile: Arc::new(profile) })
 }
 
 /// Returns the number of paths between the hosts, where there are hosts to go between.
-fn paths(request: &Request<'_>) -> u32 {
+fn paths(request: &ChoiceRequest<'_>) -> u32 {
     match request.topology.hosts() > 1 && request.transport != NVLINK {
         true => request.topology.path_count(),
         false => 1,
@@ -219,25 +222,29 @@ fn clause(d: &Diagnostic, sources: &SourceMap) -> String {
 }
 
 /// Refuses rounding that the call or the hints do not allow.
-fn allowed(fit: &CandidateFit, request: &Request<'_>, hints: &Hints) -> Result<(), Why> {
+fn allowed(
+    fit: &CandidateFit,
+    request: &ChoiceRequest<'_>,
+    hints: &Hints,
+) -> Result<(), RejectionReason> {
     let wires = fit.profile.wires();
     let Some(wire) = wires.first() else { return Ok(()) };
     let name = wire.name();
     if !floats(request.dtype) || !sums(request.op) {
-        return Err(Why::Lossy(format!(
+        return Err(RejectionReason::Lossy(format!(
             "it rounds to {name} on the wire, which is for sums of floats, not for {} of {}",
             request.op, request.dtype
         )));
     }
-    let permitted = match hints.lossy().unwrap_or(Lossy::None) {
-        Lossy::None => None,
-        Lossy::F16 => Some(WireType::F16),
-        Lossy::Bf16 => Some(WireType::Bf16),
-        Lossy::F32 => Some(WireType::F32),
+    let permitted = match hints.lossy().unwrap_or(LossyType::None) {
+        LossyType::None => None,
+        LossyType::F16 => Some(WireType::F16),
+        LossyType::Bf16 => Some(WireType::Bf16),
+        LossyType::F32 => Some(WireType::F32),
     };
     match wires.iter().all(|w| Some(*w) == permitted) {
         true => Ok(()),
-        false => Err(Why::Lossy(format!(
+        false => Err(RejectionReason::Lossy(format!(
             "it rounds to {name} on the wire, and lossy={name} is not given"
         ))),
     }
@@ -252,15 +259,15 @@ fn sums(op: RedOp) -> bool {
 }
 
 /// Returns true if another order of operands can change the bits of a result.
-fn order_matters(request: &Request<'_>) -> bool {
+fn order_matters(request: &ChoiceRequest<'_>) -> bool {
     floats(request.dtype) && (sums(request.op) || request.op == RedOp::Prod)
 }
 
 /// Returns true if every sum takes the ranks in ascending order, as a proof finds it.
-fn adds_in_order(entry: &'static Entry, shape: &Shape, root: u32) -> bool {
+fn adds_in_order(entry: &'static CatalogueEntry, shape: &Shape, root: u32) -> bool {
     let Some((_, program)) = program(entry) else { return false };
-    let options = Options { root, limit: MOST_MOVES, ..Options::default() };
-    let proved = Instance::new(program, shape, &options)
+    let options = CompileOptions { root, limit: MOST_MOVES, ..CompileOptions::default() };
+    let proved = ProgramInstance::new(program, shape, &options)
         .and_then(|instance| graph::unroll(&Arc::new(instance)))
         .and_then(verify::verify);
     proved.is_ok_and(|graph| graph.facts().ordered == Some(true))
@@ -272,7 +279,7 @@ fn no_collective(name: &str) -> Error {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", names.collect::<Vec<_>>().join(", ")),
     };
-    let code: Code = codes::UNKNOWN_COLLECTIVE;
+    let code: ErrorCode = codes::UNKNOWN_COLLECTIVE;
     let text = format!("the algorithm library has no algorithm for `{name}`; {near}");
     Error::Refused { code, text, source: None }
 }

@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-use roundelay_algorithms::Entry;
+use roundelay_algorithms::CatalogueEntry;
 use roundelay_compiler::Shape;
 
-use super::division::Division;
-use super::how::How;
-use super::lost::Lost;
-use crate::hints::Level;
+use super::division::CallDivision;
+use super::how::ProtocolChoice;
+use super::lost::RejectedCandidate;
+use crate::hints::HintLevel;
 
 /// The algorithm to run, and the reasons for it.
 #[derive(Debug, Clone)]
-pub struct Choice {
+pub struct AlgorithmChoice {
     /// The algorithm of the library.
-    pub entry: &'static Entry,
+    pub entry: &'static CatalogueEntry,
     /// The name of the algorithm that is installed for the collective, and runs in place of the library's. All
     /// other fields are about the library's.
     pub installed: Option<String>,
@@ -27,16 +27,16 @@ pub struct Choice {
     /// Microseconds by the tuned table.
     pub measured_us: Option<f64>,
     /// The setting with which GPUs took that time.
-    pub how: Option<How>,
+    pub how: Option<ProtocolChoice>,
     /// The division over the paths, if the call is split by bandwidth.
-    pub division: Option<Division>,
+    pub division: Option<CallDivision>,
     /// The other candidates: those that could run first, fastest first.
-    pub lost: Vec<Lost>,
+    pub lost: Vec<RejectedCandidate>,
     /// Other remarks: a table that does not apply.
     pub remarks: Vec<String>,
 }
 
-impl Choice {
+impl AlgorithmChoice {
     /// Returns the name of the algorithm that runs.
     pub fn name(&self) -> &str {
         self.installed.as_deref().unwrap_or(self.entry.name)
@@ -53,7 +53,7 @@ impl Choice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecidedBy {
     /// The hint `key` of a level.
-    Hint(Level, &'static str),
+    Hint(HintLevel, &'static str),
     /// An algorithm was installed for all calls of the collective.
     Installation,
     /// Measurements.

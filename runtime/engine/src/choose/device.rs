@@ -3,7 +3,7 @@
 //! Rules by size, from measurements on two, four and eight H200 without multicast (docs/performance.md). A
 //! tuned table goes before them, hints before that. All of it is a function of what all ranks have in common.
 
-use roundelay_compiler::device::{Protocol, abi};
+use roundelay_compiler::device::{DeviceProtocol, abi};
 
 /// A rule for calls of at most `up_to` bytes of the whole vector.
 struct DeviceRule {
@@ -14,7 +14,7 @@ struct DeviceRule {
     up_to: u64,
     algorithm: &'static str,
     /// The protocols, the best first; a protocol that the buffers do not allow is passed over, and `staged` takes any.
-    protocols: &'static [Protocol],
+    protocols: &'static [DeviceProtocol],
 }
 
 const K: u64 = 1 << 10;
@@ -28,7 +28,7 @@ const fn rule(
     collective: &'static str,
     up_to: u64,
     algorithm: &'static str,
-    protocols: &'static [Protocol],
+    protocols: &'static [DeviceProtocol],
 ) -> DeviceRule {
     DeviceRule { collective, ranks: u32::MAX, up_to, algorithm, protocols }
 }
@@ -39,55 +39,63 @@ const fn on(ranks: u32, rule: DeviceRule) -> DeviceRule {
 
 /// The rules by collective, in ascending order of size.
 const RULES: &[DeviceRule] = &[
-    rule("all_reduce", 32 * K, "one_shot", &[Protocol::Packet]),
-    rule("all_reduce", M, "two_shot", &[Protocol::Packet]),
-    rule("all_reduce", 16 * M, "two_shot", &[Protocol::Get, Protocol::Staged]),
-    rule("all_reduce", ANY, "ring", &[Protocol::Put, Protocol::Staged]),
-    on(4, rule("all_reduce", 64 * K, "one_shot", &[Protocol::Packet])),
-    on(4, rule("all_reduce", M, "two_shot", &[Protocol::Packet])),
-    on(4, rule("all_reduce", 8 * M, "two_shot", &[Protocol::Get, Protocol::Staged])),
-    on(4, rule("all_reduce", ANY, "ring", &[Protocol::Put, Protocol::Staged])),
-    on(2, rule("all_reduce", M, "one_shot", &[Protocol::Packet])),
-    on(2, rule("all_reduce", 16 * M, "two_shot", &[Protocol::Get, Protocol::Staged])),
-    on(2, rule("all_reduce", ANY, "ring", &[Protocol::Put, Protocol::Staged])),
-    rule("all_gather", 512 * K, "direct", &[Protocol::Packet]),
-    rule("all_gather", 16 * M, "direct", &[Protocol::Staged]),
-    rule("all_gather", ANY, "direct", &[Protocol::Put, Protocol::Staged]),
-    on(4, rule("all_gather", 512 * K, "direct", &[Protocol::Packet])),
-    on(4, rule("all_gather", 8 * M, "direct", &[Protocol::Staged])),
-    on(4, rule("all_gather", ANY, "direct", &[Protocol::Put, Protocol::Staged])),
-    on(2, rule("all_gather", M, "direct", &[Protocol::Packet])),
-    on(2, rule("all_gather", ANY, "direct", &[Protocol::Put, Protocol::Staged])),
-    rule("reduce_scatter", 512 * K, "direct", &[Protocol::Packet]),
-    rule("reduce_scatter", 8 * M, "direct", &[Protocol::Staged]),
-    rule("reduce_scatter", 32 * M, "direct", &[Protocol::Get, Protocol::Staged]),
-    rule("reduce_scatter", ANY, "ring", &[Protocol::Put, Protocol::Staged]),
-    on(2, rule("reduce_scatter", M, "direct", &[Protocol::Packet])),
-    on(2, rule("reduce_scatter", 64 * M, "direct", &[Protocol::Get, Protocol::Staged])),
-    on(2, rule("reduce_scatter", ANY, "ring", &[Protocol::Put, Protocol::Staged])),
-    rule("all_to_all", 512 * K, "direct", &[Protocol::Packet]),
-    rule("all_to_all", 16 * M, "direct", &[Protocol::Staged]),
-    rule("all_to_all", ANY, "direct", &[Protocol::Put, Protocol::Staged]),
-    on(4, rule("all_to_all", 512 * K, "direct", &[Protocol::Packet])),
-    on(4, rule("all_to_all", 8 * M, "direct", &[Protocol::Staged])),
-    on(4, rule("all_to_all", ANY, "direct", &[Protocol::Put, Protocol::Staged])),
-    on(2, rule("all_to_all", M, "direct", &[Protocol::Packet])),
-    on(2, rule("all_to_all", ANY, "direct", &[Protocol::Put, Protocol::Staged])),
-    rule("broadcast", 64 * K, "binomial", &[Protocol::Packet]),
-    rule("broadcast", 512 * K, "chain", &[Protocol::Packet]),
-    rule("broadcast", ANY, "chain", &[Protocol::Staged]),
-    on(2, rule("broadcast", 64 * K, "binomial", &[Protocol::Packet])),
-    on(2, rule("broadcast", 512 * K, "chain", &[Protocol::Packet])),
-    on(2, rule("broadcast", 16 * M, "chain", &[Protocol::Staged])),
-    on(2, rule("broadcast", ENGINES, "chain", &[Protocol::Put, Protocol::Staged])),
-    on(2, rule("broadcast", ANY, "chain", &[Protocol::Engine, Protocol::Put, Protocol::Staged])),
-    rule("reduce", 512 * K, "linear", &[Protocol::Packet]),
-    rule("reduce", ANY, "chain", &[Protocol::Put, Protocol::Staged]),
-    rule("gather", 512 * K, "linear", &[Protocol::Packet]),
-    rule("gather", ANY, "linear", &[Protocol::Get, Protocol::Staged]),
-    rule("scatter", 512 * K, "linear", &[Protocol::Packet]),
-    rule("scatter", ANY, "linear", &[Protocol::Put, Protocol::Staged]),
-    rule("barrier", ANY, "dissemination", &[Protocol::Staged]),
+    rule("all_reduce", 32 * K, "one_shot", &[DeviceProtocol::Packet]),
+    rule("all_reduce", M, "two_shot", &[DeviceProtocol::Packet]),
+    rule("all_reduce", 16 * M, "two_shot", &[DeviceProtocol::Get, DeviceProtocol::Staged]),
+    rule("all_reduce", ANY, "ring", &[DeviceProtocol::Put, DeviceProtocol::Staged]),
+    on(4, rule("all_reduce", 64 * K, "one_shot", &[DeviceProtocol::Packet])),
+    on(4, rule("all_reduce", M, "two_shot", &[DeviceProtocol::Packet])),
+    on(4, rule("all_reduce", 8 * M, "two_shot", &[DeviceProtocol::Get, DeviceProtocol::Staged])),
+    on(4, rule("all_reduce", ANY, "ring", &[DeviceProtocol::Put, DeviceProtocol::Staged])),
+    on(2, rule("all_reduce", M, "one_shot", &[DeviceProtocol::Packet])),
+    on(2, rule("all_reduce", 16 * M, "two_shot", &[DeviceProtocol::Get, DeviceProtocol::Staged])),
+    on(2, rule("all_reduce", ANY, "ring", &[DeviceProtocol::Put, DeviceProtocol::Staged])),
+    rule("all_gather", 512 * K, "direct", &[DeviceProtocol::Packet]),
+    rule("all_gather", 16 * M, "direct", &[DeviceProtocol::Staged]),
+    rule("all_gather", ANY, "direct", &[DeviceProtocol::Put, DeviceProtocol::Staged]),
+    on(4, rule("all_gather", 512 * K, "direct", &[DeviceProtocol::Packet])),
+    on(4, rule("all_gather", 8 * M, "direct", &[DeviceProtocol::Staged])),
+    on(4, rule("all_gather", ANY, "direct", &[DeviceProtocol::Put, DeviceProtocol::Staged])),
+    on(2, rule("all_gather", M, "direct", &[DeviceProtocol::Packet])),
+    on(2, rule("all_gather", ANY, "direct", &[DeviceProtocol::Put, DeviceProtocol::Staged])),
+    rule("reduce_scatter", 512 * K, "direct", &[DeviceProtocol::Packet]),
+    rule("reduce_scatter", 8 * M, "direct", &[DeviceProtocol::Staged]),
+    rule("reduce_scatter", 32 * M, "direct", &[DeviceProtocol::Get, DeviceProtocol::Staged]),
+    rule("reduce_scatter", ANY, "ring", &[DeviceProtocol::Put, DeviceProtocol::Staged]),
+    on(2, rule("reduce_scatter", M, "direct", &[DeviceProtocol::Packet])),
+    on(2, rule("reduce_scatter", 64 * M, "direct", &[DeviceProtocol::Get, DeviceProtocol::Staged])),
+    on(2, rule("reduce_scatter", ANY, "ring", &[DeviceProtocol::Put, DeviceProtocol::Staged])),
+    rule("all_to_all", 512 * K, "direct", &[DeviceProtocol::Packet]),
+    rule("all_to_all", 16 * M, "direct", &[DeviceProtocol::Staged]),
+    rule("all_to_all", ANY, "direct", &[DeviceProtocol::Put, DeviceProtocol::Staged]),
+    on(4, rule("all_to_all", 512 * K, "direct", &[DeviceProtocol::Packet])),
+    on(4, rule("all_to_all", 8 * M, "direct", &[DeviceProtocol::Staged])),
+    on(4, rule("all_to_all", ANY, "direct", &[DeviceProtocol::Put, DeviceProtocol::Staged])),
+    on(2, rule("all_to_all", M, "direct", &[DeviceProtocol::Packet])),
+    on(2, rule("all_to_all", ANY, "direct", &[DeviceProtocol::Put, DeviceProtocol::Staged])),
+    rule("broadcast", 64 * K, "binomial", &[DeviceProtocol::Packet]),
+    rule("broadcast", 512 * K, "chain", &[DeviceProtocol::Packet]),
+    rule("broadcast", ANY, "chain", &[DeviceProtocol::Staged]),
+    on(2, rule("broadcast", 64 * K, "binomial", &[DeviceProtocol::Packet])),
+    on(2, rule("broadcast", 512 * K, "chain", &[DeviceProtocol::Packet])),
+    on(2, rule("broadcast", 16 * M, "chain", &[DeviceProtocol::Staged])),
+    on(2, rule("broadcast", ENGINES, "chain", &[DeviceProtocol::Put, DeviceProtocol::Staged])),
+    on(
+        2,
+        rule(
+            "broadcast",
+            ANY,
+            "chain",
+            &[DeviceProtocol::Engine, DeviceProtocol::Put, DeviceProtocol::Staged],
+        ),
+    ),
+    rule("reduce", 512 * K, "linear", &[DeviceProtocol::Packet]),
+    rule("reduce", ANY, "chain", &[DeviceProtocol::Put, DeviceProtocol::Staged]),
+    rule("gather", 512 * K, "linear", &[DeviceProtocol::Packet]),
+    rule("gather", ANY, "linear", &[DeviceProtocol::Get, DeviceProtocol::Staged]),
+    rule("scatter", 512 * K, "linear", &[DeviceProtocol::Packet]),
+    rule("scatter", ANY, "linear", &[DeviceProtocol::Put, DeviceProtocol::Staged]),
+    rule("barrier", ANY, "dissemination", &[DeviceProtocol::Staged]),
 ];
 
 /// Returns the rules of a collective, in ascending order of size.
@@ -112,21 +120,21 @@ pub fn algorithms(
 }
 
 /// Returns the protocols for a call, the best first: any algorithm's.
-pub fn protocols(collective: &str, bytes: u64, ranks: u32) -> Vec<Protocol> {
+pub fn protocols(collective: &str, bytes: u64, ranks: u32) -> Vec<DeviceProtocol> {
     let rule = rules(collective, ranks).find(|r| bytes <= r.up_to);
     let mut protocols =
         rule.map(|r| r.protocols.to_vec()).unwrap_or_else(|| match bytes <= 512 * K {
-            true => vec![Protocol::Packet],
-            false => vec![Protocol::Put],
+            true => vec![DeviceProtocol::Packet],
+            false => vec![DeviceProtocol::Put],
         });
-    if !protocols.contains(&Protocol::Staged) {
-        protocols.push(Protocol::Staged);
+    if !protocols.contains(&DeviceProtocol::Staged) {
+        protocols.push(DeviceProtocol::Staged);
     }
     protocols
 }
 
 /// The protocols of calls between hosts, the best first: the others reach as far as one.
-pub const BETWEEN_HOSTS: [Protocol; 2] = [Protocol::Put, Protocol::Staged];
+pub const BETWEEN_HOSTS: [DeviceProtocol; 2] = [DeviceProtocol::Put, DeviceProtocol::Staged];
 
 /// Returns the number of blocks for a call on `ranks`: enough to keep the links busy, few where meeting
 /// costs more than moving. On two GPUs all of them are best: all_reduce.ring of 1 GiB took 3.27 ms with 32
@@ -135,7 +143,7 @@ pub const BETWEEN_HOSTS: [Protocol; 2] = [Protocol::Put, Protocol::Staged];
 /// one each.
 pub fn blocks(
     collective: &str,
-    protocol: Protocol,
+    protocol: DeviceProtocol,
     bytes: u64,
     ranks: u32,
     sms: u32,
@@ -143,14 +151,17 @@ pub fn blocks(
 ) -> u32 {
     let each = match protocol {
         // 128 packets of 8 bytes: a thread waits for one or two of each peer.
-        Protocol::Packet => K,
-        Protocol::Staged | Protocol::Put | Protocol::Get if ranks <= 2 => 64 * K,
-        Protocol::Staged | Protocol::Put | Protocol::Get | Protocol::Multicast => 16 * K,
+        DeviceProtocol::Packet => K,
+        DeviceProtocol::Staged | DeviceProtocol::Put | DeviceProtocol::Get if ranks <= 2 => 64 * K,
+        DeviceProtocol::Staged
+        | DeviceProtocol::Put
+        | DeviceProtocol::Get
+        | DeviceProtocol::Multicast => 16 * K,
         // Its kernel only waits and signals.
-        Protocol::Engine => ANY,
+        DeviceProtocol::Engine => ANY,
     };
     let useful = match protocol {
-        Protocol::Packet => abi::BLOCKS,
+        DeviceProtocol::Packet => abi::BLOCKS,
         _ if ranks <= 2 || bytes > 32 * M || collective == "broadcast" => abi::BLOCKS,
         _ => 64,
     };
@@ -179,9 +190,13 @@ const SIDE_BY_SIDE: u64 = 32 * K;
 
 /// Returns the number of groups of warps that run tasks side by side: as many as a phase has tasks where
 /// chunks are small; one where they are large, so that all ranks send to one peer each at a time.
-pub fn groups(protocol: Protocol, tasks: u32, pass_bytes: u64) -> u64 {
+pub fn groups(protocol: DeviceProtocol, tasks: u32, pass_bytes: u64) -> u64 {
     match protocol {
-        Protocol::Staged | Protocol::Put | Protocol::Get if pass_bytes > SIDE_BY_SIDE => 1,
+        DeviceProtocol::Staged | DeviceProtocol::Put | DeviceProtocol::Get
+            if pass_bytes > SIDE_BY_SIDE =>
+        {
+            1
+        }
         _ => tasks.clamp(1, abi::THREADS / 32).into(),
     }
 }
@@ -213,8 +228,11 @@ mod tests {
     fn the_rule_of_the_size_comes_first() {
         let names: Vec<_> = algorithms("all_reduce", M, 4).collect();
         assert_eq!(names, ["two_shot", "two_shot", "ring", "one_shot"]);
-        assert_eq!(protocols("all_reduce", 8 * M, 4), [Protocol::Get, Protocol::Staged]);
-        assert_eq!(protocols("mine", 8, 2), [Protocol::Packet, Protocol::Staged]);
+        assert_eq!(
+            protocols("all_reduce", 8 * M, 4),
+            [DeviceProtocol::Get, DeviceProtocol::Staged]
+        );
+        assert_eq!(protocols("mine", 8, 2), [DeviceProtocol::Packet, DeviceProtocol::Staged]);
     }
 
     #[test]
@@ -224,17 +242,23 @@ mod tests {
             [2, 3, 4, 5, 8].map(|n| first(16 * M, n)),
             ["two_shot", "ring", "ring", "two_shot", "two_shot"].map(Some)
         );
-        assert_eq!(protocols("broadcast", 2 * M, 2), [Protocol::Staged]);
-        assert_eq!(protocols("broadcast", 512 * K, 3), [Protocol::Packet, Protocol::Staged]);
+        assert_eq!(protocols("broadcast", 2 * M, 2), [DeviceProtocol::Staged]);
+        assert_eq!(
+            protocols("broadcast", 512 * K, 3),
+            [DeviceProtocol::Packet, DeviceProtocol::Staged]
+        );
         let names: Vec<_> = algorithms("broadcast", 2 * M, 2).collect();
         assert_eq!(names, ["chain", "chain", "chain", "chain", "binomial"]);
         assert_eq!(protocols("gather", ANY, 2), protocols("gather", ANY, 3), "those of all others");
-        assert_eq!(protocols("broadcast", ENGINES, 2), [Protocol::Put, Protocol::Staged]);
+        assert_eq!(
+            protocols("broadcast", ENGINES, 2),
+            [DeviceProtocol::Put, DeviceProtocol::Staged]
+        );
         assert_eq!(
             protocols("broadcast", ENGINES + 1, 2),
-            [Protocol::Engine, Protocol::Put, Protocol::Staged]
+            [DeviceProtocol::Engine, DeviceProtocol::Put, DeviceProtocol::Staged]
         );
-        assert_eq!(protocols("broadcast", ANY, 4), [Protocol::Staged], "not on more");
+        assert_eq!(protocols("broadcast", ANY, 4), [DeviceProtocol::Staged], "not on more");
     }
 
     #[test]
@@ -246,16 +270,16 @@ mod tests {
 
     #[test]
     fn blocks_stay_within_what_there_is() {
-        assert_eq!(blocks("all_gather", Protocol::Packet, 0, 4, 132, None), 1);
-        assert_eq!(blocks("all_gather", Protocol::Packet, 8 * K, 4, 132, None), 8);
-        assert_eq!(blocks("all_gather", Protocol::Put, M, 2, 132, None), 16);
-        assert_eq!(blocks("all_gather", Protocol::Put, M, 4, 132, None), 64);
-        assert_eq!(blocks("broadcast", Protocol::Staged, 2 * M, 4, 132, None), 128);
-        assert_eq!(blocks("all_gather", Protocol::Get, 1 << 30, 2, 132, None), 128);
-        assert_eq!(blocks("all_gather", Protocol::Put, 32 << 20, 4, 132, None), 64);
-        assert_eq!(blocks("all_gather", Protocol::Put, 1 << 30, 4, 132, None), 128);
-        assert_eq!(blocks("all_gather", Protocol::Put, 1 << 30, 4, 20, None), 20);
-        assert_eq!(blocks("all_gather", Protocol::Put, 1 << 30, 4, 132, Some(8)), 8);
-        assert_eq!(blocks("all_gather", Protocol::Engine, 1 << 40, 2, 132, None), 1);
+        assert_eq!(blocks("all_gather", DeviceProtocol::Packet, 0, 4, 132, None), 1);
+        assert_eq!(blocks("all_gather", DeviceProtocol::Packet, 8 * K, 4, 132, None), 8);
+        assert_eq!(blocks("all_gather", DeviceProtocol::Put, M, 2, 132, None), 16);
+        assert_eq!(blocks("all_gather", DeviceProtocol::Put, M, 4, 132, None), 64);
+        assert_eq!(blocks("broadcast", DeviceProtocol::Staged, 2 * M, 4, 132, None), 128);
+        assert_eq!(blocks("all_gather", DeviceProtocol::Get, 1 << 30, 2, 132, None), 128);
+        assert_eq!(blocks("all_gather", DeviceProtocol::Put, 32 << 20, 4, 132, None), 64);
+        assert_eq!(blocks("all_gather", DeviceProtocol::Put, 1 << 30, 4, 132, None), 128);
+        assert_eq!(blocks("all_gather", DeviceProtocol::Put, 1 << 30, 4, 20, None), 20);
+        assert_eq!(blocks("all_gather", DeviceProtocol::Put, 1 << 30, 4, 132, Some(8)), 8);
+        assert_eq!(blocks("all_gather", DeviceProtocol::Engine, 1 << 40, 2, 132, None), 1);
     }
 }

@@ -1,14 +1,14 @@
 //! Describes how a call that is split by bandwidth is divided over the paths, and the reason.
 
 use roundelay_compiler::cost::balance;
-use roundelay_compiler::plan::Shares;
+use roundelay_compiler::plan::PathShares;
 
 use super::candidate::AlgorithmCandidate;
-use super::request::Request;
+use super::request::ChoiceRequest;
 
 /// The shares of a call, by the model of its paths.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Division {
+pub struct CallDivision {
     /// The number of bytes from which on several paths are used; `None` if they never are.
     #[serde(rename = "threshold_bytes")]
     pub threshold: Option<u64>,
@@ -36,8 +36,8 @@ pub struct PathPart {
     pub us_per_mib: f64,
 }
 
-impl Division {
-    pub(super) fn of(chosen: &AlgorithmCandidate, request: &Request<'_>) -> Option<Self> {
+impl CallDivision {
+    pub(super) fn of(chosen: &AlgorithmCandidate, request: &ChoiceRequest<'_>) -> Option<Self> {
         let profile = &chosen.fit.as_ref().ok()?.profile;
         let (shares, flows) = (profile.shares(request.bytes)?, profile.flows());
         let paths = request.topology.paths.iter().zip(shares.list()).zip(&flows);
@@ -50,10 +50,10 @@ impl Division {
             us_per_mib: flow.us_per_byte * f64::from(1 << 20),
         });
         let alone = |path| {
-            let shares = Shares::single(path, shares.parts());
+            let shares = PathShares::single(path, shares.parts());
             profile.time_with_us(request.bytes, request.slots(), &shares)
         };
-        Some(Division {
+        Some(CallDivision {
             parts: parts.collect(),
             threshold: balance::threshold(&flows),
             alone_us: (0..shares.parts()).map(alone).fold(f64::INFINITY, f64::min),

@@ -4,32 +4,32 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use roundelay_compiler::device::Protocol;
+use roundelay_compiler::device::DeviceProtocol;
 
-/// Measured times in microseconds, by algorithm, or by algorithm and [`How`].
+/// Measured times in microseconds, by algorithm, or by algorithm and [`ProtocolChoice`].
 pub type Times = BTreeMap<String, f64>;
 
 /// A protocol for messages, and the blocks of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct How {
+pub struct ProtocolChoice {
     /// The protocol in which messages travel.
-    pub protocol: Protocol,
+    pub protocol: DeviceProtocol,
     /// Blocks of the kernel.
     pub blocks: u32,
 }
 
-impl fmt::Display for How {
+impl fmt::Display for ProtocolChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.protocol, self.blocks)
     }
 }
 
-/// A text that is no [`How`].
+/// A text that is no [`ProtocolChoice`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a protocol and a number of blocks, such as `packet 8`")]
 pub struct HowError(String);
 
-impl FromStr for How {
+impl FromStr for ProtocolChoice {
     type Err = HowError;
 
     fn from_str(text: &str) -> Result<Self, HowError> {
@@ -37,12 +37,12 @@ impl FromStr for How {
         let (protocol, blocks) = text.split_once(' ').ok_or_else(wrong)?;
         let protocol = protocol.parse().map_err(|_| wrong())?;
         let blocks = blocks.parse().ok().filter(|&b| b > 0).ok_or_else(wrong)?;
-        Ok(How { protocol, blocks })
+        Ok(ProtocolChoice { protocol, blocks })
     }
 }
 
 /// Returns algorithm and protocol of a name in a table.
-pub(super) fn parts(name: &str) -> Result<(&str, Option<How>), HowError> {
+pub(super) fn parts(name: &str) -> Result<(&str, Option<ProtocolChoice>), HowError> {
     match name.split_once(' ') {
         None => Ok((name, None)),
         Some((algorithm, how)) => Ok((algorithm, Some(how.parse()?))),
@@ -50,7 +50,7 @@ pub(super) fn parts(name: &str) -> Result<(&str, Option<How>), HowError> {
 }
 
 /// Returns the least time of an algorithm in a row, and the setting of that time.
-pub(super) fn fastest(times: &Times, algorithm: &str) -> Option<(f64, Option<How>)> {
+pub(super) fn fastest(times: &Times, algorithm: &str) -> Option<(f64, Option<ProtocolChoice>)> {
     let of = times.iter().filter_map(|(name, us)| {
         let (which, how) = parts(name).ok()?;
         (which == algorithm).then_some((*us, how))
@@ -67,13 +67,13 @@ mod tests {
         let times: Times = [("ring put 32", 9.0), ("ring packet 4", 7.0), ("ring_x", 1.0)]
             .map(|(name, us)| (name.to_string(), us))
             .into();
-        let how = How { protocol: Protocol::Packet, blocks: 4 };
+        let how = ProtocolChoice { protocol: DeviceProtocol::Packet, blocks: 4 };
         assert_eq!(fastest(&times, "ring"), Some((7.0, Some(how))));
         assert_eq!(fastest(&times, "ring_x"), Some((1.0, None)));
         assert_eq!(fastest(&times, "one_shot"), None);
         assert_eq!(how.to_string().parse(), Ok(how));
         for wrong in ["packet", "packet 0", "pocket 8", "packet eight"] {
-            assert!(wrong.parse::<How>().is_err(), "{wrong}");
+            assert!(wrong.parse::<ProtocolChoice>().is_err(), "{wrong}");
         }
     }
 }

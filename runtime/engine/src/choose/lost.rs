@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use roundelay_dsl::diag::Code;
+use roundelay_dsl::diag::ErrorCode;
 
 /// The factor within which measured times are alike, and those that are predicted for crowded cores.
 pub(super) const ALIKE: f64 = 1.03;
 
 /// A candidate that was not chosen.
 #[derive(Debug, Clone)]
-pub struct Lost {
+pub struct RejectedCandidate {
     /// The algorithm.
     pub name: &'static str,
     /// Microseconds by the cost model, if it could run.
@@ -17,14 +17,14 @@ pub struct Lost {
     /// Microseconds by the tuned table.
     pub measured_us: Option<f64>,
     /// The reason for which it lost.
-    pub why: Why,
+    pub why: RejectionReason,
 }
 
 /// The reason for which a candidate lost.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Why {
+pub enum RejectionReason {
     /// It cannot run here: a code, and the clause that is violated.
-    Refused(Code, String),
+    Refused(ErrorCode, String),
     /// It rounds what it sends, and that is not allowed.
     Lossy(String),
     /// It does not add in the order of the ranks.
@@ -41,7 +41,7 @@ pub enum Why {
     Overruled,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for RejectionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slower = |f: &mut fmt::Formatter<'_>, how: &str, times: f64| match times {
             times if times < 1.005 => write!(f, "{how} no faster"),
@@ -49,17 +49,17 @@ impl fmt::Display for Why {
             times => write!(f, "{how} {times:.1} times as long"),
         };
         match self {
-            Why::Refused(_, text) | Why::Lossy(text) => f.write_str(text),
-            Why::Unordered => {
+            RejectionReason::Refused(_, text) | RejectionReason::Lossy(text) => f.write_str(text),
+            RejectionReason::Unordered => {
                 f.write_str("deterministic=true, and it does not add the ranks in ascending order")
             }
-            Why::Predicted(times) if *times < 1.0 => f.write_str("predicted alike"),
-            Why::Predicted(times) => slower(f, "predicted", *times),
-            Why::Measured(times) if *times <= ALIKE => f.write_str("measured alike"),
-            Why::Measured(times) => slower(f, "measured", *times),
-            Why::Unmeasured => f.write_str("not measured at this size"),
-            Why::Rule => f.write_str("the rule of this size names another"),
-            Why::Overruled => f.write_str("a hint names another"),
+            RejectionReason::Predicted(times) if *times < 1.0 => f.write_str("predicted alike"),
+            RejectionReason::Predicted(times) => slower(f, "predicted", *times),
+            RejectionReason::Measured(times) if *times <= ALIKE => f.write_str("measured alike"),
+            RejectionReason::Measured(times) => slower(f, "measured", *times),
+            RejectionReason::Unmeasured => f.write_str("not measured at this size"),
+            RejectionReason::Rule => f.write_str("the rule of this size names another"),
+            RejectionReason::Overruled => f.write_str("a hint names another"),
         }
     }
 }

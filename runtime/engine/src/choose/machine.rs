@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 /// bound.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Machine {
+pub struct MachineDescription {
     /// Model of the processor.
     pub cpu: String,
     /// Cores that are online.
     pub cores: u32,
 }
 
-impl Machine {
+impl MachineDescription {
     /// Describes this machine.
     pub fn here() -> Self {
         Self::read(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
@@ -27,13 +27,13 @@ impl Machine {
         let cores = text.lines().filter(|l| field(l, "processor").is_some()).count() as u32;
         let cpu = text.lines().find_map(|l| field(l, "model name"));
         match cores {
-            0 => Machine { cpu: "unknown".into(), cores: 1 },
-            cores => Machine { cpu: cpu.unwrap_or_else(|| "unknown".into()), cores },
+            0 => MachineDescription { cpu: "unknown".into(), cores: 1 },
+            cores => MachineDescription { cpu: cpu.unwrap_or_else(|| "unknown".into()), cores },
         }
     }
 }
 
-impl std::fmt::Display for Machine {
+impl std::fmt::Display for MachineDescription {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} cores of {}", self.cores, self.cpu)
     }
@@ -41,14 +41,17 @@ impl std::fmt::Display for Machine {
 
 #[cfg(test)]
 mod tests {
-    use super::Machine;
+    use super::MachineDescription;
 
     #[test]
     fn processors_are_counted() {
         let text =
             "processor\t: 0\nmodel name\t: A  B\nflags : x\n\nprocessor\t: 1\nmodel name\t: A  B\n";
-        assert_eq!(Machine::read(text), Machine { cpu: "A B".into(), cores: 2 });
-        assert_eq!(Machine::read("").cores, 1);
-        assert!(Machine::here().cores >= 1);
+        assert_eq!(
+            MachineDescription::read(text),
+            MachineDescription { cpu: "A B".into(), cores: 2 }
+        );
+        assert_eq!(MachineDescription::read("").cores, 1);
+        assert!(MachineDescription::here().cores >= 1);
     }
 }

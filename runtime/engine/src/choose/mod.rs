@@ -7,7 +7,7 @@
 //!
 //! Every algorithm of the library is a candidate. It is instantiated at the shape, so a precondition that
 //! does not hold is found before a byte moves, and it is named: a hinted algorithm that cannot run
-//! is an error, never passed over. A [`Choice`] has the reason for which each other candidate lost.
+//! is an error, never passed over. A [`AlgorithmChoice`] has the reason for which each other candidate lost.
 //!
 //! A choice is a function of what all ranks have in common: the request, the hints, the table and the
 //! library. Ranks compare the plans that they come to before the first byte moves, so different hints or
@@ -23,38 +23,38 @@ mod machine;
 mod request;
 mod tuned;
 
-use roundelay_compiler::cost::{Rates, Topology};
-use roundelay_compiler::{Placement, Shape};
+use roundelay_compiler::cost::{LinkRates, Topology};
+use roundelay_compiler::{BufferPlacement, Shape};
 use roundelay_dsl::diag::codes;
 
-use crate::hints::{Hints, Level, Merged, Objective};
+use crate::hints::{ChoiceObjective, HintLevel, Hints, MergedHints};
 use candidate::{AlgorithmCandidate, KnownCandidates};
-pub use choice::{Choice, DecidedBy};
-pub use division::{Division, PathPart};
+pub use choice::{AlgorithmChoice, DecidedBy};
+pub use division::{CallDivision, PathPart};
 use how::fastest;
-pub use how::{How, HowError, Times};
+pub use how::{HowError, ProtocolChoice, Times};
 use lost::ALIKE;
-pub use lost::{Lost, Why};
-pub use machine::Machine;
-pub use request::{NVLINK, Request};
+pub use lost::{RejectedCandidate, RejectionReason};
+pub use machine::MachineDescription;
+pub use request::{ChoiceRequest, NVLINK};
 use roundelay_net::backend::host::environment::DefaultEnvironment;
-use roundelay_net::error::{Bytes, Error};
+use roundelay_net::error::{ByteCount, Error};
 use roundelay_net::transport::Transport;
-pub use tuned::{Setting, TableFault, Tuned, TunedError, VARIABLE};
+pub use tuned::{TableFault, TunedError, TunedSetting, TunedTable, VARIABLE};
 
 /// The inputs of choices, beside the request. Keeps the properties of algorithms between choices.
 #[derive(Debug)]
-pub struct Resolver {
+pub struct ChoiceResolver {
     environment: Hints,
-    tuned: Option<Tuned>,
+    tuned: Option<TunedTable>,
     remarks: Vec<String>,
     known: KnownCandidates,
 }
 
-impl Resolver {
+impl ChoiceResolver {
     /// Makes a resolver with these hints of the environment and this table. A table of another machine than
     /// `here` does not apply; choices say so.
-    pub fn new(environment: Hints, tuned: Option<Tuned>, here: &Machine) -> Self {
+    pub fn new(environment: Hints, tuned: Option<TunedTable>, here: &MachineDescription) -> Self {
         let mut remarks = Vec::new();
         let tuned = tuned.filter(|table| {
             let same = table.machine == *here;
@@ -67,7 +67,7 @@ impl Resolver {
             }
             same
         });
-        Resolver { environment, tuned, remarks, known: KnownCandidates::default() }
+        ChoiceResolver { environment, tuned, remarks, known: KnownCandidates::default() }
     }
 
     /// Forgets what it worked out for the ranks of before.
@@ -82,19 +82,19 @@ impl Resolver {
     /// [`Error::Settings`] if either is wrong, with the variable, or path and line; [`Error::System`] if the table
     /// cannot be read.
     pub fn from_env() -> Result<Self, Error> {
-        let tuned = match Tuned::path() {
-            Some(path) => Tuned::load(&path)?,
+        let tuned = match TunedTable::path() {
+            Some(path) => TunedTable::load(&path)?,
             None => None,
         };
-        Ok(Resolver::new(Hints::from_env()?, tuned, &Machine::here()))
+        Ok(ChoiceResolver::new(Hints::from_env()?, tuned, &MachineDescription::here()))
     }
 
     /// Returns the hints that hold for a call.
-    pub fn merged(&self, call: &Hints, communicator: &Hints) -> Merged {
-        Merged::new([
-            (Level::Call, call),
-            (Level::Communicator, communicator),
-            (Level::Environment, &self.environment),
+    pub fn merged(&self, call: &Hints, communicator: &Hints) -> MergedHints {
+        MergedHints::new([
+            (HintLevel::Call, call),
+            (HintLevel::Communicator, communicator),
+            (HintLevel::Environment, &self.environment),
         ])
     }
 
@@ -106,10 +106,10 @@ impl Resolver {
     /// violates, or if no algorithm can; [`Error::Usage`] if the library has none of that name.
     pub fn choose(
         &mut self,
-        request: &Request<'_>,
+        request: &ChoiceRequest<'_>,
         call: &Hints,
         communicator: &Hints,
-    ) -> Result<Choice, Error> {
+    ) -> Result<AlgorithmChoice, Error> {
         // Ranks choose by themselves, by numbers that another rounding would change.
         let _environment = DefaultEnvironment::ensure();
         let merged = self.merged(call, communicator);
@@ -121,7 +121,7 @@ impl Resolver {
             _ if apart_by_hint => (apart(request.topology), Transport::Tcp.name()),
             transport => (topology, transport),
         };
-        let request = Request { topology: &topology, slot_bytes, transport, ..*request };
+        let request = ChoiceRequest { topology: &topology, slot_bytes, transport, ..*request };
         let candidates = self.known.candidates(&request, merged.hints())?;
         if let Some((name, level)) = merged.algorithm(request.collective) {
             return self.hinted(&request, candidates, name, level);
@@ -130,10 +130,10 @@ impl Resolver {
             return Err(nothing(&request, &candidates));
         }
         if let Some(objective) = merged.hints().objective() {
-            let level = merged.source("objective").unwrap_or(Level::Call);
+            let level = merged.source("objective").unwrap_or(HintLevel::Call);
             let bytes = match objective {
-                Objective::Latency => 0,
-                Objective::Bandwidth => 1 << 30,
+                ChoiceObjective::Latency => 0,
+                ChoiceObjective::Bandwidth => 1 << 30,
             };
             let source = DecidedBy::Hint(level, "objective");
             return Ok(self.predicted(&request, candidates, bytes, source));
@@ -150,29 +150,29 @@ impl Resolver {
     /// Chooses for GPUs, which the cost model does not cover: the rule of the size decides.
     fn choose_by_rule(
         &self,
-        request: &Request<'_>,
+        request: &ChoiceRequest<'_>,
         candidates: Vec<AlgorithmCandidate>,
-    ) -> Result<Choice, Error> {
+    ) -> Result<AlgorithmChoice, Error> {
         let fits =
             |name: &str| candidates.iter().position(|c| c.entry.name == name && c.fit.is_ok());
         let by_rule =
             device::algorithms(request.collective, request.bytes, request.topology.ranks())
                 .find_map(fits);
         match by_rule.or_else(|| candidates.iter().position(|c| c.fit.is_ok())) {
-            Some(at) => {
-                Ok(self.choice(request, candidates, at, DecidedBy::Rule, None, |_, _| Why::Rule))
-            }
+            Some(at) => Ok(self.choice(request, candidates, at, DecidedBy::Rule, None, |_, _| {
+                RejectionReason::Rule
+            })),
             None => Err(nothing(request, &candidates)),
         }
     }
 
     fn hinted(
         &self,
-        request: &Request<'_>,
+        request: &ChoiceRequest<'_>,
         candidates: Vec<AlgorithmCandidate>,
         name: &str,
-        level: Level,
-    ) -> Result<Choice, Error> {
+        level: HintLevel,
+    ) -> Result<AlgorithmChoice, Error> {
         let collective = request.collective;
         let Some(at) = candidates.iter().position(|c| c.entry.name == name) else {
             let names: Vec<&str> = candidates.iter().map(|c| c.entry.name).collect();
@@ -184,7 +184,7 @@ impl Resolver {
         };
         if let Err(why) = &candidates[at].fit {
             let code = match why {
-                Why::Refused(code, _) => *code,
+                RejectionReason::Refused(code, _) => *code,
                 _ => codes::UNSUPPORTED,
             };
             return Err(Error::Refused {
@@ -198,11 +198,17 @@ impl Resolver {
         }
         let source = DecidedBy::Hint(level, "algorithm");
         let times = self.table(request);
-        Ok(self.choice(request, candidates, at, source, times.as_ref(), |_, _| Why::Overruled))
+        Ok(self.choice(request, candidates, at, source, times.as_ref(), |_, _| {
+            RejectionReason::Overruled
+        }))
     }
 
     /// Returns the measured times that count: those of candidates that can run.
-    fn measured(&self, request: &Request<'_>, candidates: &[AlgorithmCandidate]) -> Option<Times> {
+    fn measured(
+        &self,
+        request: &ChoiceRequest<'_>,
+        candidates: &[AlgorithmCandidate],
+    ) -> Option<Times> {
         let times = self.table(request)?;
         let can_run =
             |c: &AlgorithmCandidate| c.fit.is_ok() && fastest(&times, c.entry.name).is_some();
@@ -212,17 +218,17 @@ impl Resolver {
         (candidates.iter().any(can_run) && !candidates.iter().any(divided)).then_some(times)
     }
 
-    fn table(&self, request: &Request<'_>) -> Option<Times> {
+    fn table(&self, request: &ChoiceRequest<'_>) -> Option<Times> {
         let setting = setting(request);
         self.tuned.as_ref()?.times(&setting, request.bytes)
     }
 
     fn tuned(
         &self,
-        request: &Request<'_>,
+        request: &ChoiceRequest<'_>,
         candidates: Vec<AlgorithmCandidate>,
         times: &Times,
-    ) -> Choice {
+    ) -> AlgorithmChoice {
         let time = |c: &AlgorithmCandidate| match &c.fit {
             Ok(_) => fastest(times, c.entry.name).map(|(us, _)| us),
             Err(_) => None,
@@ -231,17 +237,18 @@ impl Resolver {
         let least_us = all.fold(f64::INFINITY, f64::min);
         let best = least(&candidates, ALIKE, |c| time(c).unwrap_or(f64::INFINITY));
         self.choice(request, candidates, best, DecidedBy::Tuned, Some(times), |_, measured| {
-            measured.map_or(Why::Unmeasured, |us| Why::Measured(us / least_us))
+            measured
+                .map_or(RejectionReason::Unmeasured, |us| RejectionReason::Measured(us / least_us))
         })
     }
 
     fn predicted(
         &self,
-        request: &Request<'_>,
+        request: &ChoiceRequest<'_>,
         candidates: Vec<AlgorithmCandidate>,
         bytes: u64,
         source: DecidedBy,
-    ) -> Choice {
+    ) -> AlgorithmChoice {
         let time = |c: &AlgorithmCandidate| c.time_us(bytes, request.slots());
         // The error of the model for ranks that take turns grows with the rounds.
         let alike = if request.topology.has_crowd() { ALIKE } else { 1.0 };
@@ -252,35 +259,35 @@ impl Resolver {
         let times = self.table(request);
         let all: Vec<f64> = candidates.iter().map(time).collect();
         self.choice(request, candidates, best, source, times.as_ref(), |at, _| {
-            Why::Predicted(if least > 0.0 { all[at] / least } else { 1.0 })
+            RejectionReason::Predicted(if least > 0.0 { all[at] / least } else { 1.0 })
         })
     }
 
     /// Returns the choice of candidate `at`; `why` returns the reason for which another that could run lost.
     fn choice(
         &self,
-        request: &Request<'_>,
+        request: &ChoiceRequest<'_>,
         candidates: Vec<AlgorithmCandidate>,
         at: usize,
         source: DecidedBy,
         times: Option<&Times>,
-        why: impl Fn(usize, Option<f64>) -> Why,
-    ) -> Choice {
+        why: impl Fn(usize, Option<f64>) -> RejectionReason,
+    ) -> AlgorithmChoice {
         let predicted = |c: &AlgorithmCandidate| c.time_us(request.bytes, request.slots());
         let known = |c: &AlgorithmCandidate| times.and_then(|t| fastest(t, c.entry.name));
         let measured = |c: &AlgorithmCandidate| known(c).map(|(us, _)| us);
         let chosen = &candidates[at];
         let shape = chosen.fit.as_ref().map_or_else(|_| Shape::flat(1), |fit| fit.shape.clone());
-        let mut lost: Vec<Lost> = Vec::new();
+        let mut lost: Vec<RejectedCandidate> = Vec::new();
         for (i, c) in candidates.iter().enumerate().filter(|(i, _)| *i != at) {
             lost.push(match &c.fit {
-                Ok(_) => Lost {
+                Ok(_) => RejectedCandidate {
                     name: c.entry.name,
                     predicted_us: Some(predicted(c)),
                     measured_us: measured(c),
                     why: why(i, measured(c)),
                 },
-                Err(why) => Lost {
+                Err(why) => RejectedCandidate {
                     name: c.entry.name,
                     predicted_us: None,
                     measured_us: None,
@@ -288,7 +295,7 @@ impl Resolver {
                 },
             });
         }
-        let key = |l: &Lost| match source {
+        let key = |l: &RejectedCandidate| match source {
             DecidedBy::Tuned => l.measured_us.or(l.predicted_us.map(|us| us * 1e12)),
             _ => l.predicted_us,
         };
@@ -296,7 +303,7 @@ impl Resolver {
             let (a, b) = (key(a).unwrap_or(f64::INFINITY), key(b).unwrap_or(f64::INFINITY));
             a.total_cmp(&b)
         });
-        Choice {
+        AlgorithmChoice {
             entry: chosen.entry,
             installed: None,
             shape,
@@ -304,7 +311,7 @@ impl Resolver {
             predicted_us: predicted(chosen),
             measured_us: measured(chosen),
             how: known(chosen).and_then(|(_, how)| how),
-            division: Division::of(chosen, request),
+            division: CallDivision::of(chosen, request),
             lost,
             remarks: self.remarks.clone(),
         }
@@ -313,19 +320,19 @@ impl Resolver {
 
 /// Returns the topology of ranks that are spread evenly over hosts like this one; `None` if they cannot be.
 pub fn like_this_host(ranks: u32, hosts: u32) -> Option<Topology> {
-    let rates = Rates { cores: Machine::here().cores, ..Rates::default() };
+    let rates = LinkRates { cores: MachineDescription::here().cores, ..LinkRates::default() };
     (hosts > 0 && ranks.is_multiple_of(hosts))
         .then(|| Topology::even(hosts, ranks / hosts).with(rates))
 }
 
 /// Returns the row of the table that a request would be found in.
-pub fn setting(request: &Request<'_>) -> Setting {
-    Setting {
+pub fn setting(request: &ChoiceRequest<'_>) -> TunedSetting {
+    TunedSetting {
         collective: request.collective.into(),
         ranks: request.topology.ranks(),
         hosts: request.topology.hosts(),
         transport: request.transport.into(),
-        in_place: request.placement == Placement::InPlace,
+        in_place: request.placement == BufferPlacement::InPlace,
     }
 }
 
@@ -355,7 +362,7 @@ fn least(
     best
 }
 
-fn nothing(request: &Request<'_>, candidates: &[AlgorithmCandidate]) -> Error {
+fn nothing(request: &ChoiceRequest<'_>, candidates: &[AlgorithmCandidate]) -> Error {
     let whys: Vec<String> = candidates
         .iter()
         .filter_map(|c| c.fit.as_ref().err().map(|why| format!("{}: {why}", c.entry.name)))
@@ -365,7 +372,7 @@ fn nothing(request: &Request<'_>, candidates: &[AlgorithmCandidate]) -> Error {
         text: format!(
             "no algorithm for {} of {} on {} ranks can be played: {}",
             request.collective,
-            Bytes(request.bytes),
+            ByteCount(request.bytes),
             request.topology.ranks(),
             whys.join("; ")
         ),

@@ -1,17 +1,17 @@
 //! The request: the facts that decide a choice.
 
 use roundelay_compiler::cost::Topology;
-use roundelay_compiler::{Placement, Shape};
+use roundelay_compiler::{BufferPlacement, Shape};
 
 use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::transport::{Transport, Transports};
+use roundelay_net::transport::{Transport, TransportSet};
 
 /// The transport of buffers on GPUs.
 pub const NVLINK: &str = "nvlink";
 
 /// The part of a call that decides the choice: the same on all ranks.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct ChoiceRequest<'a> {
     /// The collective by name.
     pub collective: &'a str,
     /// The ranks, their hosts and links.
@@ -28,8 +28,8 @@ pub struct Request<'a> {
     /// Operator, of no meaning where the collective only copies.
     pub op: RedOp,
     /// The placement of the call: in place or out of place.
-    pub placement: Placement,
-    /// Capacity of a slot in bytes, if it is not [`Transports::slot_bytes`].
+    pub placement: BufferPlacement,
+    /// Capacity of a slot in bytes, if it is not [`TransportSet::slot_bytes`].
     pub slot_bytes: Option<u64>,
     /// The links between ranks, as the tuned table names them: `shm`, `tcp`, `shm+tcp` where they are on
     /// several hosts, or `nvlink` for buffers on GPUs.
@@ -39,13 +39,13 @@ pub struct Request<'a> {
 /// Bytes of a chunk that a kernel between hosts moves in a pass: 512 KiB by each of 32 blocks.
 const FAR_PASS: u64 = 16 << 20;
 
-impl Request<'_> {
+impl ChoiceRequest<'_> {
     pub(super) fn slots(&self) -> u64 {
         if self.transport == NVLINK {
             return FAR_PASS;
         }
         let apart = self.transport == Transport::Tcp.name();
-        let over = if apart { Transports::TCP } else { Transports::ALL };
+        let over = if apart { TransportSet::TCP } else { TransportSet::ALL };
         self.slot_bytes.unwrap_or(over.slot_bytes())
     }
 }

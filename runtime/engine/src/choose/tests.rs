@@ -1,25 +1,25 @@
 //! Each hint changes the choice; levels in order; preconditions; what is said of those that lost.
 
-use roundelay_compiler::Placement;
-use roundelay_compiler::cost::{LinkCost, PathCost, Rates, Topology};
+use roundelay_compiler::BufferPlacement;
+use roundelay_compiler::cost::{LinkCost, LinkRates, PathCost, Topology};
 
 use super::*;
 use roundelay_net::dtype::{DType, RedOp};
 
-fn machine() -> Machine {
-    Machine { cpu: "test".into(), cores: 64 }
+fn machine() -> MachineDescription {
+    MachineDescription { cpu: "test".into(), cores: 64 }
 }
 
-fn resolver() -> Resolver {
-    Resolver::new(Hints::default(), None, &machine())
+fn resolver() -> ChoiceResolver {
+    ChoiceResolver::new(Hints::default(), None, &machine())
 }
 
 fn hints(text: &str) -> Hints {
     text.parse().expect(text)
 }
 
-fn request<'a>(collective: &'a str, topology: &'a Topology, bytes: u64) -> Request<'a> {
-    Request {
+fn request<'a>(collective: &'a str, topology: &'a Topology, bytes: u64) -> ChoiceRequest<'a> {
+    ChoiceRequest {
         collective,
         topology,
         grid: None,
@@ -27,13 +27,13 @@ fn request<'a>(collective: &'a str, topology: &'a Topology, bytes: u64) -> Reque
         bytes,
         dtype: DType::F32,
         op: RedOp::Sum,
-        placement: Placement::InPlace,
+        placement: BufferPlacement::InPlace,
         slot_bytes: None,
         transport: "shm",
     }
 }
 
-fn choose(collective: &str, topology: &Topology, bytes: u64, call: &str) -> Choice {
+fn choose(collective: &str, topology: &Topology, bytes: u64, call: &str) -> AlgorithmChoice {
     resolver()
         .choose(&request(collective, topology, bytes), &hints(call), &Hints::default())
         .unwrap_or_else(|e| panic!("{collective} {call}: {e}"))
@@ -50,7 +50,7 @@ fn name(ranks: u32, bytes: u64, call: &str) -> &'static str {
     choose("all_reduce", &Topology::one_host(ranks), bytes, call).entry.name
 }
 
-fn why<'c>(choice: &'c Choice, name: &str) -> &'c Why {
+fn why<'c>(choice: &'c AlgorithmChoice, name: &str) -> &'c RejectionReason {
     let lost = choice.lost.iter().find(|l| l.name == name);
     &lost.unwrap_or_else(|| panic!("{name} did not lose: {choice:?}")).why
 }
@@ -58,7 +58,7 @@ fn why<'c>(choice: &'c Choice, name: &str) -> &'c Why {
 /// Returns a topology with Gigabit between hosts.
 fn thin(hosts: u32, per: u32) -> Topology {
     let remote = LinkCost { latency_us: 30.0, message_us: 3.0, gbs: 0.125 };
-    Topology::even(hosts, per).with(Rates { remote, uplink_gbs: 0.125, ..Rates::default() })
+    Topology::even(hosts, per).with(LinkRates { remote, uplink_gbs: 0.125, ..LinkRates::default() })
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn a_named_algorithm_is_played_or_refused_with_its_clause() {
     let four = Topology::one_host(4);
     let choice = choose("all_reduce", &four, 1 << 20, "algorithm=ring");
     assert_eq!(choice.entry.name, "ring");
-    assert_eq!(choice.source, DecidedBy::Hint(Level::Call, "algorithm"));
-    assert_eq!(*why(&choice, "two_shot"), Why::Overruled);
+    assert_eq!(choice.source, DecidedBy::Hint(HintLevel::Call, "algorithm"));
+    assert_eq!(*why(&choice, "two_shot"), RejectionReason::Overruled);
     let six = Topology::one_host(6);
     let error = refused("all_reduce", &six, "algorithm=halving_doubling");
     assert_eq!(
@@ -121,10 +121,10 @@ fn a_named_algorithm_is_played_or_refused_with_its_clause() {
 #[test]
 fn preconditions_are_named_for_those_that_lose() {
     let choice = choose("all_reduce", &Topology::one_host(6), 1 << 20, "");
-    let Why::Refused(code, text) = why(&choice, "swing") else { panic!("{choice:?}") };
+    let RejectionReason::Refused(code, text) = why(&choice, "swing") else { panic!("{choice:?}") };
     assert_eq!(*code, codes::REQUIRES);
     assert_eq!(text, "it requires pow2(n), which does not hold with n = 6");
-    assert!(matches!(why(&choice, "ring"), Why::Predicted(times) if *times > 1.0));
+    assert!(matches!(why(&choice, "ring"), RejectionReason::Predicted(times) if *times > 1.0));
     let order: Vec<f64> = choice.lost.iter().filter_map(|l| l.predicted_us).collect();
     assert!(order.is_sorted() && choice.predicted_us <= order[0], "{order:?}");
 }
@@ -136,7 +136,7 @@ fn the_objective_overrules_the_size() {
     assert_ne!(name(4, 64 << 20, "objective=latency"), name(4, 64 << 20, ""));
     let four = Topology::one_host(4);
     let choice = choose("all_reduce", &four, 8, "objective=bandwidth");
-    assert_eq!(choice.source, DecidedBy::Hint(Level::Call, "objective"));
+    assert_eq!(choice.source, DecidedBy::Hint(HintLevel::Call, "objective"));
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn rounding_must_be_allowed() {
     assert_eq!(choose("all_reduce", &hosts, 64 << 20, "lossy=bf16").entry.name, "compressed");
     for call in ["", "lossy=none", "lossy=f16"] {
         let choice = choose("all_reduce", &hosts, 64 << 20, call);
-        assert!(matches!(why(&choice, "compressed"), Why::Lossy(_)), "{call}");
+        assert!(matches!(why(&choice, "compressed"), RejectionReason::Lossy(_)), "{call}");
     }
     let mut integers = request("all_reduce", &hosts, 1 << 20);
     integers.dtype = DType::I32;
@@ -167,18 +167,21 @@ fn deterministic_sums_take_the_ranks_in_order() {
     }
     let eight = Topology::one_host(8);
     let choice = choose("all_reduce", &eight, 1 << 20, "deterministic=true");
-    assert_eq!(*why(&choice, "ring"), Why::Unordered);
+    assert_eq!(*why(&choice, "ring"), RejectionReason::Unordered);
     for collective in ["reduce", "reduce_scatter"] {
         let choice = choose(collective, &eight, 1 << 20, "deterministic=true");
         assert!(["linear", "direct"].contains(&choice.entry.name), "{}", choice.entry.name);
     }
     let choice = choose("broadcast", &eight, 1 << 20, "deterministic=true");
-    assert!(choice.lost.iter().all(|l| l.why != Why::Unordered), "nothing is added there");
+    assert!(
+        choice.lost.iter().all(|l| l.why != RejectionReason::Unordered),
+        "nothing is added there"
+    );
     // The order of integers, and of maxima, changes nothing.
     let mut maxima = request("all_reduce", &eight, 1 << 20);
     maxima.op = RedOp::Max;
     let choice = resolver().choose(&maxima, &hints("deterministic=true"), &Hints::default());
-    assert!(matches!(why(&choice.expect("a choice"), "ring"), Why::Predicted(_)));
+    assert!(matches!(why(&choice.expect("a choice"), "ring"), RejectionReason::Predicted(_)));
     let error = refused("all_reduce", &eight, "deterministic=true,algorithm=ring");
     assert!(error.contains("does not add the ranks in ascending order"), "{error}");
 }
@@ -200,7 +203,7 @@ fn hosts_make_a_grid() {
     let thin = thin(2, 4);
     let choice = choose("all_reduce", &thin, 16 << 20, "");
     assert_eq!((choice.entry.name, choice.shape.to_string().as_str()), ("two_level", "2x4"));
-    let Why::Predicted(times) = why(&choice, "ring") else { panic!("{choice:?}") };
+    let RejectionReason::Predicted(times) = why(&choice, "ring") else { panic!("{choice:?}") };
     // 2(n-1)/n against 2(m-1)/m of the data over the uplink.
     assert!((times / 1.75 - 1.0).abs() < 0.25, "{times}");
     let odd = Topology::new(&[0, 0, 0, 1]);
@@ -208,14 +211,14 @@ fn hosts_make_a_grid() {
     assert!(why(&choice, "two_level").to_string().contains("not spread evenly"));
     let grid = Shape { axes: vec![2, 2] };
     let four = Topology::one_host(4);
-    let given = Request { grid: Some(&grid), ..request("all_reduce", &four, 8) };
+    let given = ChoiceRequest { grid: Some(&grid), ..request("all_reduce", &four, 8) };
     let choice = resolver().choose(&given, &hints("algorithm=two_level"), &Hints::default());
     assert_eq!(choice.expect("a choice").shape, grid);
 }
 
 /// Returns a table in which `ring` is fastest at 1 KiB and above.
-fn table() -> Tuned {
-    let mut table = Tuned::new(machine());
+fn table() -> TunedTable {
+    let mut table = TunedTable::new(machine());
     let four = Topology::one_host(4);
     let setting = setting(&request("all_reduce", &four, 0));
     for (algorithm, small, large) in
@@ -234,26 +237,29 @@ fn levels_go_in_order() {
     let (call, comm) = (hints("algorithm=swing"), hints("algorithm=circulant"));
     let none = Hints::default();
     let env = || hints("algorithm=bidirectional_ring");
-    let mut all = Resolver::new(env(), Some(table()), &machine());
+    let mut all = ChoiceResolver::new(env(), Some(table()), &machine());
     let mut run = |call: &Hints, comm: &Hints| {
         let choice = all.choose(&request, call, comm).expect("a choice");
         (choice.entry.name, choice.source)
     };
-    assert_eq!(run(&call, &comm), ("swing", DecidedBy::Hint(Level::Call, "algorithm")));
-    assert_eq!(run(&none, &comm), ("circulant", DecidedBy::Hint(Level::Communicator, "algorithm")));
-    let environment = DecidedBy::Hint(Level::Environment, "algorithm");
+    assert_eq!(run(&call, &comm), ("swing", DecidedBy::Hint(HintLevel::Call, "algorithm")));
+    assert_eq!(
+        run(&none, &comm),
+        ("circulant", DecidedBy::Hint(HintLevel::Communicator, "algorithm"))
+    );
+    let environment = DecidedBy::Hint(HintLevel::Environment, "algorithm");
     assert_eq!(run(&none, &none), ("bidirectional_ring", environment));
-    let mut tuned = Resolver::new(Hints::default(), Some(table()), &machine());
+    let mut tuned = ChoiceResolver::new(Hints::default(), Some(table()), &machine());
     let choice = tuned.choose(&request, &none, &none).expect("a choice");
     assert_eq!((choice.entry.name, choice.source), ("ring", DecidedBy::Tuned));
     assert_eq!(choice.measured_us, Some(50.0));
-    assert_eq!(*why(&choice, "two_shot"), Why::Measured(2.0));
-    assert_eq!(*why(&choice, "circulant"), Why::Unmeasured);
+    assert_eq!(*why(&choice, "two_shot"), RejectionReason::Measured(2.0));
+    assert_eq!(*why(&choice, "circulant"), RejectionReason::Unmeasured);
     let mut model = resolver();
     let choice = model.choose(&request, &none, &none).expect("a choice");
     assert_eq!((choice.entry.name, choice.source), ("two_shot", DecidedBy::CostModel));
     let one = Topology::one_host(1);
-    let alone = Request { topology: &one, ..request };
+    let alone = ChoiceRequest { topology: &one, ..request };
     let choice = tuned.choose(&alone, &none, &none).expect("a choice");
     assert_eq!(choice.source, DecidedBy::Default);
 }
@@ -262,20 +268,20 @@ fn levels_go_in_order() {
 fn the_table_gives_way_to_what_hints_forbid() {
     let four = Topology::one_host(4);
     let request = request("all_reduce", &four, 1 << 20);
-    let mut tuned = Resolver::new(Hints::default(), Some(table()), &machine());
+    let mut tuned = ChoiceResolver::new(Hints::default(), Some(table()), &machine());
     let mut run = |text: &str| {
         let choice = tuned.choose(&request, &hints(text), &Hints::default()).expect(text);
         (choice.entry.name, choice.source)
     };
     assert_eq!(run("deterministic=true"), ("two_shot", DecidedBy::Tuned));
-    assert_eq!(run("objective=latency").1, DecidedBy::Hint(Level::Call, "objective"));
+    assert_eq!(run("objective=latency").1, DecidedBy::Hint(HintLevel::Call, "objective"));
     assert_eq!(run("transport=tcp").1, DecidedBy::CostModel, "measured over shared memory");
 }
 
 #[test]
 fn a_table_of_another_machine_does_not_apply_and_says_so() {
-    let here = Machine { cores: 2, ..machine() };
-    let mut resolver = Resolver::new(Hints::default(), Some(table()), &here);
+    let here = MachineDescription { cores: 2, ..machine() };
+    let mut resolver = ChoiceResolver::new(Hints::default(), Some(table()), &here);
     let four = Topology::one_host(4);
     let request = request("all_reduce", &four, 1 << 20);
     let choice = resolver.choose(&request, &Hints::default(), &Hints::default());
@@ -300,7 +306,7 @@ fn choices_are_the_same_bit_for_bit() {
 #[test]
 fn on_crowded_cores_fewer_rounds_win_among_those_that_are_alike() {
     let lost = |cores| {
-        let rates = Rates { cores, ..Rates::default() };
+        let rates = LinkRates { cores, ..LinkRates::default() };
         let choice = choose("all_reduce", &Topology::one_host(4).with(rates), 16 << 20, "");
         let chosen = choice.predicted_us;
         let faster = choice.lost.iter().filter(|l| l.predicted_us.is_some_and(|us| us < chosen));
@@ -360,10 +366,10 @@ fn with_one_path_or_one_host_it_is_none_unless_it_is_asked_for() {
 fn a_table_of_one_path_says_nothing_of_several() {
     let topology = two_paths(2, 1);
     let request = request("all_reduce", &topology, 64 << 20);
-    let mut tuned = Tuned::new(machine());
+    let mut tuned = TunedTable::new(machine());
     tuned.insert(&setting(&request), 64 << 20, "ring", 1.0);
-    let choose = |tuned: &Tuned| {
-        let mut resolver = Resolver::new(Hints::default(), Some(tuned.clone()), &machine());
+    let choose = |tuned: &TunedTable| {
+        let mut resolver = ChoiceResolver::new(Hints::default(), Some(tuned.clone()), &machine());
         resolver.choose(&request, &Hints::default(), &Hints::default()).expect("a choice")
     };
     assert_eq!(choose(&tuned).entry.name, "multipath");

@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use roundelay_compiler::Placement;
+use roundelay_compiler::BufferPlacement;
 use roundelay_dsl::diag::codes;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::Machine;
+use super::MachineDescription;
 use super::how::{HowError, Times, parts};
-use roundelay_net::error::{Error, Source};
+use roundelay_net::error::{Error, ErrorSource};
 use roundelay_net::variables;
 
 /// The version of the format.
@@ -27,7 +27,7 @@ pub const VARIABLE: &str = "ROUNDELAY_TUNED";
 
 /// The setting for which a row was measured.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Setting {
+pub struct TunedSetting {
     /// The collective.
     pub collective: String,
     /// Number of ranks.
@@ -42,10 +42,10 @@ pub struct Setting {
 
 /// A table of measurements.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tuned {
+pub struct TunedTable {
     /// The machine on which they were made.
-    pub machine: Machine,
-    rows: BTreeMap<Setting, BTreeMap<u64, Times>>,
+    pub machine: MachineDescription,
+    rows: BTreeMap<TunedSetting, BTreeMap<u64, Times>>,
 }
 
 /// A fault of a tuned table.
@@ -94,7 +94,7 @@ pub enum TableFault {
 #[serde(deny_unknown_fields)]
 struct TableFile {
     version: Spanned<u32>,
-    machine: Machine,
+    machine: MachineDescription,
     #[serde(default)]
     rows: Vec<Spanned<TableRow>>,
 }
@@ -111,10 +111,10 @@ struct TableRow {
     us: Times,
 }
 
-impl Tuned {
+impl TunedTable {
     /// Makes a table without rows.
-    pub fn new(machine: Machine) -> Self {
-        Tuned { machine, rows: BTreeMap::new() }
+    pub fn new(machine: MachineDescription) -> Self {
+        TunedTable { machine, rows: BTreeMap::new() }
     }
 
     /// Returns the path of this user's table: the value of [`VARIABLE`], or `roundelay/tuned.toml` in the
@@ -144,13 +144,13 @@ impl Tuned {
                      `roundelay tune`",
                     path.display()
                 ),
-                source: Some(Source::new(why)),
+                source: Some(ErrorSource::new(why)),
             }),
             Err(_) if !named && std::fs::symlink_metadata(path).is_err() => Ok(None),
             Err(e) => Err(Error::System {
                 code: codes::FILE,
                 text: format!("the tuned table {} cannot be read: {e}", path.display()),
-                source: Source::new(e),
+                source: ErrorSource::new(e),
             }),
         }
     }
@@ -170,7 +170,7 @@ impl Tuned {
             let line = line(text, file.version.span().start);
             return Err(TunedError { line, fault: TableFault::Version(version) });
         }
-        let mut tuned = Tuned::new(file.machine);
+        let mut tuned = TunedTable::new(file.machine);
         for row in file.rows {
             let line = line(text, row.span().start);
             tuned.row(row.into_inner()).map_err(|fault| TunedError { line, fault })?;
@@ -197,7 +197,7 @@ impl Tuned {
             }
         }
         let TableRow { collective, ranks, hosts, transport, bytes, us, .. } = row;
-        let setting = Setting { collective, ranks, hosts, transport, in_place };
+        let setting = TunedSetting { collective, ranks, hosts, transport, in_place };
         if self.rows.entry(setting).or_default().insert(bytes, us).is_some() {
             return Err(TableFault::Twice(bytes));
         }
@@ -205,7 +205,7 @@ impl Tuned {
     }
 
     /// Adds a measurement, in place of an earlier one of the same algorithm at the same size.
-    pub fn insert(&mut self, setting: &Setting, bytes: u64, algorithm: &str, us: f64) {
+    pub fn insert(&mut self, setting: &TunedSetting, bytes: u64, algorithm: &str, us: f64) {
         let sizes = self.rows.entry(setting.clone()).or_default();
         sizes.entry(bytes).or_default().insert(algorithm.into(), us);
     }
@@ -221,14 +221,14 @@ impl Tuned {
     }
 
     /// Returns the rows, in order.
-    pub fn rows(&self) -> impl Iterator<Item = (&Setting, u64, &Times)> {
+    pub fn rows(&self) -> impl Iterator<Item = (&TunedSetting, u64, &Times)> {
         self.rows.iter().flat_map(|(p, sizes)| sizes.iter().map(move |(b, t)| (p, *b, t)))
     }
 
     /// Returns the times of a call of `bytes`: those of algorithms that were measured around that size.
     /// Calls in place and out of place stand for each other where only one was measured.
-    pub fn times(&self, setting: &Setting, bytes: u64) -> Option<Times> {
-        let other = Setting { in_place: !setting.in_place, ..setting.clone() };
+    pub fn times(&self, setting: &TunedSetting, bytes: u64) -> Option<Times> {
+        let other = TunedSetting { in_place: !setting.in_place, ..setting.clone() };
         let sizes = self.rows.get(setting).or_else(|| self.rows.get(&other))?;
         let below = sizes.range(..=bytes).next_back();
         let above = sizes.range(bytes..).next();
@@ -254,7 +254,7 @@ impl Tuned {
         }
     }
 
-    /// Returns the text of the table, which [`Tuned::parse`] reads.
+    /// Returns the text of the table, which [`TunedTable::parse`] reads.
     pub fn text(&self) -> String {
         let mut text = format!(
             "# Measured by `roundelay tune`: microseconds a call, fastest first. Choices prefer this to the\n\
@@ -284,10 +284,10 @@ impl Tuned {
     }
 }
 
-impl Setting {
+impl TunedSetting {
     /// Returns true if calls are in place, as plans name it.
-    pub fn placed(placement: Placement) -> bool {
-        placement == Placement::InPlace
+    pub fn placed(placement: BufferPlacement) -> bool {
+        placement == BufferPlacement::InPlace
     }
 }
 
@@ -311,8 +311,8 @@ fn line(text: &str, at: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn setting() -> Setting {
-        Setting {
+    fn setting() -> TunedSetting {
+        TunedSetting {
             collective: "all_reduce".into(),
             ranks: 2,
             hosts: 1,
@@ -321,8 +321,9 @@ mod tests {
         }
     }
 
-    fn table() -> Tuned {
-        let mut table = Tuned::new(Machine { cpu: "a \"b\" \\ c".into(), cores: 2 });
+    fn table() -> TunedTable {
+        let mut table =
+            TunedTable::new(MachineDescription { cpu: "a \"b\" \\ c".into(), cores: 2 });
         for (bytes, one, two) in [(8, 0.3, 0.6), (1024, 0.7, 0.8), (1 << 20, 400.0, 125.5)] {
             table.insert(&setting(), bytes, "one_shot", one);
             table.insert(&setting(), bytes, "two_shot", two);
@@ -339,15 +340,15 @@ mod tests {
         // A name behind a file is out of reach for everybody, as one in a folder that is closed to this user.
         let file = std::env::current_exe().expect("this test");
         let at = file.join(".config").join("tuned.toml");
-        assert!(Tuned::load(&at).expect("an optional file").is_none());
-        assert!(Tuned::load(&file).is_err(), "one that is there and no table");
+        assert!(TunedTable::load(&at).expect("an optional file").is_none());
+        assert!(TunedTable::load(&file).is_err(), "one that is there and no table");
     }
 
     #[test]
     fn what_is_written_is_read_again() {
         let text = table().text();
-        assert_eq!(Tuned::parse(&text), Ok(table()), "{text}");
-        assert_eq!(Tuned::parse(&text).expect("a table").text(), text);
+        assert_eq!(TunedTable::parse(&text), Ok(table()), "{text}");
+        assert_eq!(TunedTable::parse(&text).expect("a table").text(), text);
     }
 
     #[test]
@@ -359,25 +360,27 @@ mod tests {
         let half = times((8 + 1024) / 2);
         assert!((half["one_shot"] - 0.5).abs() < 1e-9 && !half.contains_key("ring"), "{half:?}");
         assert_eq!(times(2 << 20)["two_shot"], 251.0);
-        let out = Setting { in_place: false, ..setting() };
+        let out = TunedSetting { in_place: false, ..setting() };
         assert_eq!(table.times(&out, 8), table.times(&setting(), 8));
-        assert_eq!(table.times(&Setting { ranks: 3, ..setting() }, 8), None);
+        assert_eq!(table.times(&TunedSetting { ranks: 3, ..setting() }, 8), None);
     }
 
     #[test]
     fn ways_of_gpus_are_kept_apart() {
-        let setting = Setting { transport: "nvlink".into(), ..setting() };
-        let mut table = Tuned::new(Machine { cpu: "x".into(), cores: 2 });
+        let setting = TunedSetting { transport: "nvlink".into(), ..setting() };
+        let mut table = TunedTable::new(MachineDescription { cpu: "x".into(), cores: 2 });
         table.insert(&setting, 1024, "one_shot packet 8", 4.5);
         table.insert(&setting, 1 << 20, "ring put 64", 40.0);
         let text = table.text();
         assert!(text.contains("us = { \"one_shot packet 8\" = 4.5 }"), "{text}");
-        assert_eq!(Tuned::parse(&text), Ok(table.clone()));
+        assert_eq!(TunedTable::parse(&text), Ok(table.clone()));
         let near = |bytes| table.times(&setting, bytes).expect("times").into_keys().next();
         assert_eq!(near(8192).as_deref(), Some("one_shot packet 8"));
         assert_eq!(near(1 << 19).as_deref(), Some("ring put 64"));
         let damaged = text.replace("packet 8", "pocket 8");
-        assert!(Tuned::parse(&damaged).is_err_and(|why| why.to_string().contains("`pocket 8`")));
+        assert!(
+            TunedTable::parse(&damaged).is_err_and(|why| why.to_string().contains("`pocket 8`"))
+        );
     }
 
     #[test]
@@ -398,7 +401,7 @@ mod tests {
             ("[machine]", "[machine", "line 5"),
         ];
         for (from, to, wanted) in cases {
-            let found = Tuned::parse(&good.replacen(from, to, 1)).expect_err(to).to_string();
+            let found = TunedTable::parse(&good.replacen(from, to, 1)).expect_err(to).to_string();
             assert!(found.contains(wanted) && found.contains("line "), "{to}: {found}");
         }
     }

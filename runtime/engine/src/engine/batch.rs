@@ -5,29 +5,33 @@
 //! a channel of their own. Messages from one rank to another are received in the order in which they
 //! are sent, whatever batches they are in.
 
-use super::core::Core;
-use crate::bind::Stats;
-use crate::bind::{self, Bound, bind_batch};
+use super::core::EngineCore;
+use crate::bind::CallStats;
+use crate::bind::{self, BoundPlan, bind_batch};
 use crate::executor::wait::WaitLoop;
-use crate::executor::{Base, Player};
-use crate::operation::{Message, check_peers};
+use crate::executor::{BufferBase, PlanExecution};
+use crate::operation::{CallMessage, check_peers};
 use roundelay_net::error::Error;
 
-impl Core {
+impl EngineCore {
     /// Plays a batch. `collective` is the word by which ranks know each other's calls, if all ranks
     /// make this one.
     pub fn exchange(
         &mut self,
         name: &'static str,
-        messages: &mut [Message<'_>],
+        messages: &mut [CallMessage<'_>],
         collective: Option<u64>,
-    ) -> Result<Stats, Error> {
+    ) -> Result<CallStats, Error> {
         self.usable()?;
         check_peers(if collective.is_some() { "exchange" } else { name }, messages, self.size())?;
-        let is_known = |bound: &Bound| {
+        let is_known = |bound: &BoundPlan| {
             bound.batch.as_ref().is_some_and(|batch| {
                 batch.name == name
-                    && batch.transfers.iter().copied().eq(messages.iter().map(Message::transfer))
+                    && batch
+                        .transfers
+                        .iter()
+                        .copied()
+                        .eq(messages.iter().map(CallMessage::transfer))
             })
         };
         let at = match self.batches.position(is_known) {
@@ -40,11 +44,11 @@ impl Core {
             let len = message.transfer().bytes as usize;
             let address = std::ptr::with_exposed_provenance_mut(message.address() as usize);
             let mapped = self.arena.find(address, len);
-            self.work.bases.push(Base { address, mapped });
+            self.work.bases.push(BufferBase { address, mapped });
         }
         let entered = collective.map(|word| self.enter(word, None));
         let bound = &self.batches[at];
-        let mut player = Player {
+        let mut player = PlanExecution {
             bound,
             work: &mut self.work,
             endpoints: &mut self.endpoints,
@@ -56,7 +60,7 @@ impl Core {
             wait: WaitLoop::new(self.timeout, bound.posted || self.group.layout().crowded)
                 .for_sockets(bound.posted),
             group: &mut self.group,
-            stats: Stats::default(),
+            stats: CallStats::default(),
             reads_peer: false,
             moved: 0,
             taken: 0,
@@ -65,8 +69,12 @@ impl Core {
         player.play(0).map_err(|error| self.fail(error))
     }
 
-    fn bind_batch(&mut self, name: &'static str, messages: &[Message<'_>]) -> Result<usize, Error> {
-        let transfers = messages.iter().map(Message::transfer).collect();
+    fn bind_batch(
+        &mut self,
+        name: &'static str,
+        messages: &[CallMessage<'_>],
+    ) -> Result<usize, Error> {
+        let transfers = messages.iter().map(CallMessage::transfer).collect();
         let batch = bind::BatchShape { name, transfers };
         match bind_batch(batch, &mut self.group, &mut self.endpoints, self.timeout) {
             Ok(bound) => Ok(self.batches.keep(bound)),

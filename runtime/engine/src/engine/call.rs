@@ -1,24 +1,24 @@
 //! Prepares a call: the plan's addresses, the caller's buffers, scratch memory, and what `avg` and
 //! `premul_sum` do before and after.
 
-use roundelay_compiler::plan::{Placement, Plan};
+use roundelay_compiler::plan::{BufferPlacement, Plan};
 
-use super::core::{Core, PART};
-use crate::bind::Stats;
-use crate::bind::{Bound, Key, Sizing, bind};
+use super::core::{EngineCore, PART};
+use crate::bind::CallStats;
+use crate::bind::{BoundPlan, CallSizing, PlanKey, bind};
 use crate::executor::wait::WaitLoop;
-use crate::executor::{Base, ExecutionBuffers, Player, run_ahead};
-use crate::operation::Args;
-use roundelay_net::backend::{Dst, Kernel, Src, kernel};
+use crate::executor::{BufferBase, ExecutionBuffers, PlanExecution, run_ahead};
+use crate::operation::CallArgs;
+use roundelay_net::backend::{FoldSource, FoldTarget, HostKernel, kernel};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;
 
-impl Core {
+impl EngineCore {
     pub(crate) fn bind(
         &mut self,
         plan: &Plan,
-        key: Key,
-        sizing: Sizing<'_>,
+        key: PlanKey,
+        sizing: CallSizing<'_>,
     ) -> Result<usize, Error> {
         let kernel = kernel_for(plan, key.dtype, key.op)?;
         let bound =
@@ -43,7 +43,7 @@ impl Core {
     pub(crate) fn buffers(
         &mut self,
         at: usize,
-        args: &mut Args<&[u8], &mut [u8]>,
+        args: &mut CallArgs<&[u8], &mut [u8]>,
     ) -> Result<(), Error> {
         let bound = &self.bounds[at];
         let placement = bound.header.placement;
@@ -58,13 +58,13 @@ impl Core {
         };
         let none = (std::ptr::null_mut(), 0);
         let lent = match (args, placement) {
-            (Args::InPlace { data }, Placement::InPlace) => {
+            (CallArgs::InPlace { data }, BufferPlacement::InPlace) => {
                 if data.len() != wanted(0) {
                     return refused("data", data.len(), wanted(0));
                 }
                 [(data.as_mut_ptr(), data.len()), none, none]
             }
-            (Args::OutOfPlace { input, output }, Placement::OutOfPlace) => {
+            (CallArgs::OutOfPlace { input, output }, BufferPlacement::OutOfPlace) => {
                 if input.len() != wanted(1) && (bound.reads_input || !input.is_empty()) {
                     return refused("input", input.len(), wanted(1));
                 }
@@ -75,8 +75,10 @@ impl Core {
                 let input = (input.as_ptr().cast_mut(), input.len());
                 [none, input, (output.as_mut_ptr(), output.len())]
             }
-            (_, Placement::InPlace) => return Err(Error::Usage("the plan is in place".into())),
-            (_, Placement::OutOfPlace) => {
+            (_, BufferPlacement::InPlace) => {
+                return Err(Error::Usage("the plan is in place".into()));
+            }
+            (_, BufferPlacement::OutOfPlace) => {
                 return Err(Error::Usage("the plan is out of place".into()));
             }
         };
@@ -85,7 +87,7 @@ impl Core {
             // An empty slice has an address too, but nothing may be read or written there.
             let address = if len == 0 { std::ptr::null_mut() } else { address };
             let mapped = self.arena.find(address, len);
-            self.work.bases.push(Base { address, mapped });
+            self.work.bases.push(BufferBase { address, mapped });
         }
         Ok(())
     }
@@ -107,7 +109,7 @@ impl Core {
         let Some(cut) = &self.scratch else { return Ok(()) };
         let mut address = cut.address();
         let mut next = |len: usize| {
-            let base = Base { address, mapped: self.arena.find(address, len) };
+            let base = BufferBase { address, mapped: self.arena.find(address, len) };
             address = address.wrapping_add(len);
             base
         };
@@ -120,7 +122,12 @@ impl Core {
         Ok(())
     }
 
-    pub(crate) fn play(&mut self, at: usize, factor: f64, in_place: bool) -> Result<Stats, Error> {
+    pub(crate) fn play(
+        &mut self,
+        at: usize,
+        factor: f64,
+        in_place: bool,
+    ) -> Result<CallStats, Error> {
         let call_digest = self.enter(self.bounds[at].digest, Some(at));
         let op = self.bounds[at].key.op;
         let reduces = self.bounds[at].reduces;
@@ -156,7 +163,7 @@ impl Core {
     }
 
     /// Plays a plan whose buffers are noted.
-    fn play_bound(&mut self, at: usize, call_digest: u32) -> Result<Stats, Error> {
+    fn play_bound(&mut self, at: usize, call_digest: u32) -> Result<CallStats, Error> {
         let bound = &self.bounds[at];
         // A poll of a socket is a system call: to yield as well costs little beside it.
         let yields = bound.posted || self.group.layout().crowded;
@@ -168,7 +175,7 @@ impl Core {
                 return Ok(*stats);
             }
         }
-        let mut player = Player {
+        let mut player = PlanExecution {
             bound,
             work: &mut self.work,
             endpoints: &mut self.endpoints,
@@ -179,7 +186,7 @@ impl Core {
             entered: Some(call_digest),
             wait: WaitLoop::new(self.timeout, yields).for_sockets(bound.posted),
             group: &mut self.group,
-            stats: Stats::default(),
+            stats: CallStats::default(),
             reads_peer: false,
             moved: 0,
             taken: 0,
@@ -191,7 +198,7 @@ impl Core {
 }
 
 /// Returns the arithmetic of a call. Copies need none, and so have no operator.
-pub(super) fn kernel_for(plan: &Plan, dtype: DType, op: RedOp) -> Result<Kernel, Error> {
+pub(super) fn kernel_for(plan: &Plan, dtype: DType, op: RedOp) -> Result<HostKernel, Error> {
     let sums = matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum);
     if plan.header.lossy && plan.header.reduces && !sums {
         return Err(Error::Unsupported(format!(
@@ -204,7 +211,7 @@ pub(super) fn kernel_for(plan: &Plan, dtype: DType, op: RedOp) -> Result<Kernel,
     }
     match plan.header.reduces {
         true => kernel(dtype, op).map_err(|e| Error::Unsupported(e.to_string())),
-        false => Ok(Kernel::copies(dtype)),
+        false => Ok(HostKernel::copies(dtype)),
     }
 }
 
@@ -217,7 +224,7 @@ fn parts(data: *mut u8, count: usize, size: usize) -> impl Iterator<Item = (*mut
 
 /// Multiplies this rank's elements before a call: in place, or in a copy that replaces the input.
 fn scale(
-    bound: &Bound,
+    bound: &BoundPlan,
     work: &mut ExecutionBuffers,
     factor: f64,
     in_place: bool,
@@ -233,8 +240,8 @@ fn scale(
         true => data.address,
         false => {
             let Some(copy) = work.bases.pop() else { return };
-            let from = Src { ptr: data.address, wire: None };
-            let to = Dst { ptr: copy.address, wire: None, stream: false };
+            let from = FoldSource { ptr: data.address, wire: None };
+            let to = FoldTarget { ptr: copy.address, wire: None, stream: false };
             // SAFETY: `buffers` compared the input with `count` elements, and `scratch` cut a copy
             // of that size; they do not overlap.
             unsafe { kernel.fold(&[from], &[to], count) };

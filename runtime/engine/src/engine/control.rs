@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use roundelay_dsl::diag::codes;
 
-use super::core::{Core, SET_UP};
-use crate::executor::wait::{Look, WaitLoop};
-use crate::executor::watchdog::{self, Trouble};
-use crate::trace::{Waiting, What};
+use super::core::{EngineCore, SET_UP};
+use crate::executor::wait::{WaitAction, WaitLoop};
+use crate::executor::watchdog::{self, PeerFailure};
+use crate::trace::{AwaitedEvent, WaitRecord};
 use roundelay_net::abort::AbortRecord;
 use roundelay_net::digest::mix;
-use roundelay_net::error::{Error, Location};
-use roundelay_net::group::Shown;
+use roundelay_net::error::{Error, ErrorLocation};
+use roundelay_net::group::ShownWord;
 
 /// The wait for words after which a rank reports its call to those that it is linked with.
 const REPORTED: Duration = Duration::from_millis(10);
 
-impl Core {
+impl EngineCore {
     /// Counts a call; the result tells it, with all before it, from others.
     #[inline]
     pub(crate) fn enter(&mut self, digest: u64, at: Option<usize>) -> u32 {
@@ -54,7 +54,7 @@ impl Core {
         self.current.map_or_else(|| self.control.into(), |at| self.bounds[at].describe())
     }
 
-    /// Notes an error of a call that all ranks make, as [`Core::fail`]; names the calls of both ranks where they differ.
+    /// Notes an error of a call that all ranks make, as [`EngineCore::fail`]; names the calls of both ranks where they differ.
     #[cold]
     pub(super) fn fail_call(&mut self, error: Error) -> Error {
         if error.code() != codes::PLAN_MISMATCH {
@@ -124,9 +124,9 @@ impl Core {
             let word = wait.until(
                 self,
                 |core| match core.group.word_of(peer) {
-                    Shown::Word(word) => Ok(Some(word)),
-                    Shown::OtherCall(other) => Err(core.other_call(other, core.calls)),
-                    Shown::Nothing => Ok(None),
+                    ShownWord::Word(word) => Ok(Some(word)),
+                    ShownWord::OtherCall(other) => Err(core.other_call(other, core.calls)),
+                    ShownWord::Nothing => Ok(None),
                 },
                 |core, look, waited| core.look(peer, look, call_digest, waited),
             )?;
@@ -147,23 +147,24 @@ impl Core {
     fn look(
         &mut self,
         peer: u32,
-        look: Look,
+        look: WaitAction,
         call_digest: u32,
         waited: Duration,
     ) -> Result<(), Error> {
         let peer = self.group.awaited_word().unwrap_or(peer);
         let sites = self.current.map(|at| &self.bounds[at].sites[..]).unwrap_or_default();
         let since = watchdog::began(&self.recorder, waited);
-        let mut waiting = Waiting::new(What::Meeting, peer, self.calls, call_digest, since);
+        let mut waiting =
+            WaitRecord::new(AwaitedEvent::Meeting, peer, self.calls, call_digest, since);
         // Words that come through others are not missed one by one.
         let alone = self.group.awaited_word().is_none();
         for other in (peer + 1..self.size()).filter(|_| alone) {
-            if self.group.word_of(other) == Shown::Nothing {
+            if self.group.word_of(other) == ShownWord::Nothing {
                 waiting.also(other);
             }
         }
         watchdog::waits(&mut self.group, &mut self.recorder, &waiting);
-        if look == Look::Aborted {
+        if look == WaitAction::Aborted {
             return Err(self.group.aborted(None));
         }
         // A rank that makes another call may send no words by which the others could compare it.
@@ -172,21 +173,21 @@ impl Core {
         }
         let trouble = watchdog::examine(&self.group, peer, self.calls, Some(call_digest));
         match trouble {
-            Some(Trouble::Gone(_)) => self.group.hear_out(),
-            None if look == Look::Expired => self.group.ask_around(),
+            Some(PeerFailure::Gone(_)) => self.group.hear_out(),
+            None if look == WaitAction::Expired => self.group.ask_around(),
             _ => {}
         }
-        let is_shown = self.group.word_of(peer) != Shown::Nothing;
+        let is_shown = self.group.word_of(peer) != ShownWord::Nothing;
         let group = &self.group;
         // Whatever the peer did before is visible now: it may have come just in time.
         if is_shown {
             return Ok(());
         }
         match trouble {
-            Some(Trouble::OtherCall { peer, call }) => Err(self.other_call(peer, call)),
-            Some(Trouble::Gone(_)) if group.is_aborted() => Err(group.aborted(None)),
-            Some(Trouble::Gone(gone)) => Err(self.lost(peer, gone.to_string(), None)),
-            None if look == Look::Expired => {
+            Some(PeerFailure::OtherCall { peer, call }) => Err(self.other_call(peer, call)),
+            Some(PeerFailure::Gone(_)) if group.is_aborted() => Err(group.aborted(None)),
+            Some(PeerFailure::Gone(gone)) => Err(self.lost(peer, gone.to_string(), None)),
+            None if look == WaitAction::Expired => {
                 let remark = watchdog::remark(group, &waiting, sites);
                 // Others may have given up first, and a rank that did looks gone.
                 self.group.listen();
@@ -208,7 +209,7 @@ impl Core {
     /// Examines a rank that this one has waited for outside of calls since `since`, and returns the error
     /// that ends the wait, if there is one. Publishes that this rank waits.
     pub fn watch(&mut self, peer: u32, since: u64) -> Option<Error> {
-        let waiting = Waiting::new(What::Meeting, peer, self.calls, 0, since);
+        let waiting = WaitRecord::new(AwaitedEvent::Meeting, peer, self.calls, 0, since);
         self.group.publish_wait(Some(&waiting));
         self.group.listen();
         let trouble = watchdog::examine(&self.group, peer, self.calls, None);
@@ -217,8 +218,8 @@ impl Core {
         }
         match trouble {
             _ if self.group.is_aborted() => Some(self.group.aborted(None)),
-            Some(Trouble::Gone(gone)) => Some(self.lost(peer, gone.to_string(), None)),
-            Some(Trouble::OtherCall { .. }) | None => None,
+            Some(PeerFailure::Gone(gone)) => Some(self.lost(peer, gone.to_string(), None)),
+            Some(PeerFailure::OtherCall { .. }) | None => None,
         }
     }
 
@@ -228,7 +229,7 @@ impl Core {
     }
 
     /// Returns the error of a lost rank.
-    pub fn lost(&self, lost: u32, how: String, location: Option<Location>) -> Error {
+    pub fn lost(&self, lost: u32, how: String, location: Option<ErrorLocation>) -> Error {
         let (rank, location) = (self.rank(), location.map(Box::new));
         Error::LostRank { rank, lost, how, location, source: None }
     }
@@ -237,7 +238,7 @@ impl Core {
     pub fn explain(&mut self, error: Error) -> Error {
         let Error::Timeout { location, awaited, peer, after, remark } = error else { return error };
         let since = watchdog::began(&self.recorder, after);
-        let waiting = Waiting::new(What::Meeting, peer, self.calls, 0, since);
+        let waiting = WaitRecord::new(AwaitedEvent::Meeting, peer, self.calls, 0, since);
         watchdog::waits(&mut self.group, &mut self.recorder, &waiting);
         self.group.ask_around();
         let remark = remark + &watchdog::remark(&self.group, &waiting, &[]);
@@ -248,11 +249,11 @@ impl Core {
         }
     }
 
-    fn control(&self) -> Location {
+    fn control(&self) -> ErrorLocation {
         let name = match self.current {
             Some(at) => self.bounds[at].name(),
             None => self.control.into(),
         };
-        Location { rank: self.rank(), name, step: 0, site: String::new(), text: String::new() }
+        ErrorLocation { rank: self.rank(), name, step: 0, site: String::new(), text: String::new() }
     }
 }

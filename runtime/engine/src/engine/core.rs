@@ -6,29 +6,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use roundelay_compiler::cost::{Rates, Topology};
-use roundelay_compiler::plan::{Plan, Shares};
+use roundelay_compiler::cost::{LinkRates, Topology};
+use roundelay_compiler::plan::{PathShares, Plan};
 
-use super::plans::Plans;
-use super::recent::Recent;
-use super::stop::Stop;
-use crate::bind::Stats;
-use crate::bind::{Bound, Key, Sizing};
-use crate::choose::Machine;
+use super::plans::PlanTable;
+use super::recent::RecentList;
+use super::stop::StopHandle;
+use crate::bind::CallStats;
+use crate::bind::{BoundPlan, CallSizing, PlanKey};
+use crate::choose::MachineDescription;
 use crate::executor::ExecutionBuffers;
-use crate::messages::{Ending, Messenger};
-use crate::operation::{Args, BARRIER, Call, check_factor};
-use crate::trace::{Recorder, Standing};
-use crate::window::{Block, Life};
+use crate::messages::{MessengerGuard, RankMessenger};
+use crate::operation::{BARRIER, CallArgs, PlanCall, check_factor};
+use crate::trace::{FlightRecorder, RankStanding};
+use crate::window::{WindowBlock, WindowLifetime};
 use roundelay_net::abort;
-use roundelay_net::endpoints::Endpoints;
+use roundelay_net::endpoints::EndpointTable;
 use roundelay_net::error::Error;
-use roundelay_net::group::Group;
+use roundelay_net::group::RankGroup;
 use roundelay_net::memory::Buffer;
-use roundelay_net::memory::{Arena, Cut};
-use roundelay_net::net::Deadline;
-use roundelay_net::paths::Balance;
-use roundelay_net::transport::Transports;
+use roundelay_net::memory::{Arena, ArenaPiece};
+use roundelay_net::net::WaitPolicy;
+use roundelay_net::paths::PathBalance;
+use roundelay_net::transport::TransportSet;
 
 /// The name of calls without a plan that come before others: those of `split`, `cuda`, `window` and `install`.
 pub(super) const SET_UP: &str = "set-up";
@@ -38,33 +38,33 @@ pub(super) const PART: usize = 1 << 20;
 
 /// The memory that calls keep for the next ones.
 #[derive(Debug, Default)]
-pub(crate) struct Staging {
+pub(crate) struct CallStaging {
     pub(crate) input: Option<Buffer<u8>>,
     pub(crate) output: Option<Buffer<u8>>,
 }
 
 /// The state with which a rank makes calls; see the [module](self).
-pub struct Core {
+pub struct EngineCore {
     /// The word that tells windows that it has ended: before anything else does.
-    pub life: Life,
+    pub life: WindowLifetime,
     /// The messages with tags, once they were first used. They end before the group does.
-    messages: Option<Ending>,
+    messages: Option<MessengerGuard>,
     /// The means to end its calls from any thread.
-    pub stop: Arc<Stop>,
+    pub stop: Arc<StopHandle>,
     /// The ranks, and how each is reached.
-    pub group: Group,
+    pub group: RankGroup,
     /// The longest time without progress in the next call.
     pub timeout: Duration,
     /// The memory of this rank that others map.
     pub arena: Arc<Arena>,
-    pub(crate) scratch: Option<Cut>,
+    pub(crate) scratch: Option<ArenaPiece>,
     /// The connections that are open.
-    pub endpoints: Endpoints,
+    pub endpoints: EndpointTable,
     pub(crate) work: ExecutionBuffers,
     /// Bound plans.
-    pub(crate) bounds: Recent<Bound, 256>,
+    pub(crate) bounds: RecentList<BoundPlan, 256>,
     /// Batches that were executed before: one of the same shape is executed again at once.
-    pub(crate) batches: Recent<Bound, 64>,
+    pub(crate) batches: RecentList<BoundPlan, 64>,
     /// The bound plan of the call in progress, or of the last one.
     pub(crate) current: Option<usize>,
     /// The name of a call without a plan.
@@ -75,58 +75,58 @@ pub struct Core {
     /// The failure that ended the communicator.
     pub failed: Option<String>,
     /// The flight recorder.
-    pub recorder: Recorder,
+    pub recorder: FlightRecorder,
     /// The observed state of the other ranks when a call failed.
-    pub(crate) seen: Vec<Standing>,
+    pub(crate) seen: Vec<RankStanding>,
     /// The plans of calls by name.
-    pub plans: Plans,
+    pub plans: PlanTable,
     /// Shares that the caller set, for plans that are split by bandwidth into as many parts.
-    pub shares: Option<Shares>,
+    pub shares: Option<PathShares>,
     /// The measurements of the paths, once a plan is split over them.
-    pub(crate) balance: Option<Balance>,
+    pub(crate) balance: Option<PathBalance>,
     /// Bytes sent and received over each path before the call in progress.
     pub(crate) moved: Vec<(u64, u64)>,
-    pub(crate) staging: Staging,
+    pub(crate) staging: CallStaging,
 }
 
-impl AsMut<Group> for Core {
-    fn as_mut(&mut self) -> &mut Group {
+impl AsMut<RankGroup> for EngineCore {
+    fn as_mut(&mut self) -> &mut RankGroup {
         &mut self.group
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Returns the state of a rank of a group, before its first call.
-    pub fn new(group: Group, arena: Arc<Arena>, timeout: Duration) -> Self {
-        Core {
-            life: Life::default(),
+    pub fn new(group: RankGroup, arena: Arc<Arena>, timeout: Duration) -> Self {
+        EngineCore {
+            life: WindowLifetime::default(),
             messages: None,
-            stop: Arc::new(Stop::of(&group)),
+            stop: Arc::new(StopHandle::of(&group)),
             group,
             timeout,
             arena,
             scratch: None,
-            endpoints: Endpoints::default(),
+            endpoints: EndpointTable::default(),
             work: ExecutionBuffers::default(),
-            bounds: Recent::default(),
-            batches: Recent::default(),
+            bounds: RecentList::default(),
+            batches: RecentList::default(),
             current: None,
             control: SET_UP,
             calls: 0,
             history: 0,
             failed: None,
-            recorder: Recorder::new(),
+            recorder: FlightRecorder::new(),
             seen: Vec::new(),
-            plans: Plans::default(),
+            plans: PlanTable::default(),
             shares: None,
             balance: None,
             moved: Vec::new(),
-            staging: Staging::default(),
+            staging: CallStaging::default(),
         }
     }
 
     /// Opens the connections that calls will need, unless that is to be done when they need them.
-    pub fn open_links(&mut self, deadline: Deadline<'_>) -> Result<(), Error> {
+    pub fn open_links(&mut self, deadline: WaitPolicy<'_>) -> Result<(), Error> {
         let wanted = self.group.links_at_once();
         self.endpoints.connect(&mut self.group, wanted.into_iter(), deadline)
     }
@@ -134,7 +134,7 @@ impl Core {
     /// Returns the ranks, their machines and links, as far as all ranks know them alike.
     pub fn topology(&self) -> Topology {
         let topology = Topology::new(self.group.hosts());
-        let rates = Rates { cores: Machine::here().cores, ..Rates::default() };
+        let rates = LinkRates { cores: MachineDescription::here().cores, ..LinkRates::default() };
         let rates = if self.group.shares_memory() { rates } else { rates.apart() };
         let topology = topology.with(rates);
         topology.over(self.group.path_costs().to_vec())
@@ -146,7 +146,7 @@ impl Core {
     }
 
     /// Returns the transports that carry calls; the tuned table has them as they are printed.
-    pub fn transports(&self) -> Transports {
+    pub fn transports(&self) -> TransportSet {
         self.group.transports()
     }
 
@@ -165,7 +165,11 @@ impl Core {
     }
 
     /// Plays a plan; see `Communicator::run`.
-    pub fn run(&mut self, plan: &Plan, call: Call<&[u8], &mut [u8]>) -> Result<Stats, Error> {
+    pub fn run(
+        &mut self,
+        plan: &Plan,
+        call: PlanCall<&[u8], &mut [u8]>,
+    ) -> Result<CallStats, Error> {
         self.call(plan, call, &[])
     }
 
@@ -173,18 +177,18 @@ impl Core {
     pub fn run_cut(
         &mut self,
         plan: &Plan,
-        call: Call<&[u8], &mut [u8]>,
+        call: PlanCall<&[u8], &mut [u8]>,
         counts: &[usize],
-    ) -> Result<Stats, Error> {
+    ) -> Result<CallStats, Error> {
         let counts: Vec<u64> = counts.iter().map(|&c| c as u64).collect();
         let blocks = counts.len() as u64 == u64::from(plan.header.blocks);
         match counts.first() {
             Some(&count) if blocks && counts.iter().all(|&c| c == count) => {
-                self.call(plan, Call { count, ..call }, &[])
+                self.call(plan, PlanCall { count, ..call }, &[])
             }
             _ => {
                 let count = counts.iter().fold(0u64, |sum, &c| sum.saturating_add(c));
-                self.call(plan, Call { count, ..call }, &counts)
+                self.call(plan, PlanCall { count, ..call }, &counts)
             }
         }
     }
@@ -192,22 +196,22 @@ impl Core {
     fn call(
         &mut self,
         plan: &Plan,
-        call: Call<&[u8], &mut [u8]>,
+        call: PlanCall<&[u8], &mut [u8]>,
         counts: &[u64],
-    ) -> Result<Stats, Error> {
+    ) -> Result<CallStats, Error> {
         self.usable()?;
         if call.count == 0 && plan.header.collective != BARRIER.name {
             return self.call_empty(plan, call);
         }
-        let Call { count, dtype, op, factor, mut args } = call;
+        let PlanCall { count, dtype, op, factor, mut args } = call;
         if plan.header.reduces {
             check_factor(dtype, op, factor)?;
         }
-        let key = Key { hash: plan.header.hash, count, dtype, op };
+        let key = PlanKey { hash: plan.header.hash, count, dtype, op };
         let shares = self.divide(plan, &key)?;
-        let sizing = Sizing { counts, shares: shares.as_ref() };
+        let sizing = CallSizing { counts, shares: shares.as_ref() };
         let same = |of: &[u64]| of.len() == counts.len() && (of.is_empty() || of == counts);
-        let known = |b: &Bound| {
+        let known = |b: &BoundPlan| {
             b.key == key
                 && same(&b.counts)
                 && b.shares.as_ref() == sizing.shares
@@ -223,34 +227,35 @@ impl Core {
         };
         self.buffers(at, &mut args)?;
         self.current = Some(at);
-        let in_place = matches!(args, Args::InPlace { .. });
+        let in_place = matches!(args, CallArgs::InPlace { .. });
         let result = self.not_aborted().and_then(|()| self.play(at, factor, in_place));
         result.map_err(|error| self.fail_call(error))
     }
 
     /// Cuts the words of this rank's part of a window from its arena: all zero, and not shared yet.
-    pub fn cut_words(&self) -> Result<(Cut, Block), Error> {
-        let cut = self.arena.cut(Block::bytes(self.size()) as usize)?;
+    pub fn cut_words(&self) -> Result<(ArenaPiece, WindowBlock), Error> {
+        let cut = self.arena.cut(WindowBlock::bytes(self.size()) as usize)?;
         // SAFETY: the piece has at least that many bytes, and is not shared yet.
         unsafe { cut.address().write_bytes(0, cut.bytes()) };
         let lost = || Error::Work("a piece of an arena lies outside of it".into());
         let at = self.arena.find(cut.address(), cut.bytes()).ok_or_else(lost)?;
-        let block = Block::new(self.group.heap().clone(), at, self.size())?;
+        let block = WindowBlock::new(self.group.heap().clone(), at, self.size())?;
         Ok((cut, block))
     }
 
     /// Returns what moves messages with tags.
-    pub fn messenger(&mut self) -> Messenger {
+    pub fn messenger(&mut self) -> RankMessenger {
         let (group, timeout) = (&self.group, self.timeout);
-        let Ending(messenger) =
-            self.messages.get_or_insert_with(|| Ending(Messenger::new(group.beside(), timeout)));
+        let MessengerGuard(messenger) = self
+            .messages
+            .get_or_insert_with(|| MessengerGuard(RankMessenger::new(group.beside(), timeout)));
         self.stop.of_messages(messenger.clone());
         messenger.clone()
     }
 
     /// Makes a call that may write to memory of a caller, and says so meanwhile.
     #[inline]
-    pub fn lend<R>(&mut self, call: impl FnOnce(&mut Core) -> R) -> R {
+    pub fn lend<R>(&mut self, call: impl FnOnce(&mut EngineCore) -> R) -> R {
         self.stop.enter();
         let result = call(self);
         self.stop.leave();

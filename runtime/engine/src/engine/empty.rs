@@ -9,16 +9,16 @@
 use roundelay_compiler::Plan;
 
 use super::call::kernel_for;
-use super::core::Core;
-use crate::bind::{Bound, Key, Stats, references};
-use crate::operation::{Call, Named};
+use super::core::EngineCore;
+use crate::bind::{BoundPlan, CallStats, PlanKey, references};
+use crate::operation::{NamedCall, PlanCall};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;
 
-impl Core {
+impl EngineCore {
     /// Performs a call by name without elements, on memory of any kind.
     #[cold]
-    pub fn perform_empty(&mut self, named: Named) -> Result<(), Error> {
+    pub fn perform_empty(&mut self, named: NamedCall) -> Result<(), Error> {
         self.with_plan(named, |core, plan| {
             let at = core.bind_empty(plan, named.dtype, named.op)?;
             core.compare_empty(at)
@@ -36,21 +36,21 @@ impl Core {
     pub(super) fn call_empty(
         &mut self,
         plan: &Plan,
-        mut call: Call<&[u8], &mut [u8]>,
-    ) -> Result<Stats, Error> {
+        mut call: PlanCall<&[u8], &mut [u8]>,
+    ) -> Result<CallStats, Error> {
         references(plan, &self.group)?;
         let at = self.bind_empty(plan, call.dtype, call.op)?;
         self.buffers(at, &mut call.args)?;
-        self.compare_empty(at).map(|()| Stats::default())
+        self.compare_empty(at).map(|()| CallStats::default())
     }
 
     /// Returns the place of what such a call is known by; nothing of its plan is bound.
     fn bind_empty(&mut self, plan: &Plan, dtype: DType, op: RedOp) -> Result<usize, Error> {
-        let key = Key { hash: plan.header.hash, count: 0, dtype, op };
+        let key = PlanKey { hash: plan.header.hash, count: 0, dtype, op };
         if let Some(at) = self.bounds.position(|bound| bound.key == key) {
             return Ok(at);
         }
-        let bound = Bound::without_elements(key, kernel_for(plan, dtype, op)?, plan);
+        let bound = BoundPlan::without_elements(key, kernel_for(plan, dtype, op)?, plan);
         self.recorder.learn(self.bounds.next(), &bound);
         Ok(self.bounds.keep(bound))
     }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::core::Core;
-use crate::executor::watchdog::{self, Trouble};
-use roundelay_net::error::{Error, Location};
+use super::core::EngineCore;
+use crate::executor::watchdog::{self, PeerFailure};
+use roundelay_net::error::{Error, ErrorLocation};
 use roundelay_net::process::is_stopped;
-use roundelay_net::transport::shm::State;
+use roundelay_net::transport::shm::RankPresence;
 
-impl Core {
+impl EngineCore {
     /// Returns the longest time without progress.
     pub fn timeout(&self) -> Duration {
         self.timeout
@@ -26,7 +26,7 @@ impl Core {
     /// # Errors
     ///
     /// [`Error::Aborted`] if one of them failed; `location` is the place at which this rank is.
-    pub fn hear(&mut self, location: Option<&Location>) -> Result<(), Error> {
+    pub fn hear(&mut self, location: Option<&ErrorLocation>) -> Result<(), Error> {
         self.group.listen();
         match self.group.is_aborted() {
             true => Err(self.group.aborted(location.cloned())),
@@ -36,11 +36,11 @@ impl Core {
 
     /// Describes the way a rank is gone, if it is: its process does not exist or, if `left`, it left the job.
     pub fn gone(&self, peer: u32, left: bool) -> Option<String> {
-        if peer == self.rank() || !left && self.group.state(peer).0 == State::Left {
+        if peer == self.rank() || !left && self.group.state(peer).0 == RankPresence::Left {
             return None;
         }
         match watchdog::examine(&self.group, peer, 0, None) {
-            Some(Trouble::Gone(gone)) => Some(gone.to_string()),
+            Some(PeerFailure::Gone(gone)) => Some(gone.to_string()),
             _ => None,
         }
     }
@@ -49,7 +49,7 @@ impl Core {
     pub fn stopped(&self) -> Option<(u32, i32)> {
         let others = (0..self.size()).filter(|&peer| peer != self.rank());
         let mut processes = others.filter_map(|peer| match self.group.state(peer) {
-            (State::Present, Some(pid)) => Some((peer, pid)),
+            (RankPresence::Present, Some(pid)) => Some((peer, pid)),
             _ => None,
         });
         processes.find(|&(_, pid)| is_stopped(pid))

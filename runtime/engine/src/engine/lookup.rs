@@ -4,23 +4,23 @@
 use std::sync::Arc;
 
 use roundelay_compiler::Plan;
-use roundelay_compiler::plan::Placement;
+use roundelay_compiler::plan::BufferPlacement;
 
-use super::core::Core;
-use crate::choose::{Choice, How, NVLINK, Request, Resolver};
+use super::core::EngineCore;
+use crate::choose::{AlgorithmChoice, ChoiceRequest, ChoiceResolver, NVLINK, ProtocolChoice};
 use crate::custom::Algorithm;
-use crate::operation::{Named, served};
+use crate::operation::{NamedCall, served};
 use roundelay_net::digest::mix;
 use roundelay_net::error::Error;
 
-impl Core {
+impl EngineCore {
     /// Plays a call by its plan, which is out of place where an installed algorithm cannot do it in
     /// place. The plans of calls made before are lent, not counted: to count is an atomic operation,
     /// and waits until the message just sent has left the processor.
     pub(crate) fn with_plan<R>(
         &mut self,
-        call: Named,
-        play: impl FnOnce(&mut Core, &Plan) -> Result<R, Error>,
+        call: NamedCall,
+        play: impl FnOnce(&mut EngineCore, &Plan) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let known = self.plans.calls.position(|(known, _)| *known == call);
         match known.filter(|_| self.plans.call.is_none()) {
@@ -38,14 +38,14 @@ impl Core {
     }
 
     #[cold]
-    fn first_plan_for(&mut self, call: Named) -> Result<Arc<Plan>, Error> {
+    fn first_plan_for(&mut self, call: NamedCall) -> Result<Arc<Plan>, Error> {
         let algorithm = match self.plans.installed(call.collective) {
             Some(algorithm) => algorithm.clone(),
             None => self.chosen(&call)?,
         };
         let placement = match algorithm.allows(call.placement) {
             true => call.placement,
-            false => Placement::OutOfPlace,
+            false => BufferPlacement::OutOfPlace,
         };
         let plan = algorithm.plan(self.size(), self.rank(), call.root, placement, self.paths())?;
         let plans = &mut self.plans;
@@ -57,14 +57,17 @@ impl Core {
     }
 
     /// Returns the algorithm of the library for a call.
-    fn chosen(&mut self, call: &Named) -> Result<Algorithm, Error> {
+    fn chosen(&mut self, call: &NamedCall) -> Result<Algorithm, Error> {
         let choice = self.choice(call, &self.transports().to_string())?;
         self.algorithm(choice)
     }
 
     /// Returns the algorithm for a call on GPUs, the one installed or the library's; and how it is best
     /// played, as measured.
-    pub fn device_algorithm(&mut self, call: &Named) -> Result<(Algorithm, Option<How>), Error> {
+    pub fn device_algorithm(
+        &mut self,
+        call: &NamedCall,
+    ) -> Result<(Algorithm, Option<ProtocolChoice>), Error> {
         if let Some(algorithm) = self.plans.installed(call.collective) {
             return Ok((algorithm.clone(), None));
         }
@@ -73,15 +76,18 @@ impl Core {
         Ok((self.algorithm(choice)?, how))
     }
 
-    fn algorithm(&mut self, Choice { entry, shape, .. }: Choice) -> Result<Algorithm, Error> {
+    fn algorithm(
+        &mut self,
+        AlgorithmChoice { entry, shape, .. }: AlgorithmChoice,
+    ) -> Result<Algorithm, Error> {
         let algorithm = self.plans.of_library(entry)?;
         Ok(if shape.axes.len() > 1 { algorithm.on(shape) } else { algorithm })
     }
 
     /// Returns what a call over these links plays: what is installed, or the resolver's choice.
-    pub fn choice(&mut self, call: &Named, transport: &str) -> Result<Choice, Error> {
-        let Named { collective, bytes, dtype, op, root, placement } = *call;
-        let request = Request {
+    pub fn choice(&mut self, call: &NamedCall, transport: &str) -> Result<AlgorithmChoice, Error> {
+        let NamedCall { collective, bytes, dtype, op, root, placement } = *call;
+        let request = ChoiceRequest {
             collective,
             topology: &self.topology(),
             grid: None,
@@ -104,10 +110,10 @@ impl Core {
     }
 
     /// Returns the resolver of calls by name, made of the environment when it is first wanted.
-    pub fn resolver(&mut self) -> Result<&mut Resolver, Error> {
+    pub fn resolver(&mut self) -> Result<&mut ChoiceResolver, Error> {
         match &mut self.plans.resolver {
             Some(resolver) => Ok(resolver),
-            none => Ok(none.insert(Resolver::from_env()?)),
+            none => Ok(none.insert(ChoiceResolver::from_env()?)),
         }
     }
 
@@ -118,7 +124,7 @@ impl Core {
 
     /// Returns a plan that stands for an algorithm in agreements: the one for root 0, out of place.
     fn standard_plan(&self, algorithm: &Algorithm) -> Result<Arc<Plan>, Error> {
-        algorithm.plan(self.size(), self.rank(), 0, Placement::OutOfPlace, self.paths())
+        algorithm.plan(self.size(), self.rank(), 0, BufferPlacement::OutOfPlace, self.paths())
     }
 
     /// Fails unless all ranks pass the same word; `what` names in the error what this rank does.
@@ -217,7 +223,7 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// Those of [`Core::install`].
+    /// Those of [`EngineCore::install`].
     pub fn uninstall(&mut self, collective: &str) -> Result<bool, Error> {
         self.usable()?;
         let installed = self.plans.installed(collective).cloned();

@@ -1,16 +1,16 @@
 //! The engine of the host, and the state of a rank that all engines share.
 //!
 //! An engine binds the calls on one kind of memory and executes them; this one has the memory of this host,
-//! `roundelay-cuda` that of GPUs. Both take a call as an [`Operation`](crate::operation::Operation). Common to them are
+//! `roundelay-cuda` that of GPUs. Both take a call as an [`MessageOperation`](crate::operation::MessageOperation). Common to them are
 //! plans by name (`plans`, `lookup`), words from rank to rank (`control`), and what is kept for the next calls
 //! (`recent`).
 //!
-//! The state of a rank is a [`Core`]: group, connections, bound plans, recorder. Its owner makes the calls, so there is
+//! The state of a rank is a [`EngineCore`]: group, connections, bound plans, recorder. Its owner makes the calls, so there is
 //! nothing to lock. In reading order:
 //!
 //! | file | holds |
 //! |---|---|
-//! | `core` | [`Core`], and calls of plans |
+//! | `core` | [`EngineCore`], and calls of plans |
 //! | `operations` | an operation to the plan of its form: in place, out of place, listed, cut |
 //! | `plans`, `lookup` | the settings that choose plans, and the plan of a call by name |
 //! | `call` | a plan, count, type and buffers, prepared for the executor |
@@ -35,7 +35,7 @@ mod share;
 mod stop;
 mod tolerant;
 
-pub use self::core::Core;
+pub use self::core::EngineCore;
 pub use operations::writes_output;
-pub use recent::Recent;
-pub use stop::Stop;
+pub use recent::RecentList;
+pub use stop::StopHandle;

@@ -1,11 +1,11 @@
 //! Operations on the host: the plan of the call is found (`lookup`) and executed.
 
 use roundelay_compiler::Plan;
-use roundelay_compiler::plan::{Buf, Placement};
+use roundelay_compiler::plan::{BufferPlacement, PlanBuffer};
 
-use super::core::{Core, PART};
+use super::core::{EngineCore, PART};
 use crate::operation::{
-    Args, Call, CallForm, CallerRank, Collective, Operand, Operation, OperationShape,
+    CallArgs, CallForm, CallOperand, CallerRank, Collective, Operation, OperationShape, PlanCall,
 };
 use roundelay_net::digest::mix;
 use roundelay_net::error::Error;
@@ -14,7 +14,7 @@ use roundelay_net::memory::Buffer;
 /// The number that tells `all_to_all_v` from other exchanges where calls are compared.
 const ALL_TO_ALL_V: u64 = 2;
 
-impl Core {
+impl EngineCore {
     /// Performs an operation on memory of this host, whose check has found that shape. A buffer that has no meaning on
     /// this rank, and so is empty, is replaced by memory that is kept if the plan needs it.
     pub fn perform(
@@ -24,7 +24,8 @@ impl Core {
     ) -> Result<(), Error> {
         let Operation { collective, output, input, reduction, root } = operation;
         let OperationShape { form, count, dtype, .. } = shape;
-        let call = |args| Call { count, dtype, op: reduction.op, factor: reduction.factor, args };
+        let call =
+            |args| PlanCall { count, dtype, op: reduction.op, factor: reduction.factor, args };
         match form {
             CallForm::InPlace
                 if !collective.has_operands() && !self.is_installed(collective.name) =>
@@ -33,19 +34,21 @@ impl Core {
             }
             CallForm::InPlace => {
                 let data = output.only_mut();
-                self.perform_whole(collective, *root, call(Args::InPlace { data }))
+                self.perform_whole(collective, *root, call(CallArgs::InPlace { data }))
             }
             CallForm::OutOfPlace => {
-                let args = Args::OutOfPlace { input: input.only(), output: output.only_mut() };
+                let args = CallArgs::OutOfPlace { input: input.only(), output: output.only_mut() };
                 self.perform_whole(collective, *root, call(args))
             }
             CallForm::Listed => self.perform_listed(operation, shape),
             CallForm::Cut => {
                 let counts = match (&*output, &*input) {
-                    (Operand::Cut(_, counts), _) | (_, Operand::Cut(_, counts)) => counts.to_vec(),
+                    (CallOperand::Cut(_, counts), _) | (_, CallOperand::Cut(_, counts)) => {
+                        counts.to_vec()
+                    }
                     _ => Vec::new(),
                 };
-                let args = Args::OutOfPlace { input: input.only(), output: output.only_mut() };
+                let args = CallArgs::OutOfPlace { input: input.only(), output: output.only_mut() };
                 let call = call(args);
                 let named = collective.named(1, 0, &call);
                 self.with_plan(named, |core, plan| core.run_cut(plan, call, &counts).map(drop))
@@ -62,36 +65,38 @@ impl Core {
         &mut self,
         collective: &Collective,
         root: u32,
-        call: Call<&[u8], &mut [u8]>,
+        call: PlanCall<&[u8], &mut [u8]>,
     ) -> Result<(), Error> {
         self.usable()?;
         if call.count == 0 && collective.has_operands() {
             return self.perform_empty(collective.named(self.size(), root, &call));
         }
         let named = collective.named(self.size(), root, &call);
-        let Call { count, dtype, op, factor, args } = call;
+        let PlanCall { count, dtype, op, factor, args } = call;
         self.with_plan(named, |core, plan| match args {
-            Args::InPlace { data } if plan.header.placement == Placement::InPlace => {
-                let args = Args::InPlace { data };
-                core.run(plan, Call { count, dtype, op, factor, args }).map(drop)
+            CallArgs::InPlace { data } if plan.header.placement == BufferPlacement::InPlace => {
+                let args = CallArgs::InPlace { data };
+                core.run(plan, PlanCall { count, dtype, op, factor, args }).map(drop)
             }
-            Args::InPlace { data } => {
+            CallArgs::InPlace { data } => {
                 let mut input = core.stage_input(data.len())?;
                 input[..data.len()].copy_from_slice(data);
-                let args = Args::OutOfPlace { input: &input[..data.len()], output: data };
-                let done = core.run(plan, Call { count, dtype, op, factor, args });
+                let args = CallArgs::OutOfPlace { input: &input[..data.len()], output: data };
+                let done = core.run(plan, PlanCall { count, dtype, op, factor, args });
                 core.staging.input = Some(input);
                 done.map(drop)
             }
-            Args::OutOfPlace { input, output } if !output.is_empty() || !writes_output(plan) => {
-                let args = Args::OutOfPlace { input, output };
-                core.run(plan, Call { count, dtype, op, factor, args }).map(drop)
+            CallArgs::OutOfPlace { input, output }
+                if !output.is_empty() || !writes_output(plan) =>
+            {
+                let args = CallArgs::OutOfPlace { input, output };
+                core.run(plan, PlanCall { count, dtype, op, factor, args }).map(drop)
             }
-            Args::OutOfPlace { input, .. } => {
+            CallArgs::OutOfPlace { input, .. } => {
                 let wanted = named.bytes as usize;
                 let mut spare = core.stage_output(wanted)?;
-                let args = Args::OutOfPlace { input, output: &mut spare[..wanted] };
-                let done = core.run(plan, Call { count, dtype, op, factor, args });
+                let args = CallArgs::OutOfPlace { input, output: &mut spare[..wanted] };
+                let done = core.run(plan, PlanCall { count, dtype, op, factor, args });
                 core.staging.output = Some(spare);
                 done.map(drop)
             }
@@ -109,15 +114,16 @@ impl Core {
         let Operation { collective, output, input, reduction, root } = operation;
         let OperationShape { count, dtype, .. } = shape;
         let caller = CallerRank { rank: self.rank(), ranks: self.size(), root: *root };
-        let call = |args| Call { count, dtype, op: reduction.op, factor: reduction.factor, args };
+        let call =
+            |args| PlanCall { count, dtype, op: reduction.op, factor: reduction.factor, args };
         let block = count as usize * dtype.size();
         if block == 0 {
-            let args = Args::OutOfPlace { input: &[][..], output: &mut [][..] };
+            let args = CallArgs::OutOfPlace { input: &[][..], output: &mut [][..] };
             return self.perform_whole(collective, *root, call(args));
         }
         let mut staged = (None, None);
         let input = match input {
-            Operand::List(list) if collective.has_input(caller) => {
+            CallOperand::List(list) if collective.has_input(caller) => {
                 let len = block.saturating_mul(list.len());
                 let buffer = staged.0.insert(self.stage_input(len)?);
                 for (place, input) in buffer.chunks_exact_mut(block).zip(list) {
@@ -125,12 +131,12 @@ impl Core {
                 }
                 &buffer[..len]
             }
-            Operand::One(input) => input.bytes(),
+            CallOperand::One(input) => input.bytes(),
             _ => &[],
         };
-        let call = |output| call(Args::OutOfPlace { input, output });
+        let call = |output| call(CallArgs::OutOfPlace { input, output });
         let done = match output {
-            Operand::List(list) if collective.has_output(caller) => {
+            CallOperand::List(list) if collective.has_output(caller) => {
                 let len = block.saturating_mul(list.len());
                 let buffer = staged.1.insert(self.stage_output(len)?);
                 let done = self.perform_whole(collective, *root, call(&mut buffer[..len]));
@@ -139,7 +145,9 @@ impl Core {
                     pairs.try_for_each(|(output, place)| self.deliver(output.bytes_mut(), place))
                 })
             }
-            Operand::One(output) => self.perform_whole(collective, *root, call(output.bytes_mut())),
+            CallOperand::One(output) => {
+                self.perform_whole(collective, *root, call(output.bytes_mut()))
+            }
             _ => self.perform_whole(collective, *root, call(&mut [])),
         };
         if let Some(input) = staged.0 {
@@ -188,5 +196,5 @@ impl Core {
 pub fn writes_output(plan: &Plan) -> bool {
     let stores =
         plan.part.lanes.iter().flat_map(|lane| &lane.ops).filter_map(|op| op.store.as_ref());
-    stores.into_iter().any(|s| s.region.pieces.iter().any(|piece| piece.buf == Buf::Output))
+    stores.into_iter().any(|s| s.region.pieces.iter().any(|piece| piece.buf == PlanBuffer::Output))
 }

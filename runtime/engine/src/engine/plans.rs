@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use roundelay_algorithms::Entry;
+use roundelay_algorithms::CatalogueEntry;
 use roundelay_compiler::Plan;
 
-use super::recent::Recent;
-use crate::choose::Resolver;
+use super::recent::RecentList;
+use crate::choose::ChoiceResolver;
 use crate::custom::Algorithm;
 use crate::hints::Hints;
-use crate::operation::Named;
+use crate::operation::NamedCall;
 use roundelay_net::error::Error;
 
 /// The plans of a communicator, and the settings that choose them.
 #[derive(Debug, Default)]
-pub struct Plans {
+pub struct PlanTable {
     /// Plans by call.
-    pub(super) calls: Recent<(Named, Arc<Plan>), 256>,
+    pub(super) calls: RecentList<(NamedCall, Arc<Plan>), 256>,
     /// A number that grows when what decides the plans of calls changes.
     pub(super) version: u64,
     /// Algorithms of the library that were chosen before, by path.
@@ -24,7 +24,7 @@ pub struct Plans {
     /// The hints of the communicator, and those of the call in progress.
     pub(super) hints: Hints,
     pub(super) call: Option<Arc<Hints>>,
-    pub(super) resolver: Option<Resolver>,
+    pub(super) resolver: Option<ChoiceResolver>,
     /// The installed algorithms, by collective.
     pub(super) installed: Vec<(String, Algorithm)>,
     /// Those that that many ranks cannot play, and the reasons.
@@ -33,7 +33,7 @@ pub struct Plans {
     pub(super) dropped: Option<String>,
 }
 
-impl Plans {
+impl PlanTable {
     /// Returns true if the calls made now bring hints of their own.
     #[inline]
     pub fn is_hinted(&self) -> bool {
@@ -46,7 +46,7 @@ impl Plans {
     }
 
     /// Returns an algorithm of the library, read once.
-    pub fn of_library(&mut self, entry: &Entry) -> Result<Algorithm, Error> {
+    pub fn of_library(&mut self, entry: &CatalogueEntry) -> Result<Algorithm, Error> {
         if let Some((_, known)) = self.library.iter().find(|(path, _)| *path == entry.path) {
             return Ok(known.clone());
         }
@@ -61,7 +61,7 @@ impl Plans {
         let own = self.hints.clone();
         let resolver = match &mut self.resolver {
             Some(resolver) => resolver,
-            none => none.insert(Resolver::from_env()?),
+            none => none.insert(ChoiceResolver::from_env()?),
         };
         Ok(resolver.merged(&call, &own).hints().clone())
     }

@@ -5,18 +5,18 @@ use std::ops::{Index, IndexMut};
 
 /// A list of the latest `KEPT` things.
 #[derive(Debug)]
-pub struct Recent<T, const KEPT: usize> {
+pub struct RecentList<T, const KEPT: usize> {
     list: Vec<T>,
     next: usize,
 }
 
-impl<T, const KEPT: usize> Default for Recent<T, KEPT> {
+impl<T, const KEPT: usize> Default for RecentList<T, KEPT> {
     fn default() -> Self {
-        Recent { list: Vec::new(), next: 0 }
+        RecentList { list: Vec::new(), next: 0 }
     }
 }
 
-impl<T, const KEPT: usize> Recent<T, KEPT> {
+impl<T, const KEPT: usize> RecentList<T, KEPT> {
     /// Returns the place of the first one that is wanted.
     #[inline]
     pub fn position(&self, wanted: impl FnMut(&T) -> bool) -> Option<usize> {
@@ -51,7 +51,7 @@ impl<T, const KEPT: usize> Recent<T, KEPT> {
     }
 }
 
-impl<T, const KEPT: usize> Index<usize> for Recent<T, KEPT> {
+impl<T, const KEPT: usize> Index<usize> for RecentList<T, KEPT> {
     type Output = T;
 
     #[inline]
@@ -60,7 +60,7 @@ impl<T, const KEPT: usize> Index<usize> for Recent<T, KEPT> {
     }
 }
 
-impl<T, const KEPT: usize> IndexMut<usize> for Recent<T, KEPT> {
+impl<T, const KEPT: usize> IndexMut<usize> for RecentList<T, KEPT> {
     #[inline]
     fn index_mut(&mut self, at: usize) -> &mut T {
         &mut self.list[at]
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_oldest_makes_way() {
-        let mut recent = Recent::<u32, 3>::default();
+        let mut recent = RecentList::<u32, 3>::default();
         let places: Vec<usize> = (10..15).map(|one| recent.keep(one)).collect();
         assert_eq!(places, [0, 1, 2, 0, 1]);
         assert_eq!([recent[0], recent[1], recent[2]], [13, 14, 12]);

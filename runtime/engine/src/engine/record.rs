@@ -1,17 +1,17 @@
 //! Reports of a rank about itself.
 
-use super::core::Core;
+use super::core::EngineCore;
 use crate::executor::watchdog;
-use crate::trace::{Flight, now};
+use crate::trace::{FlightDump, now};
 use roundelay_net::error::Error;
 use roundelay_net::net::host_name;
 
-impl Core {
+impl EngineCore {
     /// Returns the record of this rank.
-    pub fn flight(&self) -> Flight {
+    pub fn flight(&self) -> FlightDump {
         let (recorded, events) = self.recorder.entries(self.calls, self.failed.is_some());
         let sites = self.current.map(|at| &self.bounds[at].sites[..]).unwrap_or_default();
-        Flight {
+        FlightDump {
             rank: self.rank(),
             ranks: self.size(),
             pid: rustix::process::getpid().as_raw_nonzero().get(),

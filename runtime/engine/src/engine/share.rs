@@ -3,29 +3,33 @@
 use std::time::Duration;
 
 use roundelay_compiler::cost::LinkCost;
-use roundelay_compiler::plan::{Plan, Shares, Weighted};
+use roundelay_compiler::plan::{PathShares, Plan, WeightedSplit};
 
-use super::core::Core;
-use crate::bind::Key;
+use super::core::EngineCore;
+use crate::bind::PlanKey;
 use roundelay_net::error::Error;
-use roundelay_net::paths::{Balance, PathCode};
+use roundelay_net::paths::{PathBalance, PathCode};
 
-impl Core {
+impl EngineCore {
     /// Returns the shares for a plan that is split by bandwidth: those that were set, or else those of the
     /// balance. All ranks agree on that now and then.
-    pub(crate) fn divide(&mut self, plan: &Plan, key: &Key) -> Result<Option<Shares>, Error> {
+    pub(crate) fn divide(
+        &mut self,
+        plan: &Plan,
+        key: &PlanKey,
+    ) -> Result<Option<PathShares>, Error> {
         let Some(split) = &plan.header.split else { return Ok(None) };
         if let Some(set) = self.shares.as_ref().filter(|s| s.parts() == split.parts) {
             return Ok(Some(set.clone()));
         }
         let paths = self.group.paths().len();
         if split.parts as usize != paths {
-            return Ok(Some(Shares::even(split.parts)));
+            return Ok(Some(PathShares::even(split.parts)));
         }
         let size = u64::from(plan.header.blocks) * key.dtype.size() as u64;
         let bytes = key.count.saturating_mul(size);
         let links: Vec<LinkCost> = self.group.path_costs().iter().map(|path| path.link).collect();
-        let balance = self.balance.get_or_insert_with(|| Balance::new(&links));
+        let balance = self.balance.get_or_insert_with(|| PathBalance::new(&links));
         if balance.is_time() {
             self.agree_on_paths(split, bytes)?;
         }
@@ -42,7 +46,7 @@ impl Core {
     }
 
     /// Shares what was measured of the paths, before a call of that many bytes.
-    fn agree_on_paths(&mut self, split: &Weighted, bytes: u64) -> Result<(), Error> {
+    fn agree_on_paths(&mut self, split: &WeightedSplit, bytes: u64) -> Result<(), Error> {
         self.group.listen();
         let lost = self.group.lost_paths();
         let Some(mut balance) = self.balance.take() else { return Ok(()) };

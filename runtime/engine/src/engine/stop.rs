@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::messages::Messenger;
+use crate::messages::RankMessenger;
 use roundelay_net::abort::AbortRecord;
 use roundelay_net::error::Error;
 use roundelay_net::fork::OwnerProcess;
-use roundelay_net::group::{Alarm, AlarmClock, Group};
+use roundelay_net::group::{AlarmClock, GroupAlarm, RankGroup};
 
 /// The time between two looks at a thread that is in a call. A store of its has left its processor by then.
 const LOOK: Duration = Duration::from_micros(50);
@@ -17,27 +17,27 @@ const LOOK: Duration = Duration::from_micros(50);
 /// alone changes it, and nothing else shares its cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Inside(AtomicU32);
+struct CallDepth(AtomicU32);
 
 /// The means to end the calls and messages of a rank from any thread.
-pub struct Stop {
+pub struct StopHandle {
     /// The process that is the rank.
     process: OwnerProcess,
-    alarm: Alarm,
+    alarm: GroupAlarm,
     clock: AlarmClock,
-    inside: Inside,
-    messages: Mutex<Option<Messenger>>,
+    inside: CallDepth,
+    messages: Mutex<Option<RankMessenger>>,
 }
 
-impl Stop {
-    pub(super) fn of(group: &Group) -> Self {
+impl StopHandle {
+    pub(super) fn of(group: &RankGroup) -> Self {
         let (alarm, clock) = (group.alarm(), group.alarm_clock());
         let (process, messages) = (OwnerProcess::here(), Mutex::new(None));
-        Stop { process, alarm, clock, inside: Inside::default(), messages }
+        StopHandle { process, alarm, clock, inside: CallDepth::default(), messages }
     }
 
     /// Makes known what moves this rank's messages with tags.
-    pub(super) fn of_messages(&self, messenger: Messenger) {
+    pub(super) fn of_messages(&self, messenger: RankMessenger) {
         *self.messages.lock().unwrap_or_else(PoisonError::into_inner) = Some(messenger);
     }
 

@@ -1,16 +1,16 @@
 //! The execution of a bound plan: the addresses of its buffers, the positions of its lanes, and all that it uses.
 
 use super::wait::WaitLoop;
-use crate::bind::{Bound, Stats};
-use crate::trace::Recorder;
-use roundelay_net::backend::{CacheLine, Dst, Kernel, Src};
-use roundelay_net::endpoints::Endpoints;
-use roundelay_net::group::Group;
-use roundelay_net::paths::Clock;
+use crate::bind::{BoundPlan, CallStats};
+use crate::trace::FlightRecorder;
+use roundelay_net::backend::{CacheLine, FoldSource, FoldTarget, HostKernel};
+use roundelay_net::endpoints::EndpointTable;
+use roundelay_net::group::RankGroup;
+use roundelay_net::paths::PartClock;
 
 /// The place of a buffer of the call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Base {
+pub(crate) struct BufferBase {
     pub(crate) address: *mut u8,
     /// Its offset in the shared file, if peers can read it.
     pub(crate) mapped: Option<u64>,
@@ -21,16 +21,16 @@ pub(crate) struct Base {
 pub struct ExecutionBuffers {
     pub(super) cursors: Vec<LaneCursor>,
     pub(super) sources: Vec<OperandSource>,
-    pub(super) targets: Vec<Dst>,
-    pub(super) inputs: Vec<Src>,
-    pub(super) outputs: Vec<Dst>,
+    pub(super) targets: Vec<FoldTarget>,
+    pub(super) inputs: Vec<FoldSource>,
+    pub(super) outputs: Vec<FoldTarget>,
     /// The memory to which that of other processes is copied to be folded.
     pub(super) bounce: Vec<CacheLine>,
     /// Messages sent on each end before the call.
     pub(super) before: Vec<u64>,
-    pub(crate) bases: Vec<Base>,
+    pub(crate) bases: Vec<BufferBase>,
     /// The times at which the parts of a split by bandwidth were there.
-    pub(crate) clock: Clock,
+    pub(crate) clock: PartClock,
 }
 
 // SAFETY: the addresses inside are used only within a call, which fills them in anew.
@@ -75,23 +75,23 @@ pub(super) enum OperandSource {
 }
 
 /// The execution of a bound plan in one call.
-pub struct Player<'a> {
-    pub(crate) bound: &'a Bound,
+pub struct PlanExecution<'a> {
+    pub(crate) bound: &'a BoundPlan,
     pub(crate) work: &'a mut ExecutionBuffers,
-    pub(crate) endpoints: &'a mut Endpoints,
-    pub(crate) group: &'a mut Group,
-    pub(crate) kernel: Kernel,
+    pub(crate) endpoints: &'a mut EndpointTable,
+    pub(crate) group: &'a mut RankGroup,
+    pub(crate) kernel: HostKernel,
     pub(crate) rank: u32,
     pub(crate) call: u64,
     pub(crate) digest: u32,
     /// The digest that peers compare with their calls; `None` for messages between some ranks.
     pub(crate) entered: Option<u32>,
     pub(crate) wait: WaitLoop,
-    pub(crate) stats: Stats,
+    pub(crate) stats: CallStats,
     /// True if memory of other ranks was read.
     pub(crate) reads_peer: bool,
     /// Bytes that sockets had moved at the last check, and those that pipes had passed on.
     pub(crate) moved: u64,
     pub(crate) taken: u64,
-    pub(crate) recorder: &'a mut Recorder,
+    pub(crate) recorder: &'a mut FlightRecorder,
 }

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::execution::{Base, ExecutionBuffers, OperandSource, Player};
+use super::execution::{BufferBase, ExecutionBuffers, OperandSource, PlanExecution};
 use super::watchdog;
-use crate::bind::{Bound, BoundStep, BufferPlace, NOWHERE, StepOperand};
-use roundelay_net::backend::{CacheLine, Dst, Src};
-use roundelay_net::endpoints::Receiver;
-use roundelay_net::error::{Error, Source};
+use crate::bind::{BoundPlan, BoundStep, BufferPlace, NOWHERE, StepOperand};
+use roundelay_net::backend::{CacheLine, FoldSource, FoldTarget};
+use roundelay_net::endpoints::EndpointReceiver;
+use roundelay_net::error::{Error, ErrorSource};
 use roundelay_net::transport::mapped::MappedReceiver;
 use roundelay_net::transport::message::IoVecMut;
 use roundelay_net::transport::posted::PostedReceiver;
@@ -29,7 +29,7 @@ struct SegmentSpan {
     count: u64,
 }
 
-impl Player<'_> {
+impl PlanExecution<'_> {
     /// Folds elements of the inputs of a step into its store and the places of its messages.
     #[inline]
     pub(super) fn fold(&mut self, step: &BoundStep, pass: u32, stores: bool, range: Range<u64>) {
@@ -61,14 +61,14 @@ impl Player<'_> {
         let (bound, size) = (self.bound, self.bound.shape.size);
         let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];
         let at = message.receiver as usize;
-        if let Receiver::Posted(receiver) = &mut self.endpoints.receivers[at] {
+        if let EndpointReceiver::Posted(receiver) = &mut self.endpoints.receivers[at] {
             let places = landing(bound, step, pass, &self.work.bases);
             // SAFETY: the places are the store of the step at hand, which `bind` checked, and which nothing else
             // accesses until the step is done.
             return unsafe { receiver.land(len, places) };
         }
         self.work.targets.clear();
-        while let Receiver::Mapped(receiver) = &mut self.endpoints.receivers[at]
+        while let EndpointReceiver::Mapped(receiver) = &mut self.endpoints.receivers[at]
             && let Some((part, before, bytes)) = receiver.part()
         {
             let content = part.wrapping_sub(before);
@@ -172,16 +172,20 @@ impl Player<'_> {
                 }
                 OperandSource::Cma { copy, .. } => copy.cast_const(),
             };
-            srcs.push(Src { ptr, wire: operand.wire });
+            srcs.push(FoldSource { ptr, wire: operand.wire });
         }
         dsts.clear();
         if stores {
-            dsts.push(Dst { ptr: local(place(step.store)), wire: None, stream: step.stream });
+            dsts.push(FoldTarget {
+                ptr: local(place(step.store)),
+                wire: None,
+                stream: step.stream,
+            });
         }
         for target in targets.iter() {
             let width = self.kernel.wire_size(target.wire).unwrap_or(size as usize);
             let ptr = target.ptr.wrapping_add(done as usize * width);
-            dsts.push(Dst { ptr, ..*target });
+            dsts.push(FoldTarget { ptr, ..*target });
         }
         // `bind` checked every place against the size of its buffer, and the caller the buffers
         // against those sizes; messages have as many bytes as `blocked` compared, slots room for
@@ -201,18 +205,18 @@ impl Player<'_> {
         let from = self.bound.froms.iter().find(|f| f.receiver == receiver);
         let lost = from.map_or(self.rank, |f| f.peer);
         let how = format!("its memory can no longer be read ({error})");
-        let (location, source) = (Some(location.into()), Some(Source::new(error)));
+        let (location, source) = (Some(location.into()), Some(ErrorSource::new(error)));
         Error::LostRank { rank: self.rank, lost, how, location, source }
     }
 }
 
 /// Returns the pieces of memory at which a place of a step lies in a pass.
 pub(super) fn pieces<'a>(
-    bound: &'a Bound,
+    bound: &'a BoundPlan,
     step: &BoundStep,
     place: u32,
     pass: u32,
-    bases: &'a [Base],
+    bases: &'a [BufferBase],
 ) -> impl Iterator<Item = (*mut u8, usize)> + 'a {
     let segments = &bound.segments[step.segments.start as usize..step.segments.end as usize];
     // A mapped link has no such place, and needs no pieces.
@@ -230,10 +234,10 @@ pub(super) fn pieces<'a>(
 
 /// Returns the pieces of memory to which the only message of a step goes straight.
 pub(super) fn landing<'a>(
-    bound: &'a Bound,
+    bound: &'a BoundPlan,
     step: &BoundStep,
     pass: u32,
-    bases: &'a [Base],
+    bases: &'a [BufferBase],
 ) -> impl Iterator<Item = IoVecMut> + 'a {
     pieces(bound, step, step.store, pass, bases).map(|(ptr, len)| IoVecMut { ptr, len })
 }

@@ -4,20 +4,20 @@
 //! whose slots are not free or whose predecessors are not done lets the next lane have its turn.
 //! If no lane can move, the rank waits (`idle`).
 
-use super::execution::{Base, LaneCursor, OperandSource, Player};
+use super::execution::{BufferBase, LaneCursor, OperandSource, PlanExecution};
 use super::fold::pieces;
-use super::wait::Look;
+use super::wait::WaitAction;
 use super::watchdog;
-use crate::bind::{BoundStep, LaneCondition, NOWHERE, OutEnd, Stats};
-use roundelay_net::backend::Dst;
+use crate::bind::{BoundStep, CallStats, LaneCondition, NOWHERE, OutEnd};
+use roundelay_net::backend::FoldTarget;
 use roundelay_net::error::Error;
 use roundelay_net::interrupt;
 use roundelay_net::transport::message::{ContentKind, IoVec, meta};
 use roundelay_net::transport::shm::INLINE;
 
-impl Player<'_> {
+impl PlanExecution<'_> {
     /// Executes the plan to its end, all lanes from their beginning, or its only lane from a step on.
-    pub(crate) fn play(&mut self, from: u32) -> Result<Stats, Error> {
+    pub(crate) fn play(&mut self, from: u32) -> Result<CallStats, Error> {
         self.begin(from);
         let lanes = self.bound.lanes.len();
         let mut left = (0..lanes).filter(|&lane| !self.is_done(lane)).count();
@@ -43,13 +43,13 @@ impl Player<'_> {
             }
             match moved {
                 // A call that never waits must stop too.
-                true if self.group.is_stopped() => self.check_wait(Look::Aborted)?,
+                true if self.group.is_stopped() => self.check_wait(WaitAction::Aborted)?,
                 true => {
                     self.progress();
                     steps = steps.wrapping_add(1);
                     if steps.is_multiple_of(interrupt::STEPS) && interrupt::is_requested() {
                         self.group.abort(&interrupt::record(self.rank));
-                        self.check_wait(Look::Aborted)?;
+                        self.check_wait(WaitAction::Aborted)?;
                     }
                 }
                 false => self.pause()?,
@@ -289,7 +289,7 @@ impl Player<'_> {
                 continue;
             }
             let ptr = sender.place(kind, slots, elements as usize * out.size as usize)?;
-            self.work.targets.push(Dst { ptr, wire: out.wire, stream: false });
+            self.work.targets.push(FoldTarget { ptr, wire: out.wire, stream: false });
         }
         Ok(zero_copy)
     }
@@ -363,7 +363,7 @@ impl Player<'_> {
             ContentKind::Inline | ContentKind::Slot => sender.post(meta, len),
             ContentKind::ZeroCopy | ContentKind::Cma => {
                 let bases = &self.work.bases;
-                let Base { address, mapped } = bases[out.buffer as usize];
+                let BufferBase { address, mapped } = bases[out.buffer as usize];
                 let base = match kind {
                     ContentKind::ZeroCopy => mapped.unwrap_or(0),
                     _ => address as u64,
@@ -378,7 +378,7 @@ impl Player<'_> {
 
     /// Waits until no peer reads this rank's memory any more, and sockets have taken all messages.
     #[inline]
-    fn finish(&mut self) -> Result<Stats, Error> {
+    fn finish(&mut self) -> Result<CallStats, Error> {
         if self.stats.pulled > 0 || self.bound.posted {
             for i in 0..self.bound.sends.len() {
                 let mut waited = false;
@@ -397,7 +397,7 @@ impl Player<'_> {
         if self.reads_peer {
             std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
             if self.group.is_aborted() {
-                self.check_wait(Look::Aborted)?;
+                self.check_wait(WaitAction::Aborted)?;
             }
         }
         if let Some(tracer) = &mut self.recorder.tracer {

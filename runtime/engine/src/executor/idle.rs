@@ -1,14 +1,14 @@
 //! Waits while none of a rank's lanes can go: attends to sockets, determines what each lane waits for, and asks
 //! the watchdog whether to continue.
 
-use super::execution::Player;
-use super::wait::Look;
+use super::execution::PlanExecution;
+use super::wait::WaitAction;
 use super::watchdog;
 use crate::bind::LaneCondition;
-use crate::bind::{Bound, BoundStep};
+use crate::bind::{BoundPlan, BoundStep};
 use roundelay_net::error::Error;
 
-impl Player<'_> {
+impl PlanExecution<'_> {
     /// Returns true if the peer of a send may still read memory of this call that was not copied, or a socket
     /// has not taken all yet.
     pub(super) fn is_read(&mut self, send: usize) -> bool {
@@ -49,8 +49,8 @@ impl Player<'_> {
             }
         }
         match self.wait.pause(self.group) {
-            Look::Again => Ok(()),
-            Look::Doze => {
+            WaitAction::Again => Ok(()),
+            WaitAction::Doze => {
                 self.endpoints.tend();
                 let _ = self.attend();
                 self.endpoints.doze(self.bound.ends());
@@ -59,7 +59,7 @@ impl Player<'_> {
             look => {
                 self.endpoints.tend();
                 // The wait that would be examined is over.
-                if self.bound.posted && self.attend() && look != Look::Aborted {
+                if self.bound.posted && self.attend() && look != WaitAction::Aborted {
                     return Ok(());
                 }
                 self.check_wait(look)
@@ -85,7 +85,7 @@ impl Player<'_> {
     }
 
     #[cold]
-    pub(super) fn check_wait(&mut self, look: Look) -> Result<(), Error> {
+    pub(super) fn check_wait(&mut self, look: WaitAction) -> Result<(), Error> {
         let (lane, blocked) = self.obstacle()?;
         watchdog::decide_wait(self, look, lane, blocked)
     }
@@ -135,7 +135,7 @@ impl Player<'_> {
         lane: Option<usize>,
         blocked: Option<LaneCondition>,
     ) -> Option<&BoundStep> {
-        let Bound { steps, outs, .. } = self.bound;
+        let BoundPlan { steps, outs, .. } = self.bound;
         let sends = |step: &&BoundStep, send| {
             outs[step.outs.start as usize..step.outs.end as usize].iter().any(|o| o.send == send)
         };

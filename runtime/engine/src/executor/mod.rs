@@ -2,7 +2,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `execution.rs` | [`Player`], the execution of a bound plan in one call, and the memory that calls reuse |
+//! | `execution.rs` | [`PlanExecution`], the execution of a bound plan in one call, and the memory that calls reuse |
 //! | `short.rs` | runs a call ahead whose messages all travel in headers |
 //! | `host.rs` | lanes: which step may go, where its messages are, how it ends |
 //! | `fold.rs` | moves the data of a step: inputs, folded, to the store and the messages |
@@ -26,6 +26,6 @@ mod short;
 pub mod wait;
 pub mod watchdog;
 
-pub(crate) use execution::Base;
-pub use execution::{ExecutionBuffers, Player};
+pub(crate) use execution::BufferBase;
+pub use execution::{ExecutionBuffers, PlanExecution};
 pub(crate) use short::run_ahead;

@@ -6,9 +6,9 @@
 //! timeouts, faults and spans.
 
 use super::execution::ExecutionBuffers;
-use crate::bind::{Bound, BoundStep, NOWHERE};
-use roundelay_net::backend::{Dst, Src};
-use roundelay_net::endpoints::{Endpoints, Receiver, Sender};
+use crate::bind::{BoundPlan, BoundStep, NOWHERE};
+use roundelay_net::backend::{FoldSource, FoldTarget};
+use roundelay_net::endpoints::{EndpointReceiver, EndpointSender, EndpointTable};
 use roundelay_net::transport::mapped::{MappedReceiver, MappedSender};
 use roundelay_net::transport::message::{ContentKind, meta};
 use roundelay_net::transport::shm::RING;
@@ -17,9 +17,9 @@ use roundelay_net::transport::shm::RING;
 /// polls. Returns the number of steps that are done.
 #[inline]
 pub(crate) fn run_ahead(
-    bound: &Bound,
+    bound: &BoundPlan,
     work: &mut ExecutionBuffers,
-    endpoints: &mut Endpoints,
+    endpoints: &mut EndpointTable,
     digest: u32,
     mut polls: u32,
 ) -> u32 {
@@ -30,7 +30,7 @@ pub(crate) fn run_ahead(
         let (inputs, outs) = bound.operands_of(step);
         fold(bound, step, work, endpoints);
         for out in outs {
-            if let Sender::Mapped(sender) = &mut endpoints.senders[out.sender as usize] {
+            if let EndpointSender::Mapped(sender) = &mut endpoints.senders[out.sender as usize] {
                 let len = step.elements as usize * out.size as usize;
                 sender.post(meta(digest, len, ContentKind::Inline));
             }
@@ -45,15 +45,16 @@ pub(crate) fn run_ahead(
 /// Returns true if the messages of a step are here, and as they should be, and there is room for its own.
 #[inline(always)]
 fn is_ready(
-    bound: &Bound,
+    bound: &BoundPlan,
     step: &BoundStep,
-    endpoints: &mut Endpoints,
+    endpoints: &mut EndpointTable,
     digest: u32,
     polls: &mut u32,
 ) -> bool {
     let (inputs, outs) = bound.operands_of(step);
     for input in inputs.iter().filter(|input| input.receiver != NOWHERE) {
-        let Receiver::Mapped(receiver) = &endpoints.receivers[input.receiver as usize] else {
+        let EndpointReceiver::Mapped(receiver) = &endpoints.receivers[input.receiver as usize]
+        else {
             return false;
         };
         let ahead = input.ahead.into();
@@ -74,7 +75,12 @@ fn is_ready(
 
 /// Folds a step like any other, with one segment at the most and all content in headers.
 #[inline(always)]
-fn fold(bound: &Bound, step: &BoundStep, work: &mut ExecutionBuffers, endpoints: &Endpoints) {
+fn fold(
+    bound: &BoundPlan,
+    step: &BoundStep,
+    work: &mut ExecutionBuffers,
+    endpoints: &EndpointTable,
+) {
     let stores = step.store != NOWHERE && !step.dead;
     let (inputs, outs) = bound.operands_of(step);
     if step.elements == 0 || !stores && outs.is_empty() {
@@ -92,15 +98,15 @@ fn fold(bound: &Bound, step: &BoundStep, work: &mut ExecutionBuffers, endpoints:
             Some(receiver) => receiver.message(1, input.ahead.into()).content,
             None => local(input.place).cast_const(),
         };
-        srcs.push(Src { ptr, wire: input.wire });
+        srcs.push(FoldSource { ptr, wire: input.wire });
     }
     dsts.clear();
     if stores {
-        dsts.push(Dst { ptr: local(step.store), wire: None, stream: false });
+        dsts.push(FoldTarget { ptr: local(step.store), wire: None, stream: false });
     }
     for out in outs {
-        if let Sender::Mapped(sender) = &endpoints.senders[out.sender as usize] {
-            dsts.push(Dst { ptr: sender.inline(), wire: out.wire, stream: false });
+        if let EndpointSender::Mapped(sender) = &endpoints.senders[out.sender as usize] {
+            dsts.push(FoldTarget { ptr: sender.inline(), wire: out.wire, stream: false });
         }
     }
     // SAFETY: `bind` checked every place against the size of its buffer, and the caller the buffers

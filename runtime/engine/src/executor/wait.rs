@@ -10,9 +10,9 @@
 
 use std::time::{Duration, Instant};
 
-use roundelay_net::contention::Core;
+use roundelay_net::contention::CoreShare;
 use roundelay_net::error::Error;
-use roundelay_net::group::{Group, Serving};
+use roundelay_net::group::{RankGroup, ServingWait};
 use roundelay_net::interrupt;
 
 /// The number of polls without a pause: what arrives within a fraction of a microsecond is seen soonest.
@@ -44,7 +44,7 @@ const SERVE_POLLS_BUSY: u32 = 1024;
 
 /// The next action of a waiting rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum WaitAction {
     /// Poll again.
     Again,
     /// Sleep until a socket is ready, then poll again.
@@ -76,7 +76,7 @@ pub struct WaitLoop {
     /// True if peers were examined since the last progress.
     long: bool,
     /// This rank's service for its windows, while it polls.
-    serving: Option<Serving>,
+    serving: Option<ServingWait>,
     /// The number of requests that it has served, and the time at which that last grew.
     served: (u64, Option<Instant>),
     /// The poll up to which another request is likely.
@@ -170,18 +170,18 @@ impl WaitLoop {
 
     /// Polls until `poll` returns a value. `look` is called where the wait needs more than another poll: to examine
     /// peers, and when some rank failed or the deadline passed; the wait continues unless it returns an error.
-    pub fn until<R: AsMut<Group>, T>(
+    pub fn until<R: AsMut<RankGroup>, T>(
         &mut self,
         rank: &mut R,
         mut poll: impl FnMut(&mut R) -> Result<Option<T>, Error>,
-        mut look: impl FnMut(&mut R, Look, Duration) -> Result<(), Error>,
+        mut look: impl FnMut(&mut R, WaitAction, Duration) -> Result<(), Error>,
     ) -> Result<T, Error> {
         loop {
             if let Some(found) = poll(rank)? {
                 return Ok(found);
             }
             match self.pause(rank.as_mut()) {
-                Look::Again | Look::Doze => {}
+                WaitAction::Again | WaitAction::Doze => {}
                 next => look(rank, next, self.waited())?,
             }
         }
@@ -189,20 +189,20 @@ impl WaitLoop {
 
     /// Records that nothing moved, and returns the next action.
     #[inline]
-    pub fn pause(&mut self, group: &mut Group) -> Look {
+    pub fn pause(&mut self, group: &mut RankGroup) -> WaitAction {
         self.polls = self.polls.saturating_add(1);
         if self.polls <= FAST_POLLS.min(self.spins) {
-            return Look::Again;
+            return WaitAction::Again;
         }
         self.pause_longer(group)
     }
 
-    fn pause_longer(&mut self, group: &mut Group) -> Look {
+    fn pause_longer(&mut self, group: &mut RankGroup) -> WaitAction {
         let core = match group.contention.is_known() {
             true => group.contention.core(Instant::now()),
-            false => Core::Own,
+            false => CoreShare::Own,
         };
-        let contended = matches!(core, Core::Contended | Core::Computing);
+        let contended = matches!(core, CoreShare::Contended | CoreShare::Computing);
         if self.polls == FAST_POLLS.min(self.spins) + 1 {
             group.rise();
             self.owing = group.owes_core();
@@ -210,17 +210,17 @@ impl WaitLoop {
         let spinning = match core {
             // The awaited rank has been woken, and waits for this core.
             _ if self.owing => false,
-            Core::Shared | Core::Computing => false,
-            Core::Contended if self.sockets => {
+            CoreShare::Shared | CoreShare::Computing => false,
+            CoreShare::Contended if self.sockets => {
                 self.began.get_or_insert_with(Instant::now).elapsed() < SOCKET_SPIN_TIME
             }
-            Core::Own | Core::Contended => self.polls <= self.spins,
+            CoreShare::Own | CoreShare::Contended => self.polls <= self.spins,
         };
         self.serve(group, spinning, contended && !spinning);
         if spinning {
             std::hint::spin_loop();
             if !self.polls.is_multiple_of(256) {
-                return Look::Again;
+                return WaitAction::Again;
             }
         }
         let mut now = Instant::now();
@@ -232,7 +232,7 @@ impl WaitLoop {
         }
         if !spinning && contended {
             match (self.sockets, self.announced) {
-                (true, _) => return self.look_up(group, now, Look::Doze),
+                (true, _) => return self.look_up(group, now, WaitAction::Doze),
                 // All is polled once more: a peer that acted before has seen no sleeper.
                 (false, false) => group.announce_sleep(),
                 (false, true) => {
@@ -245,13 +245,13 @@ impl WaitLoop {
             }
             self.announced = true;
         } else if !spinning && !self.polls.is_multiple_of(16) && self.polls != u32::MAX {
-            return Look::Again;
+            return WaitAction::Again;
         }
-        self.look_up(group, now, Look::Again)
+        self.look_up(group, now, WaitAction::Again)
     }
 
     /// Serves peers now and then, unless this rank is about to sleep.
-    fn serve(&mut self, group: &Group, spins: bool, sleeps: bool) {
+    fn serve(&mut self, group: &RankGroup, spins: bool, sleeps: bool) {
         let Some(server) = group.server() else { return };
         let often = match spins && !self.sockets {
             _ if self.polls <= self.busy => 1,
@@ -266,7 +266,7 @@ impl WaitLoop {
                 return;
             }
             let before = server.served();
-            self.serving.get_or_insert_with(|| Serving::new(server)).serve();
+            self.serving.get_or_insert_with(|| ServingWait::new(server)).serve();
             if server.served() != before {
                 self.busy = self.polls.saturating_add(SERVE_POLLS_BUSY);
             }
@@ -274,7 +274,7 @@ impl WaitLoop {
     }
 
     /// Returns the next action: `then`, if nothing has happened.
-    fn look_up(&mut self, group: &mut Group, now: Instant, then: Look) -> Look {
+    fn look_up(&mut self, group: &mut RankGroup, now: Instant, then: WaitAction) -> WaitAction {
         if let Some(served) = group.server().map(|server| server.served())
             && served != self.served.0
         {
@@ -282,21 +282,21 @@ impl WaitLoop {
         }
         if group.is_aborted() {
             self.long = true;
-            return Look::Aborted;
+            return WaitAction::Aborted;
         }
         let began = *self.began.get_or_insert(now);
         if now - began >= self.timeout {
             self.long = true;
-            return Look::Expired;
+            return WaitAction::Expired;
         }
         if now - *self.examined.get_or_insert(began) >= EXAMINE_INTERVAL {
             (self.examined, self.long) = (Some(now), true);
             group.listen();
             if self.is_interruptible && interrupt::is_requested() {
                 group.abort(&interrupt::record(group.rank()));
-                return Look::Aborted;
+                return WaitAction::Aborted;
             }
-            return Look::Examine;
+            return WaitAction::Examine;
         }
         then
     }
@@ -307,10 +307,10 @@ mod tests {
     use super::*;
     use roundelay_dsl::diag::codes;
     use roundelay_net::abort::AbortRecord;
-    use roundelay_net::transport::shm::{Layout, Segment, Sleeper};
+    use roundelay_net::transport::shm::{SegmentLayout, ShmSegment, SleeperRole};
 
     /// Records that others had the rank's core twice.
-    fn contend(group: &mut Group) {
+    fn contend(group: &mut RankGroup) {
         for _ in 0..2 {
             group.contention.yielded(Instant::now(), Duration::from_millis(3));
         }
@@ -318,32 +318,35 @@ mod tests {
 
     #[test]
     fn who_is_woken_does_not_sleep_on() {
-        let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
-        let segment = Segment::create(layout).expect("a small segment");
+        let layout = SegmentLayout { arena_bytes: 4096, slot_bytes: 64, ..SegmentLayout::new(2) };
+        let segment = ShmSegment::create(layout).expect("a small segment");
         let long = Duration::from_millis(900);
         let timed = |before: &dyn Fn()| {
-            segment.announce_sleep(0, Sleeper::Calls);
+            segment.announce_sleep(0, SleeperRole::Calls);
             before();
             let began = Instant::now();
-            segment.sleep(0, Sleeper::Calls, long);
+            segment.sleep(0, SleeperRole::Calls, long);
             began.elapsed()
         };
         assert!(timed(&|| ()) >= long, "no thread woke it");
-        assert!(timed(&|| segment.wake(0, Sleeper::Calls)) < long, "it was woken before it slept");
+        assert!(
+            timed(&|| segment.wake(0, SleeperRole::Calls)) < long,
+            "it was woken before it slept"
+        );
         let other = segment.clone();
         let waker = std::thread::spawn(move || {
             roundelay_tests::until(
                 Duration::from_secs(10),
                 || "no sleeper".into(),
                 || {
-                    other.wake(1, Sleeper::Calls);
+                    other.wake(1, SleeperRole::Calls);
                     other.is_aborted()
                 },
             );
         });
-        segment.announce_sleep(1, Sleeper::Calls);
+        segment.announce_sleep(1, SleeperRole::Calls);
         let began = Instant::now();
-        segment.sleep(1, Sleeper::Calls, long);
+        segment.sleep(1, SleeperRole::Calls, long);
         assert!(began.elapsed() < long, "it was woken while it slept");
         segment.abort(&AbortRecord { code: codes::TIMEOUT, rank: 1, text: String::new() });
         waker.join().expect("the waker");
@@ -351,20 +354,20 @@ mod tests {
 
     #[test]
     fn a_core_is_owed_to_whoever_was_woken_there_until_it_runs() {
-        let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
-        let segment = Segment::create(layout).expect("a small segment");
-        let owed = || segment.owes_core(0..2, Sleeper::Calls);
+        let layout = SegmentLayout { arena_bytes: 4096, slot_bytes: 64, ..SegmentLayout::new(2) };
+        let segment = ShmSegment::create(layout).expect("a small segment");
+        let owed = || segment.owes_core(0..2, SleeperRole::Calls);
         let pinned = std::thread::scope(|scope| {
             let test = scope.spawn(|| {
                 let mut here = rustix::thread::CpuSet::new();
                 here.set(rustix::thread::sched_getcpu());
                 rustix::thread::sched_setaffinity(None, &here).expect("a core that runs this");
                 assert!(!owed(), "all are awake");
-                segment.announce_sleep(1, Sleeper::Calls);
+                segment.announce_sleep(1, SleeperRole::Calls);
                 assert!(!owed(), "it sleeps");
-                segment.wake(1, Sleeper::Calls);
+                segment.wake(1, SleeperRole::Calls);
                 assert!(owed(), "it was woken");
-                segment.sleep(1, Sleeper::Calls, Duration::from_millis(900));
+                segment.sleep(1, SleeperRole::Calls, Duration::from_millis(900));
                 assert!(!owed(), "it runs");
             });
             test.join()
@@ -373,19 +376,19 @@ mod tests {
     }
 
     /// A rank that does nothing but wait.
-    struct Waiter(Group);
+    struct Waiter(RankGroup);
 
-    impl AsMut<Group> for Waiter {
-        fn as_mut(&mut self) -> &mut Group {
+    impl AsMut<RankGroup> for Waiter {
+        fn as_mut(&mut self) -> &mut RankGroup {
             &mut self.0
         }
     }
 
     #[test]
     fn a_loop_ends_by_what_comes_or_by_what_a_look_says() {
-        let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
-        let segment = Segment::create(layout).expect("a small segment");
-        let mut rank = Waiter(Group::whole(segment, 0));
+        let layout = SegmentLayout { arena_bytes: 4096, slot_bytes: 64, ..SegmentLayout::new(2) };
+        let segment = ShmSegment::create(layout).expect("a small segment");
+        let mut rank = Waiter(RankGroup::whole(segment, 0));
         let mut wait = WaitLoop::new(Duration::from_millis(5), true);
         let mut polls = 0;
         let third = |_: &mut Waiter| {
@@ -395,8 +398,8 @@ mod tests {
         let found = wait.until(&mut rank, third, |_, look, _| panic!("it came, and {look:?}"));
         assert_eq!(found, Ok(3));
         assert!(!wait.progress(), "no peer was examined");
-        let vain = |look: Look, waited: Duration| match look {
-            Look::Expired => Err(Error::Usage(format!("{}", waited.as_millis() >= 5))),
+        let vain = |look: WaitAction, waited: Duration| match look {
+            WaitAction::Expired => Err(Error::Usage(format!("{}", waited.as_millis() >= 5))),
             _ => Ok(()),
         };
         let nothing = |_: &mut Waiter| Ok(None::<()>);
@@ -409,18 +412,18 @@ mod tests {
 
     #[test]
     fn a_wait_ends_by_deadline_or_abort() {
-        let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
-        let segment = Segment::create(layout).expect("a small segment");
-        let mut group = Group::whole(segment, 0);
+        let layout = SegmentLayout { arena_bytes: 4096, slot_bytes: 64, ..SegmentLayout::new(2) };
+        let segment = ShmSegment::create(layout).expect("a small segment");
+        let mut group = RankGroup::whole(segment, 0);
         for crowded in [false, true] {
             let mut wait = WaitLoop::new(Duration::from_millis(5), crowded);
             let began = Instant::now();
             let mut examined = 0;
             loop {
                 match wait.pause(&mut group) {
-                    Look::Again | Look::Doze => {}
-                    Look::Examine => examined += 1,
-                    look => break assert_eq!(look, Look::Expired),
+                    WaitAction::Again | WaitAction::Doze => {}
+                    WaitAction::Examine => examined += 1,
+                    look => break assert_eq!(look, WaitAction::Expired),
                 }
             }
             assert!(began.elapsed() >= Duration::from_millis(5));
@@ -429,7 +432,7 @@ mod tests {
         contend(&mut group);
         let mut wait = WaitLoop::new(Duration::from_millis(5), true);
         let (began, mut polls) = (Instant::now(), 0);
-        while wait.pause(&mut group) != Look::Expired {
+        while wait.pause(&mut group) != WaitAction::Expired {
             polls += 1;
         }
         assert!(began.elapsed() >= Duration::from_millis(5));
@@ -438,14 +441,14 @@ mod tests {
         let mut dozes = 0;
         loop {
             match wait.pause(&mut group) {
-                Look::Doze => dozes += 1,
-                Look::Expired => break,
+                WaitAction::Doze => dozes += 1,
+                WaitAction::Expired => break,
                 _ => {}
             }
         }
         assert!(dozes > 0, "the wait never slept for sockets");
         group.abort(&AbortRecord { code: codes::TIMEOUT, rank: 1, text: String::new() });
         let mut wait = WaitLoop::new(Duration::from_secs(60), false);
-        while wait.pause(&mut group) != Look::Aborted {}
+        while wait.pause(&mut group) != WaitAction::Aborted {}
     }
 }

@@ -3,27 +3,28 @@
 
 use std::time::Duration;
 
-use roundelay_compiler::plan::Site;
+use roundelay_compiler::plan::SourceLine;
 
-use super::execution::Player;
-use super::wait::Look;
+use super::execution::PlanExecution;
+use super::wait::WaitAction;
 use crate::bind::LaneCondition;
-use crate::bind::{BoundStep, Transfer, tagged};
+use crate::bind::{BatchTransfer, BoundStep, tagged};
 use crate::trace::process::condition;
 use crate::trace::{
-    Condition, PAUSE, Recorder, RepeatedDiagnosis, Seen, Standing, Wait, Waiting, now,
+    FlightRecorder, PAUSE, RankCondition, RankStanding, RepeatedDiagnosis, SeenCall,
+    WaitDescription, WaitRecord, now,
 };
-use roundelay_net::error::{Error, Location, Source};
-use roundelay_net::group::Group;
+use roundelay_net::error::{Error, ErrorLocation, ErrorSource};
+use roundelay_net::group::RankGroup;
 use roundelay_net::process::{has_gone, no_longer};
-use roundelay_net::transport::fault::Fault;
-use roundelay_net::transport::shm::State;
+use roundelay_net::transport::fault::ConnectionFault;
+use roundelay_net::transport::shm::RankPresence;
 
 /// The fault of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trouble {
+pub enum PeerFailure {
     /// It has left or died; whatever it sent before is still there.
-    Gone(Gone),
+    Gone(PeerLoss),
     /// A rank, not always the one that was examined, made another call of that number.
     OtherCall {
         /// The rank.
@@ -35,7 +36,7 @@ pub enum Trouble {
 
 /// The way in which a peer is gone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Gone {
+pub enum PeerLoss {
     /// It has announced its end.
     #[error("it left the job")]
     Left,
@@ -47,16 +48,16 @@ pub enum Gone {
     Reported(String),
     /// A connection for messages has ended.
     #[error("{0}")]
-    Cut(#[source] Fault),
+    Cut(#[source] ConnectionFault),
 }
 
-impl Gone {
+impl PeerLoss {
     /// Returns the error of a rank that waited at that place for the peer.
-    pub fn lost(self, peer: u32, awaited: &str, location: Location) -> Error {
+    pub fn lost(self, peer: u32, awaited: &str, location: ErrorLocation) -> Error {
         let rank = location.rank;
         let how = format!("{self} while rank {rank} waited for {awaited}");
         let source = match self {
-            Gone::Cut(fault) => Some(Source::new(fault)),
+            PeerLoss::Cut(fault) => Some(ErrorSource::new(fault)),
             _ => None,
         };
         Error::LostRank { rank, lost: peer, how, location: Some(location.into()), source }
@@ -64,58 +65,65 @@ impl Gone {
 }
 
 /// Examines a peer that this rank waits for.
-pub fn examine(group: &Group, peer: u32, call: u64, digest: Option<u32>) -> Option<Trouble> {
+pub fn examine(
+    group: &RankGroup,
+    peer: u32,
+    call: u64,
+    digest: Option<u32>,
+) -> Option<PeerFailure> {
     let theirs = digest.and_then(|_| group.call_of(peer, call));
     if theirs.is_some() && theirs != digest {
-        return Some(Trouble::OtherCall { peer, call });
+        return Some(PeerFailure::OtherCall { peer, call });
     }
     if let Some(trouble) = digest.and_then(|_| reported(group)) {
         return Some(trouble);
     }
     if let Some(how) = group.gone(peer) {
-        return Some(Trouble::Gone(Gone::Reported(how)));
+        return Some(PeerFailure::Gone(PeerLoss::Reported(how)));
     }
     match group.state(peer) {
-        (State::Absent, _) => None,
-        (State::Died, Some(pid)) => Some(Trouble::Gone(Gone::Ended(pid))),
-        (State::Left | State::Died | State::Moved, _) => Some(Trouble::Gone(Gone::Left)),
-        (State::Present, pid) => missing(pid?).map(Trouble::Gone),
+        (RankPresence::Absent, _) => None,
+        (RankPresence::Died, Some(pid)) => Some(PeerFailure::Gone(PeerLoss::Ended(pid))),
+        (RankPresence::Left | RankPresence::Died | RankPresence::Moved, _) => {
+            Some(PeerFailure::Gone(PeerLoss::Left))
+        }
+        (RankPresence::Present, pid) => missing(pid?).map(PeerFailure::Gone),
     }
 }
 
 /// Returns the failure of a linked rank on another host that waits for words in a call, where this rank made another
 /// call of that number.
-fn reported(group: &Group) -> Option<Trouble> {
-    group.other_call().map(|(peer, call)| Trouble::OtherCall { peer, call })
+fn reported(group: &RankGroup) -> Option<PeerFailure> {
+    group.other_call().map(|(peer, call)| PeerFailure::OtherCall { peer, call })
 }
 
 /// Returns true if a rank is known to have ended: it shares memory with this one, and has announced its end, or its
 /// process is gone.
-pub fn has_ended(group: &Group, peer: u32) -> bool {
+pub fn has_ended(group: &RankGroup, peer: u32) -> bool {
     group.local(peer).is_some() && end_here(group, peer).is_some()
 }
 
 /// Returns the way in which a rank is known to have ended: it has announced its end, or its process is gone, as this
 /// rank observes on its own host, or a rank of the peer's host has reported. The end of a connection to it is no proof.
-pub(crate) fn end_of(group: &Group, peer: u32) -> Option<Gone> {
+pub(crate) fn end_of(group: &RankGroup, peer: u32) -> Option<PeerLoss> {
     match is_elsewhere(group, peer) {
-        true => group.ended(peer).map(Gone::Reported),
+        true => group.ended(peer).map(PeerLoss::Reported),
         false => end_here(group, peer),
     }
 }
 
 /// Returns the way in which a rank of this machine has ended.
-fn end_here(group: &Group, peer: u32) -> Option<Gone> {
+fn end_here(group: &RankGroup, peer: u32) -> Option<PeerLoss> {
     match group.state(peer) {
-        (State::Left, _) => Some(Gone::Left),
-        (State::Died, Some(pid)) => Some(Gone::Ended(pid)),
-        (State::Present, Some(pid)) => missing(pid),
+        (RankPresence::Left, _) => Some(PeerLoss::Left),
+        (RankPresence::Died, Some(pid)) => Some(PeerLoss::Ended(pid)),
+        (RankPresence::Present, Some(pid)) => missing(pid),
         _ => None,
     }
 }
 
 /// Reports to ranks on other hosts which ranks of this one have ended.
-pub(crate) fn bear_witness(group: &Group) {
+pub(crate) fn bear_witness(group: &RankGroup) {
     let peers = (0..group.size()).filter(|&peer| group.is_networked() && peer != group.rank());
     for (peer, end) in peers.filter_map(|peer| Some((peer, end_here(group, peer)?))) {
         group.tell_ended(peer, &format!("{end}, as rank {} on its machine saw", group.rank()));
@@ -123,17 +131,17 @@ pub(crate) fn bear_witness(group: &Group) {
 }
 
 /// Returns true if a rank is on another host, whose processes this one cannot examine.
-pub(crate) fn is_elsewhere(group: &Group, peer: u32) -> bool {
-    group.state(peer) == (State::Present, None)
+pub(crate) fn is_elsewhere(group: &RankGroup, peer: u32) -> bool {
+    group.state(peer) == (RankPresence::Present, None)
 }
 
 /// Returns the end of a process; `None` if it still runs.
-fn missing(pid: i32) -> Option<Gone> {
-    has_gone(pid).then_some(Gone::Ended(pid))
+fn missing(pid: i32) -> Option<PeerLoss> {
+    has_gone(pid).then_some(PeerLoss::Ended(pid))
 }
 
 /// Returns the cause for which a rank waits in vain, as far as this rank can determine it, and the remedy.
-pub fn remark(group: &Group, waiting: &Waiting, sites: &[Site]) -> String {
+pub fn remark(group: &RankGroup, waiting: &WaitRecord, sites: &[SourceLine]) -> String {
     let mut looks = RepeatedDiagnosis::default();
     loop {
         match looks.add(observed_standings(group, waiting, sites), group.rank()) {
@@ -145,9 +153,9 @@ pub fn remark(group: &Group, waiting: &Waiting, sites: &[Site]) -> String {
 
 /// Returns the text of [`remark`]; `None` if the wait ends while the other ranks are examined.
 fn remark_unless_it_comes(
-    execution: &mut Player<'_>,
-    waiting: &Waiting,
-    mut comes: impl FnMut(&mut Player<'_>) -> Result<bool, Error>,
+    execution: &mut PlanExecution<'_>,
+    waiting: &WaitRecord,
+    mut comes: impl FnMut(&mut PlanExecution<'_>) -> Result<bool, Error>,
 ) -> Result<Option<String>, Error> {
     let mut looks = RepeatedDiagnosis::default();
     loop {
@@ -163,7 +171,11 @@ fn remark_unless_it_comes(
 }
 
 /// Returns the state of all ranks as one that waits can see it.
-fn observed_standings(group: &Group, waiting: &Waiting, sites: &[Site]) -> Vec<Standing> {
+fn observed_standings(
+    group: &RankGroup,
+    waiting: &WaitRecord,
+    sites: &[SourceLine],
+) -> Vec<RankStanding> {
     let mut standings = standings(group, sites);
     // This rank has its own wait at first hand.
     if let Some(own) = standings.get_mut(group.rank() as usize) {
@@ -173,30 +185,30 @@ fn observed_standings(group: &Group, waiting: &Waiting, sites: &[Site]) -> Vec<S
 }
 
 /// Returns the state of all ranks, as far as it can be seen.
-pub(crate) fn standings(group: &Group, sites: &[Site]) -> Vec<Standing> {
+pub(crate) fn standings(group: &RankGroup, sites: &[SourceLine]) -> Vec<RankStanding> {
     (0..group.size()).map(|rank| standing(group, rank, sites)).collect()
 }
 
-fn standing(group: &Group, rank: u32, sites: &[Site]) -> Standing {
+fn standing(group: &RankGroup, rank: u32, sites: &[SourceLine]) -> RankStanding {
     let (state, pid) = group.state(rank);
     let calls = group.latest_call(rank);
     let condition = condition(state, pid, rank == group.rank());
     let latest = calls.unwrap_or(0);
-    let recent = Seen::recent(latest, |call| group.call_of(rank, call));
-    let waiting: Option<Wait> = group.wait_of(rank).map(|w| w.spell(sites));
+    let recent = SeenCall::recent(latest, |call| group.call_of(rank, call));
+    let waiting: Option<WaitDescription> = group.wait_of(rank).map(|w| w.spell(sites));
     // Of a rank whose calls cannot be read, only its reports are known.
     let condition = match (&waiting, condition) {
-        (_, Condition::Unknown) if group.is_stopped_elsewhere(rank) => Condition::Stopped,
-        (Some(_), Condition::Unknown) => Condition::Running,
-        (None, Condition::Running) if calls.is_none() => Condition::Unknown,
+        (_, RankCondition::Unknown) if group.is_stopped_elsewhere(rank) => RankCondition::Stopped,
+        (Some(_), RankCondition::Unknown) => RankCondition::Running,
+        (None, RankCondition::Running) if calls.is_none() => RankCondition::Unknown,
         (_, condition) => condition,
     };
     let pid = pid.filter(|&pid| pid > 0);
-    Standing { rank, pid, condition, calls: latest, recent, waiting }
+    RankStanding { rank, pid, condition, calls: latest, recent, waiting }
 }
 
 /// Returns the time at which a wait began that has lasted so long: as recorded, if it is.
-pub fn began(recorder: &Recorder, waited: Duration) -> u64 {
+pub fn began(recorder: &FlightRecorder, waited: Duration) -> u64 {
     match recorder.waiting() {
         Some(waiting) => waiting.since,
         None => now().saturating_sub(u64::try_from(waited.as_nanos()).unwrap_or(0)),
@@ -204,27 +216,27 @@ pub fn began(recorder: &Recorder, waited: Duration) -> u64 {
 }
 
 /// Records and publishes a wait that has become long.
-pub fn waits(group: &mut Group, recorder: &mut Recorder, waiting: &Waiting) {
+pub fn waits(group: &mut RankGroup, recorder: &mut FlightRecorder, waiting: &WaitRecord) {
     recorder.waits(waiting);
     group.publish_wait(Some(waiting));
 }
 
 /// Records that a wait that was long is over.
 #[cold]
-pub(crate) fn resumed(group: &mut Group, recorder: &mut Recorder) {
+pub(crate) fn resumed(group: &mut RankGroup, recorder: &mut FlightRecorder) {
     recorder.resumes();
     group.publish_wait(None);
 }
 
 /// Describes the wait of the lanes of a blocked rank.
 fn waiting(
-    execution: &mut Player<'_>,
+    execution: &mut PlanExecution<'_>,
     lane: Option<usize>,
     blocked: LaneCondition,
-) -> Result<Waiting, Error> {
+) -> Result<WaitRecord, Error> {
     let since = began(execution.recorder, execution.wait.waited());
     let (what, peer) = execution.bound.awaited(blocked, execution.rank);
-    let mut waiting = Waiting::new(what, peer, execution.call, execution.digest, since);
+    let mut waiting = WaitRecord::new(what, peer, execution.call, execution.digest, since);
     waiting.channel = match blocked {
         LaneCondition::Message(receiver) => {
             let from = execution.bound.froms.iter().find(|f| f.receiver == receiver);
@@ -250,7 +262,7 @@ fn waiting(
 /// Returns the error of a message that is not the one that a step receives.
 #[cold]
 pub(crate) fn unexpected(
-    execution: &Player<'_>,
+    execution: &PlanExecution<'_>,
     step: &BoundStep,
     receiver: u32,
     arrived: u64,
@@ -268,7 +280,7 @@ pub(crate) fn unexpected(
 
 /// Returns the error of a message that belongs to another call.
 #[cold]
-pub fn mismatch(execution: &Player<'_>, receiver: u32) -> Error {
+pub fn mismatch(execution: &PlanExecution<'_>, receiver: u32) -> Error {
     let from = execution.bound.froms.iter().find(|f| f.receiver == receiver);
     let peer = from.map_or(execution.rank, |f| f.peer);
     other_call(execution.group, peer, execution.call, &execution.bound.describe())
@@ -291,7 +303,7 @@ pub(crate) fn spell_call(
 /// If the job has ended already, that is the cause: where a part failed, its ranks no longer do what the
 /// others do.
 #[cold]
-pub(crate) fn other_call(group: &Group, peer: u32, call: u64, what: &str) -> Error {
+pub(crate) fn other_call(group: &RankGroup, peer: u32, call: u64, what: &str) -> Error {
     group.listen();
     if group.is_aborted() {
         return group.aborted(None);
@@ -303,8 +315,8 @@ pub(crate) fn other_call(group: &Group, peer: u32, call: u64, what: &str) -> Err
 /// Decides whether a wait continues or fails.
 #[cold]
 pub(crate) fn decide_wait(
-    execution: &mut Player<'_>,
-    look: Look,
+    execution: &mut PlanExecution<'_>,
+    look: WaitAction,
     lane: Option<usize>,
     blocked: Option<LaneCondition>,
 ) -> Result<(), Error> {
@@ -313,44 +325,47 @@ pub(crate) fn decide_wait(
     if let Some(waits) = &waits {
         self::waits(execution.group, execution.recorder, waits);
     }
-    if look == Look::Aborted {
+    if look == WaitAction::Aborted {
         return Err(execution.group.aborted(Some(location)));
     }
     let described = blocked.map(|b| describe(execution, b)).zip(waits);
     let Some(((peer, awaited), waits)) = described else { return Ok(()) };
     let trouble = examine(execution.group, peer, execution.call, execution.entered)
         .or_else(|| reported(execution.group))
-        .or_else(|| execution.endpoints.fault(peer).map(|fault| Trouble::Gone(Gone::Cut(fault))));
+        .or_else(|| {
+            execution.endpoints.fault(peer).map(|fault| PeerFailure::Gone(PeerLoss::Cut(fault)))
+        });
     // The awaited message may be one that another rank waits for, which cannot determine the cause.
     let elsewhere =
         if trouble.is_none() { execution.endpoints.lost(&execution.bound.sends) } else { None };
     let (gone, trouble) = match elsewhere {
-        Some((gone, fault)) => (gone, Some(Trouble::Gone(Gone::Cut(fault)))),
+        Some((gone, fault)) => (gone, Some(PeerFailure::Gone(PeerLoss::Cut(fault)))),
         None => (peer, trouble),
     };
-    if trouble.is_none() && look == Look::Expired {
+    if trouble.is_none() && look == WaitAction::Expired {
         execution.group.ask_around();
     }
     // All that the peer did before is visible now: the message may have come just in time.
     let still = execution.obstacle()? == (lane, blocked);
-    if still && matches!(trouble, Some(Trouble::Gone(_))) {
+    if still && matches!(trouble, Some(PeerFailure::Gone(_))) {
         execution.group.hear_out();
     }
     match trouble {
         _ if !still => Ok(()),
-        Some(Trouble::OtherCall { peer, call }) => {
+        Some(PeerFailure::OtherCall { peer, call }) => {
             let current = execution.entered.map(|_| execution.call);
             let what = spell_call((peer, call), current, || execution.bound.describe());
             Err(other_call(execution.group, peer, call, &what))
         }
-        Some(Trouble::Gone(_)) if execution.group.is_aborted() => {
+        Some(PeerFailure::Gone(_)) if execution.group.is_aborted() => {
             Err(execution.group.aborted(Some(location)))
         }
-        Some(Trouble::Gone(way)) => Err(way.lost(gone, &awaited, location)),
-        None if look == Look::Expired => {
+        Some(PeerFailure::Gone(way)) => Err(way.lost(gone, &awaited, location)),
+        None if look == WaitAction::Expired => {
             let batch = execution.bound.batch.as_ref();
             let in_batch = blocked.filter(|_| batch.is_some());
-            let comes = |execution: &mut Player<'_>| Ok(execution.obstacle()? != (lane, blocked));
+            let comes =
+                |execution: &mut PlanExecution<'_>| Ok(execution.obstacle()? != (lane, blocked));
             let Some(known) = remark_unless_it_comes(execution, &waits, comes)? else {
                 return Ok(());
             };
@@ -371,7 +386,7 @@ pub(crate) fn decide_wait(
 }
 
 /// Describes the rank and the event that a blocked lane waits for.
-fn describe(execution: &Player<'_>, blocked: LaneCondition) -> (u32, String) {
+fn describe(execution: &PlanExecution<'_>, blocked: LaneCondition) -> (u32, String) {
     let channel = |channel: u16| match channel {
         0 => String::new(),
         _ if execution.bound.batch.is_some() => String::new(),
@@ -408,7 +423,12 @@ fn describe(execution: &Player<'_>, blocked: LaneCondition) -> (u32, String) {
 }
 
 /// Returns the text of [`remark`] for messages that only two ranks know of.
-fn batch_remark(execution: &Player<'_>, peer: u32, blocked: LaneCondition, known: &str) -> String {
+fn batch_remark(
+    execution: &PlanExecution<'_>,
+    peer: u32,
+    blocked: LaneCondition,
+    known: &str,
+) -> String {
     let rank = execution.rank;
     match blocked {
         LaneCondition::Message(_) => {
@@ -423,20 +443,20 @@ fn batch_remark(execution: &Player<'_>, peer: u32, blocked: LaneCondition, known
 }
 
 /// Returns the place in its algorithm at which a rank is.
-pub fn location(execution: &Player<'_>, step: Option<&BoundStep>) -> Location {
+pub fn location(execution: &PlanExecution<'_>, step: Option<&BoundStep>) -> ErrorLocation {
     if let Some(batch) = &execution.bound.batch {
         let index = step.map_or(0, |s| s.round);
         let transfer = batch.transfers.get(index as usize);
-        return Location {
+        return ErrorLocation {
             rank: execution.rank,
             name: batch.name.into(),
             step: index,
             site: String::new(),
-            text: transfer.map(Transfer::to_string).unwrap_or_default(),
+            text: transfer.map(BatchTransfer::to_string).unwrap_or_default(),
         };
     }
     let site = step.and_then(|s| execution.bound.sites.get(s.site as usize));
-    Location {
+    ErrorLocation {
         rank: execution.rank,
         name: execution.bound.name(),
         step: step.map_or(0, |s| s.round),
@@ -456,14 +476,14 @@ mod tests {
     #[test]
     fn the_fault_of_a_connection_is_the_source_of_a_lost_rank() {
         let (name, site, text) = ("all_reduce.ring".into(), String::new(), String::new());
-        let here = Location { rank: 1, name, step: 2, site, text };
-        let fault = Fault::Failed(Errno::NETUNREACH);
-        let error = Gone::Cut(fault.clone()).lost(3, "a message", here.clone());
+        let here = ErrorLocation { rank: 1, name, step: 2, site, text };
+        let fault = ConnectionFault::Failed(Errno::NETUNREACH);
+        let error = PeerLoss::Cut(fault.clone()).lost(3, "a message", here.clone());
         let wanted = format!("rank 3 is gone: {fault} while rank 1 waited for a message; {here}");
         assert_eq!(error.to_string(), wanted);
         let source = error.source().expect("the fault");
         assert_eq!(source.downcast_ref(), Some(&fault));
         assert!(source.source().is_some_and(|source| source.is::<Errno>()));
-        assert!(Gone::Left.lost(3, "a message", here).source().is_none());
+        assert!(PeerLoss::Left.lost(3, "a message", here).source().is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! Errors of hints.
 
 use roundelay_net::bootstrap::HINTS as VARIABLE;
-use roundelay_net::error::{Error, Source};
+use roundelay_net::error::{Error, ErrorSource};
 
 /// A hint that is not understood, with the nearest known ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +43,7 @@ pub enum HintError {
 
 impl From<HintError> for Error {
     fn from(error: HintError) -> Self {
-        Error::Settings { text: error.to_string(), source: Some(Source::new(error)) }
+        Error::Settings { text: error.to_string(), source: Some(ErrorSource::new(error)) }
     }
 }
 

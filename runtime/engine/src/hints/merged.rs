@@ -7,7 +7,7 @@ use super::values::Hints;
 
 /// The source of a hint, the nearest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum HintLevel {
     /// The call itself.
     Call,
     /// The communicator.
@@ -16,38 +16,38 @@ pub enum Level {
     Environment,
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for HintLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Level::Call => "hint on the call",
-            Level::Communicator => "hint on the communicator",
-            Level::Environment => "ROUNDELAY_HINTS",
+            HintLevel::Call => "hint on the call",
+            HintLevel::Communicator => "hint on the communicator",
+            HintLevel::Environment => "ROUNDELAY_HINTS",
         })
     }
 }
 
 /// The hints that hold for a call, each with the level that it came from.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Merged {
+pub struct MergedHints {
     hints: Hints,
-    sources: BTreeMap<&'static str, Level>,
+    sources: BTreeMap<&'static str, HintLevel>,
     /// The levels of the algorithms, by collective.
-    algorithms: BTreeMap<String, Level>,
+    algorithms: BTreeMap<String, HintLevel>,
 }
 
-impl Merged {
+impl MergedHints {
     /// Puts levels together; of two that speak of the same key the nearer one counts.
-    pub fn new<'h>(levels: impl IntoIterator<Item = (Level, &'h Hints)>) -> Self {
-        let mut levels: Vec<(Level, &Hints)> = levels.into_iter().collect();
+    pub fn new<'h>(levels: impl IntoIterator<Item = (HintLevel, &'h Hints)>) -> Self {
+        let mut levels: Vec<(HintLevel, &Hints)> = levels.into_iter().collect();
         levels.sort_by_key(|(level, _)| *level);
-        let mut merged = Merged::default();
+        let mut merged = MergedHints::default();
         for (level, hints) in levels {
             merged.add(level, hints);
         }
         merged
     }
 
-    fn add(&mut self, level: Level, from: &Hints) {
+    fn add(&mut self, level: HintLevel, from: &Hints) {
         let (hints, sources) = (&mut self.hints, &mut self.sources);
         macro_rules! take {
             ($($field:ident),*) => {$(
@@ -95,13 +95,13 @@ impl Merged {
     }
 
     /// Returns the level that set a key other than `algorithm`.
-    pub fn source(&self, key: &str) -> Option<Level> {
+    pub fn source(&self, key: &str) -> Option<HintLevel> {
         self.sources.get(key).copied()
     }
 
     /// Returns the algorithm asked for, and its level. A name for all collectives is none for those
     /// without such an algorithm, unless it stands on the call itself.
-    pub fn algorithm(&self, collective: &str) -> Option<(&str, Level)> {
+    pub fn algorithm(&self, collective: &str) -> Option<(&str, HintLevel)> {
         let named = &self.hints.algorithm;
         if let (Some(name), Some(level)) = (named.get(collective), self.algorithms.get(collective))
         {
@@ -109,6 +109,6 @@ impl Merged {
         }
         let (name, level) = (named.get("")?, *self.algorithms.get("")?);
         let has = roundelay_algorithms::find(collective, name).is_some();
-        (has || level == Level::Call).then_some((name.as_str(), level))
+        (has || level == HintLevel::Call).then_some((name.as_str(), level))
     }
 }

@@ -5,7 +5,7 @@
 //! ignored.
 //!
 //! Hints come from three levels: the call, the communicator, the environment (`ROUNDELAY_HINTS`).
-//! [`Merged`] merges them key by key, the nearest level first, and records the level of each.
+//! [`MergedHints`] merges them key by key, the nearest level first, and records the level of each.
 //!
 //! | file | holds |
 //! |---|---|
@@ -22,9 +22,9 @@ mod table;
 mod values;
 
 pub use error::HintError;
-pub use merged::{Level, Merged};
+pub use merged::{HintLevel, MergedHints};
 pub use table::{Key, TABLE};
-pub use values::{Hints, Lossy, Objective, OnFailure};
+pub use values::{ChoiceObjective, Hints, LossyType, OnFailure};
 
 /// The environment variable that holds hints for everything in a process: `key=value,key=value`.
 pub use roundelay_net::bootstrap::HINTS as VARIABLE;

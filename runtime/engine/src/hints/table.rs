@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::device::Protocol;
+use roundelay_compiler::device::DeviceProtocol;
 use roundelay_compiler::plan::MAX_PATHS;
 use roundelay_compiler::program::COLLECTIVES;
 use roundelay_dsl::diag::similar;
 
 use super::error::{HintError, ValueError};
-use super::values::{Hints, Lossy, Objective, OnFailure};
-use roundelay_net::transport::{Transport, Transports};
+use super::values::{ChoiceObjective, Hints, LossyType, OnFailure};
+use roundelay_net::transport::{Transport, TransportSet};
 
 /// A row of [`TABLE`].
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub const TABLE: &[Key] = &[
         read: |h, v| {
             word(
                 v,
-                &[("latency", Objective::Latency), ("bandwidth", Objective::Bandwidth)],
+                &[("latency", ChoiceObjective::Latency), ("bandwidth", ChoiceObjective::Bandwidth)],
                 &mut h.objective,
             )
         },
@@ -67,7 +67,8 @@ pub const TABLE: &[Key] = &[
                   `none`.",
         example: "bf16",
         read: |h, v| {
-            let types = [Lossy::None, Lossy::Bf16, Lossy::F16, Lossy::F32].map(|l| (l.name(), l));
+            let types = [LossyType::None, LossyType::Bf16, LossyType::F16, LossyType::F32]
+                .map(|l| (l.name(), l));
             word(v, &types, &mut h.lossy)
         },
     },
@@ -96,7 +97,11 @@ pub const TABLE: &[Key] = &[
                   never chosen by itself. By size and memory by default.",
         example: "packet",
         read: |h, v| {
-            word(v, &Protocol::ALL.map(|protocol| (protocol.name(), protocol)), &mut h.protocol)
+            word(
+                v,
+                &DeviceProtocol::ALL.map(|protocol| (protocol.name(), protocol)),
+                &mut h.protocol,
+            )
         },
     },
     Key {
@@ -332,7 +337,7 @@ fn time(value: &str) -> Result<Duration, ValueError> {
 
 fn transport(hints: &mut Hints, value: &str) -> Result<(), ValueError> {
     let names = Transport::ALL.iter().map(|transport| transport.name());
-    let mut all = Transports::NONE;
+    let mut all = TransportSet::NONE;
     for name in value.split([',', '+']).map(str::trim) {
         let Some(&transport) = Transport::ALL.iter().find(|known| known.name() == name) else {
             return Err(ValueError(format!("`{name}` is no transport, {}", near(name, names))));
@@ -359,8 +364,9 @@ fn algorithm(hints: &mut Hints, value: &str) -> Result<(), ValueError> {
                 near(collective, names)
             )));
         }
-        let of =
-            |e: &&roundelay_algorithms::Entry| collective.is_empty() || e.collective == collective;
+        let of = |e: &&roundelay_algorithms::CatalogueEntry| {
+            collective.is_empty() || e.collective == collective
+        };
         let mut known: Vec<&str> = CATALOGUE.iter().filter(of).map(|e| e.name).collect();
         known.sort_unstable();
         known.dedup();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use roundelay_dsl::diag::codes;
 use roundelay_net::error::Error;
-use roundelay_net::transport::Transports;
+use roundelay_net::transport::TransportSet;
 
 fn hints(text: &str) -> Hints {
     text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))
@@ -33,10 +33,10 @@ fn values_are_read() {
          slot_bytes=256K,timeout=1500ms,lazy=True,interface=eth0.5,rdma_gid=3,gpu_direct=true,\
          ports=50000-50999",
     );
-    assert_eq!(h.objective(), Some(Objective::Latency));
+    assert_eq!(h.objective(), Some(ChoiceObjective::Latency));
     assert_eq!((h.deterministic(), h.lazy()), (Some(true), Some(true)));
-    assert_eq!(h.lossy(), Some(Lossy::Bf16));
-    assert_eq!(h.transport(), Some(Transports::TCP.or(Transports::SHM)));
+    assert_eq!(h.lossy(), Some(LossyType::Bf16));
+    assert_eq!(h.transport(), Some(TransportSet::TCP.or(TransportSet::SHM)));
     assert_eq!((h.channels(), h.slot_bytes()), (Some(4), Some(256 << 10)));
     assert_eq!(h.timeout(), Some(Duration::from_millis(1500)));
     assert_eq!((h.interface(), h.rdma_gid()), (Some("eth0.5"), Some(3)));
@@ -95,26 +95,26 @@ fn nearer_levels_go_first_key_by_key() {
         hints("timeout=2s,lazy=true,algorithm=chain"),
         hints("timeout=3s,lazy=false,channels=2,algorithm=broadcast.binomial,all_gather.ring"),
     );
-    let merged = Merged::new([
-        (Level::Environment, &env),
-        (Level::Call, &call),
-        (Level::Communicator, &comm),
+    let merged = MergedHints::new([
+        (HintLevel::Environment, &env),
+        (HintLevel::Call, &call),
+        (HintLevel::Communicator, &comm),
     ]);
     assert_eq!(merged.hints().timeout(), Some(Duration::from_secs(1)));
-    assert_eq!(merged.source("timeout"), Some(Level::Call));
+    assert_eq!(merged.source("timeout"), Some(HintLevel::Call));
     assert_eq!(
         (merged.hints().lazy(), merged.source("lazy")),
-        (Some(true), Some(Level::Communicator))
+        (Some(true), Some(HintLevel::Communicator))
     );
-    assert_eq!(merged.source("channels"), Some(Level::Environment));
+    assert_eq!(merged.source("channels"), Some(HintLevel::Environment));
     assert_eq!(merged.source("interface"), None);
-    assert_eq!(merged.algorithm("all_reduce"), Some(("one_shot", Level::Call)));
-    assert_eq!(merged.algorithm("broadcast"), Some(("chain", Level::Communicator)));
-    assert_eq!(merged.algorithm("all_gather"), Some(("ring", Level::Environment)));
+    assert_eq!(merged.algorithm("all_reduce"), Some(("one_shot", HintLevel::Call)));
+    assert_eq!(merged.algorithm("broadcast"), Some(("chain", HintLevel::Communicator)));
+    assert_eq!(merged.algorithm("all_gather"), Some(("ring", HintLevel::Environment)));
     assert_eq!(merged.algorithm("all_to_all"), None);
     let call = hints("algorithm=ring");
-    let merged = Merged::new([(Level::Call, &call)]);
-    assert_eq!(merged.algorithm("barrier"), Some(("ring", Level::Call)), "to be refused");
+    let merged = MergedHints::new([(HintLevel::Call, &call)]);
+    assert_eq!(merged.algorithm("barrier"), Some(("ring", HintLevel::Call)), "to be refused");
 }
 
 #[test]

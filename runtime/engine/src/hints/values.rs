@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use roundelay_compiler::device::Protocol;
+use roundelay_compiler::device::DeviceProtocol;
 use roundelay_net::ports::PortRange;
-use roundelay_net::transport::Transports;
+use roundelay_net::transport::TransportSet;
 
 /// The goal of a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Objective {
+pub enum ChoiceObjective {
     /// Tiny messages: the least time for no bytes at all.
     Latency,
     /// Large messages: the least time for a byte.
@@ -18,7 +18,7 @@ pub enum Objective {
 
 /// The type to which algorithms may round what they send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lossy {
+pub enum LossyType {
     /// None: every message is exact.
     None,
     /// IEEE binary16.
@@ -29,14 +29,14 @@ pub enum Lossy {
     F32,
 }
 
-impl Lossy {
+impl LossyType {
     /// Returns the name by which it is written.
     pub fn name(self) -> &'static str {
         match self {
-            Lossy::None => "none",
-            Lossy::F16 => "f16",
-            Lossy::Bf16 => "bf16",
-            Lossy::F32 => "f32",
+            LossyType::None => "none",
+            LossyType::F16 => "f16",
+            LossyType::Bf16 => "bf16",
+            LossyType::F32 => "f32",
         }
     }
 }
@@ -55,12 +55,12 @@ pub enum OnFailure {
 pub struct Hints {
     /// Algorithms by collective; under the empty name, the one for all that have it.
     pub(super) algorithm: BTreeMap<String, String>,
-    pub(super) objective: Option<Objective>,
+    pub(super) objective: Option<ChoiceObjective>,
     pub(super) deterministic: Option<bool>,
-    pub(super) lossy: Option<Lossy>,
-    pub(super) transport: Option<Transports>,
+    pub(super) lossy: Option<LossyType>,
+    pub(super) transport: Option<TransportSet>,
     pub(super) channels: Option<u32>,
-    pub(super) protocol: Option<Protocol>,
+    pub(super) protocol: Option<DeviceProtocol>,
     pub(super) max_sms: Option<u32>,
     pub(super) slot_bytes: Option<u64>,
     pub(super) timeout: Option<Duration>,
@@ -92,7 +92,7 @@ impl Hints {
     }
 
     /// Returns the goal of the choice.
-    pub fn objective(&self) -> Option<Objective> {
+    pub fn objective(&self) -> Option<ChoiceObjective> {
         self.objective
     }
 
@@ -102,12 +102,12 @@ impl Hints {
     }
 
     /// Returns the type to which messages may be rounded.
-    pub fn lossy(&self) -> Option<Lossy> {
+    pub fn lossy(&self) -> Option<LossyType> {
         self.lossy
     }
 
     /// Returns the transports that may be used.
-    pub fn transport(&self) -> Option<Transports> {
+    pub fn transport(&self) -> Option<TransportSet> {
         self.transport
     }
 
@@ -117,7 +117,7 @@ impl Hints {
     }
 
     /// Returns the protocol in which messages travel between GPUs.
-    pub fn protocol(&self) -> Option<Protocol> {
+    pub fn protocol(&self) -> Option<DeviceProtocol> {
         self.protocol
     }
 

@@ -16,16 +16,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::packet::MessagePacket;
-use super::transfer::{MessageTransfer, PartialTransfer, What};
-use crate::window::{Exposed, Remote};
-use roundelay_net::transport::one_sided::{Access, Grant, News, OneSided};
-use roundelay_net::transport::stream::Connection;
+use super::transfer::{MessageTransfer, PartialTransfer, TransferKind};
+use crate::window::{ExposedPart, ServedPart};
+use roundelay_net::transport::one_sided::{AccessGrant, AccessReport, OneSided, RemoteAccess};
+use roundelay_net::transport::stream::StreamConnection;
 
 /// The devices that join this rank and a peer, with the grants and operations of both.
 pub(super) struct DeviceLink {
-    connection: Arc<Connection>,
+    connection: Arc<StreamConnection>,
     /// The peer's parts that access was requested to, with their grants.
-    parts: BTreeMap<u64, (Option<Arc<Remote>>, Option<Grant>)>,
+    parts: BTreeMap<u64, (Option<Arc<ServedPart>>, Option<AccessGrant>)>,
     /// This rank's parts that the peer has requested access to.
     granted: BTreeSet<u64>,
     posted: VecDeque<DeviceTransfer>,
@@ -42,13 +42,13 @@ pub(super) struct DeviceLink {
 struct DeviceTransfer {
     id: u64,
     key: u64,
-    grant: Grant,
+    grant: AccessGrant,
     part: PartialTransfer,
 }
 
 impl DeviceLink {
     /// Returns the devices of a connection, if it has any that access memory of the peer.
-    pub(super) fn of(connection: &Arc<Connection>) -> Option<Self> {
+    pub(super) fn of(connection: &Arc<StreamConnection>) -> Option<Self> {
         connection.one_sided()?;
         Some(DeviceLink {
             connection: connection.clone(),
@@ -97,8 +97,8 @@ impl DeviceLink {
     pub(super) fn record_grant(
         &mut self,
         key: u64,
-        grant: Option<Grant>,
-        remote: Option<Arc<Remote>>,
+        grant: Option<AccessGrant>,
+        remote: Option<Arc<ServedPart>>,
     ) {
         if let Some(part) = self.parts.get_mut(&key) {
             *part = (remote, grant);
@@ -111,7 +111,7 @@ impl DeviceLink {
     }
 
     /// Grants the peer's device access to this rank's part, if there is one; returns the packet with the grant.
-    pub(super) fn grant(&mut self, key: u64, exposed: Option<&Arc<Exposed>>) -> MessagePacket {
+    pub(super) fn grant(&mut self, key: u64, exposed: Option<&Arc<ExposedPart>>) -> MessagePacket {
         let granted = exposed.and_then(|exposed| {
             self.connection.one_sided()?.grant(exposed.exposure(), &|| exposed.may())
         });
@@ -131,10 +131,10 @@ impl DeviceLink {
     pub(super) fn usable(
         &mut self,
         transfer: &MessageTransfer,
-    ) -> Result<Option<(u64, Grant)>, MessagePacket> {
+    ) -> Result<Option<(u64, AccessGrant)>, MessagePacket> {
         let (key, reads) = match transfer.what {
-            What::Put(key) => (key, false),
-            What::Get(key) => (key, true),
+            TransferKind::Put(key) => (key, false),
+            TransferKind::Get(key) => (key, true),
             _ => return Ok(None),
         };
         let bytes = transfer.shape.bytes;
@@ -151,12 +151,13 @@ impl DeviceLink {
     }
 
     /// Posts an operation to the device.
-    pub(super) fn post(&mut self, key: u64, grant: Grant, part: PartialTransfer) {
+    pub(super) fn post(&mut self, key: u64, grant: AccessGrant, part: PartialTransfer) {
         self.number += 1;
         let (id, MessageTransfer { what, address, shape, tag, .. }) = (self.number, &part.transfer);
-        let reads = matches!(what, What::Get(_));
+        let reads = matches!(what, TransferKind::Get(_));
         let there = grant.address.wrapping_add(*tag);
-        let access = Access { id, reads, here: *address, there, key: grant.key, len: shape.bytes };
+        let access =
+            RemoteAccess { id, reads, here: *address, there, key: grant.key, len: shape.bytes };
         if let Some(device) = self.connection.one_sided() {
             // SAFETY: memory of a transfer that has not ended; those of a connection end after it is cut.
             unsafe { device.begin(access) };
@@ -172,12 +173,12 @@ impl DeviceLink {
         }
         for new in &news {
             match *new {
-                News::Moved { id, bytes } => {
+                AccessReport::Moved { id, bytes } => {
                     if let Some(first) = self.posted.front_mut().filter(|first| first.id == id) {
                         first.part.moved = bytes;
                     }
                 }
-                News::Done { id } => {
+                AccessReport::Done { id } => {
                     if self.posted.front().is_some_and(|first| first.id == id)
                         && let Some(first) = self.posted.pop_front()
                     {
@@ -187,7 +188,7 @@ impl DeviceLink {
                         ended.push(first.part.transfer);
                     }
                 }
-                News::Failed { refused } => self.fall_back(refused),
+                AccessReport::Failed { refused } => self.fall_back(refused),
             }
         }
         !news.is_empty()
@@ -207,7 +208,7 @@ impl DeviceLink {
 
 /// Returns true if a device may read or write these bytes of a part. A word that it would not access atomically is sent
 /// as a packet.
-fn allows(grant: &Grant, reads: bool, offset: u64, bytes: u64) -> bool {
+fn allows(grant: &AccessGrant, reads: bool, offset: u64, bytes: u64) -> bool {
     let may = if reads { grant.may.read } else { grant.may.write };
     let is_word = bytes == 8 && grant.address.wrapping_add(offset).is_multiple_of(8);
     may && (grant.words || !is_word)
@@ -216,20 +217,20 @@ fn allows(grant: &Grant, reads: bool, offset: u64, bytes: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roundelay_net::transport::one_sided::May;
+    use roundelay_net::transport::one_sided::AccessRights;
 
     #[test]
     fn a_device_does_what_was_granted_and_words_only_as_one() {
-        let may = May { read: true, write: false };
-        let grant = Grant { address: 4096, key: 7, may, words: false };
+        let may = AccessRights { read: true, write: false };
+        let grant = AccessGrant { address: 4096, key: 7, may, words: false };
         let by = |reads, offset, bytes| allows(&grant, reads, offset, bytes);
         assert!(by(true, 0, 16) && by(true, 4, 8) && by(true, 0, 4));
         assert!(!by(true, 0, 8) && !by(true, 64, 8), "an aligned word");
         assert!(!by(false, 0, 16), "it may not write");
-        let grant = Grant { words: true, ..grant };
+        let grant = AccessGrant { words: true, ..grant };
         assert!(allows(&grant, true, 0, 8));
-        let may = May { read: false, write: true };
-        assert!(allows(&Grant { may, ..grant }, false, 8, 8));
-        assert!(!allows(&Grant { may, ..grant }, true, 8, 8));
+        let may = AccessRights { read: false, write: true };
+        assert!(allows(&AccessGrant { may, ..grant }, false, 8, 8));
+        assert!(!allows(&AccessGrant { may, ..grant }, true, 8, 8));
     }
 }

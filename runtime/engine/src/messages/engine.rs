@@ -6,15 +6,15 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use super::link::{ConnectionState, PeerLink};
-use super::matching::{Peer, TagMatcher};
-use super::operation::{Delivered, Operation, OperationCompletion};
-use super::packet::Shape;
-use super::transfer::{MessageTransfer, What};
-use crate::window::{Exposed, Remote};
+use super::matching::{ReceiveSource, TagMatcher};
+use super::operation::{DeliveredMessage, MessageOperation, OperationCompletion};
+use super::packet::MessageShape;
+use super::transfer::{MessageTransfer, TransferKind};
+use crate::window::{ExposedPart, ServedPart};
 use roundelay_net::abort;
-use roundelay_net::endpoints::{Dozing, Endpoints, RecvEnd, SendEnd};
-use roundelay_net::error::{Error, Location};
-use roundelay_net::group::Group;
+use roundelay_net::endpoints::{EndpointTable, RecvEnd, SendEnd, SocketSleep};
+use roundelay_net::error::{Error, ErrorLocation};
+use roundelay_net::group::RankGroup;
 use roundelay_net::net::ConnectionId;
 
 /// The longest time in which a change may go unnoticed.
@@ -23,11 +23,11 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// A message that has come before its receive.
 pub(super) enum UnexpectedMessage {
     Eager {
-        shape: Shape,
+        shape: MessageShape,
         content: Vec<u8>,
     },
     Offer {
-        shape: Shape,
+        shape: MessageShape,
         id: u64,
         address: u64,
     },
@@ -38,7 +38,7 @@ pub(super) enum UnexpectedMessage {
 /// A wait for a signal of a peer.
 pub(super) struct SignalWait {
     pub(super) peer: u32,
-    pub(super) exposed: Arc<Exposed>,
+    pub(super) exposed: Arc<ExposedPart>,
     /// The signals of each rank that were taken.
     pub(super) taken: Arc<[AtomicU64]>,
     pub(super) transfer: MessageTransfer,
@@ -46,8 +46,8 @@ pub(super) struct SignalWait {
 
 /// The state of a rank's messages and windows.
 pub(super) struct MessageEngine {
-    pub(super) group: Group,
-    pub(super) endpoints: Endpoints,
+    pub(super) group: RankGroup,
+    pub(super) endpoints: EndpointTable,
     pub(super) links: BTreeMap<u32, PeerLink>,
     pub(super) matching: TagMatcher<MessageTransfer, UnexpectedMessage>,
     /// The number of the last offer or request.
@@ -57,11 +57,11 @@ pub(super) struct MessageEngine {
     /// Operations that have ended, and whose waiters are still to be notified.
     pub(super) ended: Vec<OperationCompletion>,
     /// This rank's parts of windows that it serves to peers, by key.
-    pub(super) served: BTreeMap<u64, Arc<Exposed>>,
+    pub(super) served: BTreeMap<u64, Arc<ExposedPart>>,
     /// True if peers may request parts that this rank does not serve, or no longer serves.
     pub(super) serves_unasked: bool,
     /// The parts of windows that peers serve to this rank, by rank and key.
-    pub(super) remotes: BTreeMap<(u32, u64), Arc<Remote>>,
+    pub(super) remotes: BTreeMap<(u32, u64), Arc<ServedPart>>,
     /// Waits for signals of peers.
     pub(super) signal_waits: Vec<SignalWait>,
     /// The time at which operations were last examined for timeouts.
@@ -70,10 +70,10 @@ pub(super) struct MessageEngine {
 }
 
 impl MessageEngine {
-    pub(super) fn new(group: Group) -> Self {
+    pub(super) fn new(group: RankGroup) -> Self {
         MessageEngine {
             group,
-            endpoints: Endpoints::default(),
+            endpoints: EndpointTable::default(),
             links: BTreeMap::new(),
             matching: TagMatcher::new(),
             offers: 0,
@@ -146,12 +146,12 @@ impl MessageEngine {
 
     pub(super) fn end_operation(
         &mut self,
-        operation: &Operation,
-        shape: Shape,
+        operation: &MessageOperation,
+        shape: MessageShape,
         tag: u64,
         source: Result<u32, Error>,
     ) {
-        let delivered = |source| Delivered { source, tag, bytes: shape.bytes };
+        let delivered = |source| DeliveredMessage { source, tag, bytes: shape.bytes };
         self.ended.push(operation.end(source.map(delivered)));
         self.pending = self.pending.saturating_sub(1);
     }
@@ -161,8 +161,8 @@ impl MessageEngine {
         let of_link = |link| PeerLink::pending(link).map(|transfer| (Some(link.peer), transfer));
         let of_links = self.links.values().flat_map(of_link);
         let receives = self.matching.receives().map(|(from, receive)| match from {
-            Peer::Rank(rank) => (Some(rank), receive),
-            Peer::Any => (None, receive),
+            ReceiveSource::Rank(rank) => (Some(rank), receive),
+            ReceiveSource::Any => (None, receive),
         });
         let own = self.matching.senders_and_messages().filter_map(|(from, early)| match early {
             UnexpectedMessage::Own(send) => Some((Some(from), send)),
@@ -173,22 +173,22 @@ impl MessageEngine {
         of_links.chain(receives).chain(own).chain(signals)
     }
 
-    pub(super) fn location(&self, transfer: &MessageTransfer, peer: Option<u32>) -> Location {
+    pub(super) fn location(&self, transfer: &MessageTransfer, peer: Option<u32>) -> ErrorLocation {
         let MessageTransfer { what, shape, tag, .. } = transfer;
         let whom = peer.map_or("any rank".into(), |peer| format!("rank {peer}"));
         let text = match what {
-            What::Send => format!("send {shape} to {whom}, tag {tag}"),
-            What::Receive => format!("receive {shape} from {whom}, tag {tag}"),
-            What::Signal => format!("wait for a signal from {whom}"),
+            TransferKind::Send => format!("send {shape} to {whom}, tag {tag}"),
+            TransferKind::Receive => format!("receive {shape} from {whom}, tag {tag}"),
+            TransferKind::Signal => format!("wait for a signal from {whom}"),
             what => format!("{} of {shape} at byte {tag} of the part of {whom}", what.name()),
         };
         let (rank, name) = (self.group.rank(), what.name().into());
-        Location { rank, name, step: 0, site: String::new(), text }
+        ErrorLocation { rank, name, step: 0, site: String::new(), text }
     }
 
     /// Returns the connections to sleep on until there is something to do; if the rank `rests`, those alone by which
     /// peers reach windows.
-    pub(super) fn dozing(&self, rests: bool) -> Dozing {
+    pub(super) fn dozing(&self, rests: bool) -> SocketSleep {
         let (mut sends, mut froms) = (Vec::new(), Vec::new());
         let channel = self.group.layout().message_channel();
         for link in self.links.values() {
@@ -240,7 +240,7 @@ impl MessageEngine {
 
     /// Returns true if a send has not ended.
     pub(super) fn has_sends(&self) -> bool {
-        self.transfers().any(|(_, transfer)| transfer.what == What::Send)
+        self.transfers().any(|(_, transfer)| transfer.what == TransferKind::Send)
     }
 
     /// Returns the time at which anything last moved on a connection.
@@ -258,7 +258,7 @@ impl MessageEngine {
 
     /// Ends all operations, each by an error that `cause` makes.
     #[cold]
-    pub(super) fn give_up(&mut self, first: &Error, cause: impl Fn(&Group) -> Error) {
+    pub(super) fn give_up(&mut self, first: &Error, cause: impl Fn(&RankGroup) -> Error) {
         self.endpoints.cut();
         self.failed.get_or_insert_with(|| first.to_string());
         let (receives, early) = self.matching.clear();

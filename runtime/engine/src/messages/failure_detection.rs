@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use super::engine::{CHECK_INTERVAL, MessageEngine};
 use super::link::PeerLink;
-use super::matching::Peer;
-use super::transfer::{MessageTransfer, What};
-use crate::executor::watchdog::{Gone, Trouble, examine};
+use super::matching::ReceiveSource;
+use super::transfer::{MessageTransfer, TransferKind};
+use crate::executor::watchdog::{PeerFailure, PeerLoss, examine};
 use roundelay_net::error::Error;
 
 impl MessageEngine {
@@ -55,10 +55,10 @@ impl MessageEngine {
 
     /// Returns a lost peer that an operation waits for, none if any peer would do and all are lost. Each peer is
     /// examined once, however many operations wait for it.
-    fn find_lost_peer(&self) -> Option<(Option<u32>, What, Gone)> {
+    fn find_lost_peer(&self) -> Option<(Option<u32>, TransferKind, PeerLoss)> {
         let gone = |peer: u32| match examine(&self.group, peer, 0, None) {
-            Some(Trouble::Gone(gone)) => Some(gone),
-            _ => self.endpoints.fault(peer).map(Gone::Cut),
+            Some(PeerFailure::Gone(gone)) => Some(gone),
+            _ => self.endpoints.fault(peer).map(PeerLoss::Cut),
         };
         let own = self.group.rank();
         let mut peers = self.links.values().filter(|link| link.peer != own);
@@ -67,25 +67,27 @@ impl MessageEngine {
         if let Some((peer, what, gone)) = lost {
             return Some((Some(peer), what, gone));
         }
-        if !self.matching.awaits(Peer::Any) {
+        if !self.matching.awaits(ReceiveSource::Any) {
             return None;
         }
         let mut ends = (0..self.group.size()).filter(|&rank| rank != own).map(gone);
         let first = ends.next()??;
-        ends.all(|end| end.is_some()).then_some((None, What::Receive, first))
+        ends.all(|end| end.is_some()).then_some((None, TransferKind::Receive, first))
     }
 
     /// Returns the kind of a pending operation that needs the peer of a connection.
-    fn waiting_for(&self, link: &PeerLink) -> Option<What> {
-        let receives = || self.matching.awaits(Peer::Rank(link.peer)).then_some(What::Receive);
+    fn waiting_for(&self, link: &PeerLink) -> Option<TransferKind> {
+        let receives = || {
+            self.matching.awaits(ReceiveSource::Rank(link.peer)).then_some(TransferKind::Receive)
+        };
         let signals = || self.signal_waits.iter().any(|awaited| awaited.peer == link.peer);
         let of_link = link.pending().next().map(|transfer| transfer.what);
-        of_link.or_else(receives).or_else(|| signals().then_some(What::Signal))
+        of_link.or_else(receives).or_else(|| signals().then_some(TransferKind::Signal))
     }
 
     /// Returns the peer, if it is known, and the kind of an operation that has timed out: since it started, nothing has
     /// moved on its connection for as long as its timeout. All operations are examined, once a [`CHECK_INTERVAL`].
-    fn find_timed_out(&mut self, is_sure: bool) -> Option<(Option<u32>, What)> {
+    fn find_timed_out(&mut self, is_sure: bool) -> Option<(Option<u32>, TransferKind)> {
         let now = Instant::now();
         if !is_sure && now.duration_since(self.examined_at) < CHECK_INTERVAL {
             return None;
@@ -102,16 +104,20 @@ impl MessageEngine {
     }
 
     /// Returns an operation of this kind that waits for that peer, and a description of the wait.
-    fn describe_wait(&self, peer: Option<u32>, what: What) -> Option<(&MessageTransfer, String)> {
+    fn describe_wait(
+        &self,
+        peer: Option<u32>,
+        what: TransferKind,
+    ) -> Option<(&MessageTransfer, String)> {
         let of = self.transfers().find(|(its, transfer)| *its == peer && transfer.what == what);
         let whom = peer.map_or("any rank".into(), |peer| format!("rank {peer}"));
         of.map(|(_, transfer)| {
             let tag = transfer.tag;
             let awaited = match what {
-                What::Send => format!("{whom} to receive the message with tag {tag}"),
-                What::Receive => format!("a message from {whom} with tag {tag}"),
-                What::Signal => format!("a signal from {whom}"),
-                What::Give => format!("{whom} to take what it gets"),
+                TransferKind::Send => format!("{whom} to receive the message with tag {tag}"),
+                TransferKind::Receive => format!("a message from {whom} with tag {tag}"),
+                TransferKind::Signal => format!("a signal from {whom}"),
+                TransferKind::Give => format!("{whom} to take what it gets"),
                 _ => format!("{whom} to serve its window ({})", what.name()),
             };
             (transfer, awaited)
@@ -119,12 +125,12 @@ impl MessageEngine {
     }
 
     /// Returns what is known about a wait that has timed out.
-    fn remark(&self, peer: Option<u32>, tag: u64, what: What) -> String {
+    fn remark(&self, peer: Option<u32>, tag: u64, what: TransferKind) -> String {
         let rank = self.group.rank();
         let whom = peer.map_or(String::new(), |peer| peer.to_string());
         match what {
-            What::Receive => {}
-            What::Send => {
+            TransferKind::Receive => {}
+            TransferKind::Send => {
                 return format!("; does rank {whom} receive from rank {rank} with tag {tag}?");
             }
             _ => return format!("; does rank {whom} do its part, and is its process not stopped?"),

@@ -1,11 +1,11 @@
 //! Forged packets, with which tests examine how a peer handles them.
 
 use super::link::ConnectionState;
-use super::messenger::Messenger;
+use super::messenger::RankMessenger;
 use super::outgoing::OutgoingEntry;
 use super::packet::MessagePacket;
 
-impl Messenger {
+impl RankMessenger {
     /// Sends a peer packets that no operation of this rank has made, without payloads; bytes that are no packet are
     /// left out.
     #[doc(hidden)]

@@ -8,9 +8,9 @@ use super::outgoing::OutgoingEntry;
 use super::packet::MessagePacket;
 use super::payload::IncomingPayload;
 use super::transfer::{MessageTransfer, PartialTransfer};
-use roundelay_net::endpoints::Sender;
+use roundelay_net::endpoints::EndpointSender;
 use roundelay_net::error::Error;
-use roundelay_net::group::Connecting;
+use roundelay_net::group::ConnectionAttempt;
 
 /// Eager messages of a peer that may wait for a receive: together half a MiB.
 const EAGER_CREDITS: u64 = 64;
@@ -26,7 +26,7 @@ const MAX_UNSOLICITED: usize = 1 << 12;
 /// The state of the connection below a link.
 pub(super) enum ConnectionState {
     /// Between hosts: both ends have yet to meet.
-    Connecting(Box<Connecting>),
+    Connecting(Box<ConnectionAttempt>),
     /// The numbers of its ends.
     Open { sender: u32, receiver: u32, posted: bool },
     /// A rank's messages to itself need none.
@@ -138,7 +138,7 @@ impl PeerLink {
     }
 
     /// Returns true if a short write to a window may wait to be coalesced: nothing else is in flight.
-    pub(super) fn may_coalesce(&self, senders: &[Sender]) -> bool {
+    pub(super) fn may_coalesce(&self, senders: &[EndpointSender]) -> bool {
         let ConnectionState::Open { sender, posted: true, .. } = self.wire else { return false };
         let is_clear = || !senders[sender as usize].has_backlog();
         self.is_flushed() && self.device.is_none() && (self.has_coalesced || is_clear())

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::link::PeerLink;
 use super::outgoing::OutgoingEntry;
-use super::packet::{DIGEST, EAGER_BYTES, MessagePacket, PACKET_BYTES, SLOTS, Shape};
+use super::packet::{DIGEST, EAGER_BYTES, MessagePacket, MessageShape, PACKET_BYTES, SLOTS};
 use super::payload::IncomingPayload;
 use super::transfer::MessageTransfer;
 use crate::window;
-use roundelay_net::endpoints::Receiver;
+use roundelay_net::endpoints::EndpointReceiver;
 use roundelay_net::error::Error;
 use roundelay_net::transport::mapped::MappedReceiver;
 use roundelay_net::transport::message::{ContentKind, IoVecMut, meta};
@@ -27,7 +27,7 @@ pub(super) enum IncomingEvent {
     /// A packet without payload, or one whose payload is to follow.
     Packet(MessagePacket),
     /// An eager message, whose payload is at the address until the receiver consumes it.
-    Eager { tag: u64, shape: Shape, content: *const u8 },
+    Eager { tag: u64, shape: MessageShape, content: *const u8 },
     /// The last segment of an accepted message.
     Received(MessageTransfer),
     /// A short payload for a window, at an address as that of an eager message.
@@ -52,7 +52,7 @@ impl PeerLink {
     /// Returns the next arrival.
     pub(super) fn receive_next(
         &mut self,
-        receiver: &mut Receiver,
+        receiver: &mut EndpointReceiver,
     ) -> Result<Option<IncomingEvent>, Error> {
         loop {
             match self.expected {
@@ -137,7 +137,7 @@ impl PeerLink {
     /// Returns the payload of the next message, of `len` bytes, once it is there.
     fn poll_message(
         &mut self,
-        receiver: &mut Receiver,
+        receiver: &mut EndpointReceiver,
         len: usize,
     ) -> Result<Option<*const u8>, Error> {
         if !receiver.is_ready(0, len) {
@@ -159,7 +159,7 @@ impl PeerLink {
     /// Receives a segment of an accepted message in place; returns true once all of the segment has come.
     fn receive_data(
         &mut self,
-        receiver: &mut Receiver,
+        receiver: &mut EndpointReceiver,
         id: u64,
         len: usize,
     ) -> Result<bool, Error> {
@@ -180,13 +180,13 @@ impl PeerLink {
     /// anything moved, and whether all of it has come.
     fn receive_segment(
         &self,
-        receiver: &mut Receiver,
+        receiver: &mut EndpointReceiver,
         to: *mut u8,
         len: usize,
     ) -> Result<(bool, bool), Error> {
         let mut moved = false;
         let came = match receiver {
-            Receiver::Posted(receiver) => {
+            EndpointReceiver::Posted(receiver) => {
                 let before = receiver.bytes();
                 let place = IoVecMut { ptr: to, len };
                 // SAFETY: memory of a transfer that has not ended; a connection that is cut writes no more.
@@ -197,7 +197,7 @@ impl PeerLink {
                 }
                 receiver.message(0).meta
             }
-            Receiver::Mapped(receiver) => {
+            EndpointReceiver::Mapped(receiver) => {
                 match receiver.lands(meta(DIGEST, len, ContentKind::Inline)) {
                     None => return Ok((moved, false)),
                     Some(true) => {

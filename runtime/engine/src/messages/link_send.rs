@@ -6,9 +6,9 @@ use super::device::DeviceLink;
 use super::link::{MAX_ASKED, PacketPayload, PeerLink};
 use super::outgoing::OutgoingEntry;
 use super::packet::{DIGEST, EAGER_BYTES, GET_BIT, MessagePacket, PACKET_BYTES, SLOTS};
-use super::transfer::{MessageTransfer, PartialTransfer, What};
+use super::transfer::{MessageTransfer, PartialTransfer, TransferKind};
 use crate::window;
-use roundelay_net::endpoints::Sender;
+use roundelay_net::endpoints::EndpointSender;
 use roundelay_net::error::Error;
 use roundelay_net::transport::message::{ContentKind, IoVec, meta};
 
@@ -30,7 +30,7 @@ impl PeerLink {
     /// `id` numbers offers and requests. A flush of the sender has to follow.
     pub(super) fn post_queued(
         &mut self,
-        sender: &mut Sender,
+        sender: &mut EndpointSender,
         chunk: u64,
         id: &mut u64,
     ) -> Result<(), Error> {
@@ -69,11 +69,11 @@ impl PeerLink {
                 // The system is asked only where it matters: an offer that its receiver may not read is requested
                 // again.
                 let stays = match sender {
-                    Sender::Posted(_) => true,
+                    EndpointSender::Posted(_) => true,
                     _ if self.is_streaming() => sender.reads(),
                     _ => sender.would_read(),
                 };
-                let is_mapped = matches!(sender, Sender::Mapped(_));
+                let is_mapped = matches!(sender, EndpointSender::Mapped(_));
                 let piece = if stays { RENDEZVOUS_SEGMENT_BYTES } else { chunk };
                 let Some(packet) = self.next_packet(piece, stays, is_mapped, id) else {
                     return Ok(());
@@ -134,7 +134,7 @@ impl PeerLink {
         let Some(device) = &mut self.device else { return OutgoingRoute::Packet };
         while let Some(part) = device.fallback.pop_back() {
             self.out.push_front(match part.transfer.what {
-                What::Put(_) => OutgoingEntry::Stream(part, 0),
+                TransferKind::Put(_) => OutgoingEntry::Stream(part, 0),
                 _ => OutgoingEntry::Send(part.transfer),
             });
         }
@@ -153,7 +153,7 @@ impl PeerLink {
         let is_clear = !device.unconfirmed && !has_asked;
         let waits = |is_idle| if is_idle { OutgoingRoute::Packet } else { OutgoingRoute::Waits };
         let Some(transfer) = transfer else { return waits(device.is_idle()) };
-        if matches!(transfer.what, What::Flush(_)) && is_clear {
+        if matches!(transfer.what, TransferKind::Flush(_)) && is_clear {
             if !device.is_idle() {
                 return OutgoingRoute::Waits;
             }
@@ -247,8 +247,8 @@ impl PeerLink {
                     device.record_change();
                 }
                 let packet = match what {
-                    What::Put(key) => MessagePacket::Put { key, offset, bytes },
-                    What::Accumulate(key, op) => {
+                    TransferKind::Put(key) => MessagePacket::Put { key, offset, bytes },
+                    TransferKind::Accumulate(key, op) => {
                         let dtype = part.transfer.shape.dtype;
                         MessagePacket::Accumulate { key, offset, bytes, dtype, op }
                     }
@@ -280,21 +280,24 @@ impl PeerLink {
         let MessageTransfer { what, tag: offset, shape, .. } = asks;
         self.device.iter_mut().for_each(DeviceLink::expect_answer);
         match what {
-            What::Get(key) => {
+            TransferKind::Get(key) => {
                 self.accepted.insert(GET_BIT | id, PartialTransfer { transfer: asks, moved: 0 });
                 MessagePacket::Get { key, offset, bytes: shape.bytes, id }
             }
-            What::Fetch(key, fetch) => {
+            TransferKind::Fetch(key, fetch) => {
                 self.asked.insert(id, asks);
                 MessagePacket::Fetch { key, offset, id, fetch }
             }
-            What::Flush(key) | What::Put(key) | What::Accumulate(key, _) => {
+            TransferKind::Flush(key)
+            | TransferKind::Put(key)
+            | TransferKind::Accumulate(key, _) => {
                 self.asked.insert(id, asks);
                 MessagePacket::Flush { key, id }
             }
-            What::Send | What::Receive | What::Signal | What::Give => {
-                MessagePacket::Credit { messages: 0 }
-            }
+            TransferKind::Send
+            | TransferKind::Receive
+            | TransferKind::Signal
+            | TransferKind::Give => MessagePacket::Credit { messages: 0 },
         }
     }
 

@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 
 /// The rank that a receive takes a message from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Peer {
+pub enum ReceiveSource {
     /// This one.
     Rank(u32),
     /// Any.
     Any,
 }
 
-impl From<u32> for Peer {
+impl From<u32> for ReceiveSource {
     fn from(rank: u32) -> Self {
-        Peer::Rank(rank)
+        ReceiveSource::Rank(rank)
     }
 }
 
@@ -26,7 +26,7 @@ impl From<u32> for Peer {
 #[derive(Debug)]
 pub(super) struct TagMatcher<R, M> {
     /// By source, tag and order.
-    receives: BTreeMap<(Peer, u64, u64), R>,
+    receives: BTreeMap<(ReceiveSource, u64, u64), R>,
     /// By tag, sender and order.
     messages: BTreeMap<(u64, u32, u64), M>,
     /// The number of receives and messages that were ever stored.
@@ -39,7 +39,12 @@ impl<R, M> TagMatcher<R, M> {
     }
 
     /// Returns the message that matches a receive, with its sender; else stores the receive.
-    pub(super) fn receive(&mut self, from: Peer, tag: u64, receive: R) -> Option<(R, u32, M)> {
+    pub(super) fn receive(
+        &mut self,
+        from: ReceiveSource,
+        tag: u64,
+        receive: R,
+    ) -> Option<(R, u32, M)> {
         let first = self.first_message(from, tag);
         match first.and_then(|key| Some((key.1, self.messages.remove(&key)?))) {
             Some((sender, message)) => Some((receive, sender, message)),
@@ -52,15 +57,15 @@ impl<R, M> TagMatcher<R, M> {
     }
 
     /// Returns the key of the message that came first of those with a tag.
-    fn first_message(&self, from: Peer, tag: u64) -> Option<(u64, u32, u64)> {
+    fn first_message(&self, from: ReceiveSource, tag: u64) -> Option<(u64, u32, u64)> {
         let first = |low: u32, high: u32| {
             let mut range = self.messages.range((tag, low, 0)..=(tag, high, u64::MAX));
             range.next().map(|(key, _)| *key)
         };
         match from {
-            Peer::Rank(rank) => first(rank, rank),
+            ReceiveSource::Rank(rank) => first(rank, rank),
             // The first message of each sender.
-            Peer::Any => std::iter::successors(first(0, u32::MAX), |(_, sender, _)| {
+            ReceiveSource::Any => std::iter::successors(first(0, u32::MAX), |(_, sender, _)| {
                 first(sender.checked_add(1)?, u32::MAX)
             })
             .min_by_key(|(.., order)| *order),
@@ -73,7 +78,7 @@ impl<R, M> TagMatcher<R, M> {
             let mut range = self.receives.range((source, tag, 0)..=(source, tag, u64::MAX));
             range.next().map(|(key, _)| *key)
         };
-        let found = [Peer::Rank(from), Peer::Any].into_iter().filter_map(first);
+        let found = [ReceiveSource::Rank(from), ReceiveSource::Any].into_iter().filter_map(first);
         let key = found.min_by_key(|(.., order)| *order)?;
         self.receives.remove(&key)
     }
@@ -85,13 +90,13 @@ impl<R, M> TagMatcher<R, M> {
     }
 
     /// Returns true if a receive with that source is stored.
-    pub(super) fn awaits(&self, source: Peer) -> bool {
+    pub(super) fn awaits(&self, source: ReceiveSource) -> bool {
         let all = (source, 0, 0)..=(source, u64::MAX, u64::MAX);
         self.receives.range(all).next().is_some()
     }
 
     /// Returns the stored receives, and their sources.
-    pub(super) fn receives(&self) -> impl Iterator<Item = (Peer, &R)> {
+    pub(super) fn receives(&self) -> impl Iterator<Item = (ReceiveSource, &R)> {
         self.receives.iter().map(|((from, ..), receive)| (*from, receive))
     }
 
@@ -123,19 +128,33 @@ mod tests {
             assert!(matching.take_receive(from, tag).is_none());
             matching.push_message(from, tag, message);
         }
-        assert_eq!(matching.receive(Peer::Rank(1), 8, 'r'), Some(('r', 1, "c")), "another tag");
-        assert_eq!(matching.receive(Peer::Rank(1), 7, 's'), Some(('s', 1, "a")), "the first");
-        assert_eq!(matching.receive(Peer::Any, 7, 't'), Some(('t', 2, "b")), "the first of all");
-        assert_eq!(matching.receive(Peer::Rank(2), 7, 'u'), None, "rank 1 sent that");
+        assert_eq!(
+            matching.receive(ReceiveSource::Rank(1), 8, 'r'),
+            Some(('r', 1, "c")),
+            "another tag"
+        );
+        assert_eq!(
+            matching.receive(ReceiveSource::Rank(1), 7, 's'),
+            Some(('s', 1, "a")),
+            "the first"
+        );
+        assert_eq!(
+            matching.receive(ReceiveSource::Any, 7, 't'),
+            Some(('t', 2, "b")),
+            "the first of all"
+        );
+        assert_eq!(matching.receive(ReceiveSource::Rank(2), 7, 'u'), None, "rank 1 sent that");
         assert_eq!(matching.messages().collect::<Vec<_>>(), [(1, 7)]);
     }
 
     #[test]
     fn receives_take_messages_in_the_order_in_which_they_were_posted() {
         let mut matching: TagMatcher<char, ()> = TagMatcher::new();
-        for (from, tag, receive) in
-            [(Peer::Rank(1), 7, 'a'), (Peer::Any, 7, 'b'), (Peer::Rank(1), 7, 'c')]
-        {
+        for (from, tag, receive) in [
+            (ReceiveSource::Rank(1), 7, 'a'),
+            (ReceiveSource::Any, 7, 'b'),
+            (ReceiveSource::Rank(1), 7, 'c'),
+        ] {
             assert_eq!(matching.receive(from, tag, receive), None);
         }
         assert_eq!(matching.take_receive(1, 9), None);
@@ -154,14 +173,14 @@ mod tests {
             matching.push_message(from, 1, from);
         }
         let senders: Vec<u32> =
-            (0..4).filter_map(|_| Some(matching.receive(Peer::Any, 1, 'r')?.1)).collect();
+            (0..4).filter_map(|_| Some(matching.receive(ReceiveSource::Any, 1, 'r')?.1)).collect();
         assert_eq!(senders, [u32::MAX, 3, 0, 3]);
-        assert_eq!(matching.receive(Peer::Any, 1, 'a'), None);
-        assert_eq!(matching.receive(Peer::Rank(2), 2, 'b'), None);
-        assert!(matching.awaits(Peer::Any) && matching.awaits(Peer::Rank(2)));
-        assert!(!matching.awaits(Peer::Rank(1)));
+        assert_eq!(matching.receive(ReceiveSource::Any, 1, 'a'), None);
+        assert_eq!(matching.receive(ReceiveSource::Rank(2), 2, 'b'), None);
+        assert!(matching.awaits(ReceiveSource::Any) && matching.awaits(ReceiveSource::Rank(2)));
+        assert!(!matching.awaits(ReceiveSource::Rank(1)));
         assert_eq!(matching.take_receive(2, 2), Some('b'));
-        assert!(!matching.awaits(Peer::Rank(2)));
+        assert!(!matching.awaits(ReceiveSource::Rank(2)));
     }
 
     #[test]
@@ -172,10 +191,10 @@ mod tests {
         let began = clock_gettime(ClockId::ThreadCPUTime);
         for tag in 0..COUNT {
             matching.push_message(1, tag, tag);
-            assert_eq!(matching.receive(Peer::Rank(2), tag, tag), None);
+            assert_eq!(matching.receive(ReceiveSource::Rank(2), tag, tag), None);
         }
         for tag in (0..COUNT).rev() {
-            assert_eq!(matching.receive(Peer::Any, tag, 0), Some((0, 1, tag)));
+            assert_eq!(matching.receive(ReceiveSource::Any, tag, 0), Some((0, 1, tag)));
             assert_eq!(matching.take_receive(2, tag), Some(tag));
         }
         // One after the other they would take minutes.

@@ -9,18 +9,18 @@ use std::time::Duration;
 use parking_lot::FairMutex;
 
 use super::engine::MessageEngine;
-use super::matching::Peer;
-use super::operation::{Operation, OperationCompletion};
-use super::packet::Shape;
-use super::transfer::{MessageTransfer, What};
-use crate::window::{Exposed, Remote};
+use super::matching::ReceiveSource;
+use super::operation::{MessageOperation, OperationCompletion};
+use super::packet::MessageShape;
+use super::transfer::{MessageTransfer, TransferKind};
+use crate::window::{ExposedPart, ServedPart};
 use roundelay_net::error::Error;
 use roundelay_net::fork::OwnerProcess;
-use roundelay_net::group::{AlarmClock, Group};
+use roundelay_net::group::{AlarmClock, RankGroup};
 
 /// The messages of a rank. Clones are the same.
 #[derive(Clone)]
-pub struct Messenger {
+pub struct RankMessenger {
     pub(super) shared: Arc<MessengerState>,
 }
 
@@ -76,11 +76,11 @@ pub(super) struct ProgressTurn {
 
 /// The memory of a message, which must stay valid and unshared until the operation has ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct MessageBuffer {
     /// The first byte.
     pub address: *mut u8,
     /// The type and the length.
-    pub shape: Shape,
+    pub shape: MessageShape,
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -91,8 +91,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Messenger {
-    pub(crate) fn new(group: Group, timeout: Duration) -> Self {
+impl RankMessenger {
+    pub(crate) fn new(group: RankGroup, timeout: Duration) -> Self {
         let shared = MessengerState {
             process: OwnerProcess::here(),
             rank: group.rank(),
@@ -112,7 +112,7 @@ impl Messenger {
             wanted: Condvar::new(),
             engine: FairMutex::new(Some(MessageEngine::new(group))),
         };
-        Messenger { shared: Arc::new(shared) }
+        RankMessenger { shared: Arc::new(shared) }
     }
 
     /// Returns the default timeout: the longest time without progress.
@@ -132,15 +132,19 @@ impl Messenger {
     /// The place can be read until the operation has ended.
     pub unsafe fn send(
         &self,
-        place: Place,
+        place: MessageBuffer,
         to: u32,
         limits: (u64, Duration),
         kept: Option<Box<dyn Any + Send>>,
-    ) -> Result<Arc<Operation>, Error> {
+    ) -> Result<Arc<MessageOperation>, Error> {
         self.check(Some(to), "send to", limits)?;
-        let operation = Operation::new(kept);
-        let send =
-            MessageTransfer::new(What::Send, &operation, (place.address, place.shape), limits);
+        let operation = MessageOperation::new(kept);
+        let send = MessageTransfer::new(
+            TransferKind::Send,
+            &operation,
+            (place.address, place.shape),
+            limits,
+        );
         self.submit(|engine| engine.send(to, send))?;
         Ok(operation)
     }
@@ -152,19 +156,23 @@ impl Messenger {
     /// The place can be written until the operation has ended, and is accessed by nothing else.
     pub unsafe fn receive(
         &self,
-        place: Place,
-        from: Peer,
+        place: MessageBuffer,
+        from: ReceiveSource,
         limits: (u64, Duration),
         kept: Option<Box<dyn Any + Send>>,
-    ) -> Result<Arc<Operation>, Error> {
+    ) -> Result<Arc<MessageOperation>, Error> {
         let rank = match from {
-            Peer::Rank(rank) => Some(rank),
-            Peer::Any => None,
+            ReceiveSource::Rank(rank) => Some(rank),
+            ReceiveSource::Any => None,
         };
         self.check(rank, "receive from", limits)?;
-        let operation = Operation::new(kept);
-        let receive =
-            MessageTransfer::new(What::Receive, &operation, (place.address, place.shape), limits);
+        let operation = MessageOperation::new(kept);
+        let receive = MessageTransfer::new(
+            TransferKind::Receive,
+            &operation,
+            (place.address, place.shape),
+            limits,
+        );
         self.submit(|engine| engine.receive(from, receive))?;
         Ok(operation)
     }
@@ -176,13 +184,13 @@ impl Messenger {
     /// The place can be read, or written if the operation returns bytes, until the operation has ended.
     pub unsafe fn operate(
         &self,
-        what: What,
-        place: Place,
+        what: TransferKind,
+        place: MessageBuffer,
         peer: u32,
         limits: (u64, Duration),
         kept: Option<Box<dyn Any + Send>>,
-    ) -> Result<Arc<Operation>, Error> {
-        let operation = Operation::new(kept);
+    ) -> Result<Arc<MessageOperation>, Error> {
+        let operation = MessageOperation::new(kept);
         let transfer = MessageTransfer::new(what, &operation, (place.address, place.shape), limits);
         self.submit(|engine| engine.operate(peer, transfer))?;
         Ok(operation)
@@ -199,13 +207,13 @@ impl Messenger {
     pub fn await_signal(
         &self,
         peer: u32,
-        part: (Arc<Exposed>, Arc<[AtomicU64]>),
+        part: (Arc<ExposedPart>, Arc<[AtomicU64]>),
         timeout: Duration,
-    ) -> Result<Arc<Operation>, Error> {
-        let operation = Operation::new(None);
-        let shape = Shape { dtype: part.0.place().dtype(), bytes: 0 };
+    ) -> Result<Arc<MessageOperation>, Error> {
+        let operation = MessageOperation::new(None);
+        let shape = MessageShape { dtype: part.0.place().dtype(), bytes: 0 };
         let of = (std::ptr::null_mut(), shape);
-        let transfer = MessageTransfer::new(What::Signal, &operation, of, (0, timeout));
+        let transfer = MessageTransfer::new(TransferKind::Signal, &operation, of, (0, timeout));
         self.submit(|engine| {
             engine.await_signal((peer, transfer), part);
             Ok(())
@@ -217,8 +225,8 @@ impl Messenger {
     pub fn serve_window(
         &self,
         key: u64,
-        exposed: Option<Arc<Exposed>>,
-        remotes: Vec<Arc<Remote>>,
+        exposed: Option<Arc<ExposedPart>>,
+        remotes: Vec<Arc<ServedPart>>,
         peers: &[u32],
     ) -> Result<(), Error> {
         self.submit(|engine| engine.serve_window(key, exposed, remotes, peers))?;

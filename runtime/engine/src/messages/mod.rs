@@ -6,7 +6,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `messenger.rs` | [`Messenger`]: starts operations, from any thread |
+//! | `messenger.rs` | [`RankMessenger`]: starts operations, from any thread |
 //! | `waiting.rs` | waits for operations, which drive progress; the end of a rank |
 //! | `progress_thread.rs` | the thread that drives progress while no other one does |
 //! | `operation.rs`, `transfer.rs` | an operation as its waiters see it, and its memory in flight |
@@ -72,10 +72,10 @@ mod waiting;
 mod window_server;
 mod wire;
 
-pub use matching::Peer;
-pub use messenger::{Messenger, Place};
-pub use operation::{Delivered, Operation};
-pub use packet::Shape;
-pub use transfer::What;
-pub use waiting::Ending;
+pub use matching::ReceiveSource;
+pub use messenger::{MessageBuffer, RankMessenger};
+pub use operation::{DeliveredMessage, MessageOperation};
+pub use packet::MessageShape;
+pub use transfer::TransferKind;
+pub use waiting::MessengerGuard;
 pub use wire::wires;

@@ -10,7 +10,7 @@ use roundelay_net::fork::OwnerProcess;
 
 /// A message that was sent or received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Delivered {
+pub struct DeliveredMessage {
     /// The rank that sent it.
     pub source: u32,
     /// Its tag.
@@ -22,7 +22,7 @@ pub struct Delivered {
 type CompletionCallback = Box<dyn FnOnce() + Send>;
 
 /// The state that the engine shares with the waiters of an operation.
-pub struct Operation {
+pub struct MessageOperation {
     /// The process that started it. In its children the operation counts as failed, and its lock may be held for ever.
     process: OwnerProcess,
     done: AtomicBool,
@@ -30,7 +30,7 @@ pub struct Operation {
 }
 
 struct OperationState {
-    result: Option<Result<Delivered, Error>>,
+    result: Option<Result<DeliveredMessage, Error>>,
     then: Vec<CompletionCallback>,
     waker: Option<Waker>,
     /// The owner of the memory.
@@ -45,11 +45,11 @@ pub(super) struct OperationCompletion {
     kept: Option<Box<dyn Any + Send>>,
 }
 
-impl Operation {
+impl MessageOperation {
     pub(super) fn new(kept: Option<Box<dyn Any + Send>>) -> Arc<Self> {
         let state = OperationState { result: None, then: Vec::new(), waker: None, kept };
         let (process, done) = (OwnerProcess::here(), AtomicBool::new(false));
-        Arc::new(Operation { process, done, state: Mutex::new(state) })
+        Arc::new(MessageOperation { process, done, state: Mutex::new(state) })
     }
 
     fn lock(&self) -> MutexGuard<'_, OperationState> {
@@ -63,7 +63,7 @@ impl Operation {
     }
 
     /// Returns the result, once it has ended.
-    pub fn result(&self) -> Option<Result<Delivered, Error>> {
+    pub fn result(&self) -> Option<Result<DeliveredMessage, Error>> {
         if !self.is_done() {
             return None;
         }
@@ -74,7 +74,7 @@ impl Operation {
     }
 
     /// Records the result, and returns what is to be notified of it.
-    pub(super) fn end(&self, result: Result<Delivered, Error>) -> OperationCompletion {
+    pub(super) fn end(&self, result: Result<DeliveredMessage, Error>) -> OperationCompletion {
         let mut state = self.lock();
         state.result.get_or_insert(result);
         self.done.store(true, Ordering::Release);

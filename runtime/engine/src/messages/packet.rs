@@ -29,10 +29,10 @@
 //! Every packet has the same length, so that both kinds of link know how many bytes come next; a payload is a message
 //! of its own, of the length that the packet before it states.
 
-use crate::window::{Fetch, Place, Rights};
+use crate::window::{AtomicFetch, PartMemory, WindowRights};
 use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::{Bytes, Refusal};
-use roundelay_net::transport::one_sided::{Grant, May};
+use roundelay_net::error::{AccessRefusal, ByteCount};
+use roundelay_net::transport::one_sided::{AccessGrant, AccessRights};
 
 /// The bytes of a packet: it fits the first cache line of a header in shared memory.
 pub(super) const PACKET_BYTES: usize = 48;
@@ -46,17 +46,17 @@ pub(super) const DIGEST: u32 = 0x7a66_ed01;
 
 /// The type and the length of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct MessageShape {
     /// The type of elements.
     pub dtype: DType,
     /// The length.
     pub bytes: u64,
 }
 
-impl std::fmt::Display for Shape {
+impl std::fmt::Display for MessageShape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let elements = self.bytes / self.dtype.size() as u64;
-        write!(f, "{} ({elements} x {})", Bytes(self.bytes), self.dtype)
+        write!(f, "{} ({elements} x {})", ByteCount(self.bytes), self.dtype)
     }
 }
 
@@ -64,10 +64,10 @@ impl std::fmt::Display for Shape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessagePacket {
     /// A message, whose payload follows.
-    Eager { tag: u64, shape: Shape },
+    Eager { tag: u64, shape: MessageShape },
     /// A message that is sent once the receiver has a buffer for it, and its address in the sender's memory: 0 if the
     /// receiver cannot read it there.
-    Offer { tag: u64, shape: Shape, id: u64, address: u64 },
+    Offer { tag: u64, shape: MessageShape, id: u64, address: u64 },
     /// The receiver has a buffer for the message.
     Accept { id: u64 },
     /// The receiver has read this many bytes of the message from the sender's memory.
@@ -83,7 +83,7 @@ pub(super) enum MessagePacket {
     /// Requests bytes of a window, as `Data` of a message of that number.
     Get { key: u64, offset: u64, bytes: u64, id: u64 },
     /// Requests an atomic change of a word of a window.
-    Fetch { key: u64, offset: u64, id: u64, fetch: Fetch },
+    Fetch { key: u64, offset: u64, id: u64, fetch: AtomicFetch },
     /// Adds one to the signals of the sender at a window.
     Signal { key: u64 },
     /// Requests an answer once the operations before it have taken effect.
@@ -93,7 +93,7 @@ pub(super) enum MessagePacket {
     /// Requests access to a part for the sender's device.
     Reach { key: u64 },
     /// The access that the device has from now on, if any.
-    Grant { key: u64, grant: Option<Grant> },
+    Grant { key: u64, grant: Option<AccessGrant> },
     /// An operation on a window was refused; one without an answer has the number 0.
     Refused { key: u64, id: u64, offset: u64, reason: RefusalReason },
 }
@@ -108,8 +108,8 @@ pub(super) enum RefusalReason {
         bytes: u64,
     },
     Rights {
-        needed: Rights,
-        has: Rights,
+        needed: WindowRights,
+        has: WindowRights,
     },
     Alignment {
         offset: u64,
@@ -119,16 +119,16 @@ pub(super) enum RefusalReason {
     Over,
 }
 
-impl From<RefusalReason> for Refusal {
+impl From<RefusalReason> for AccessRefusal {
     fn from(reason: RefusalReason) -> Self {
         match reason {
-            RefusalReason::Bounds { bytes } => Refusal::Bounds { bytes },
-            RefusalReason::Rights { needed, has } => Place::lacks(needed, has),
-            RefusalReason::Alignment { offset } => Refusal::Alignment { offset },
+            RefusalReason::Bounds { bytes } => AccessRefusal::Bounds { bytes },
+            RefusalReason::Rights { needed, has } => PartMemory::lacks(needed, has),
+            RefusalReason::Alignment { offset } => AccessRefusal::Alignment { offset },
             RefusalReason::Elements => {
-                Refusal::Elements("the peer's part of the window has other elements".into())
+                AccessRefusal::Elements("the peer's part of the window has other elements".into())
             }
-            RefusalReason::Over => Refusal::Gone,
+            RefusalReason::Over => AccessRefusal::Gone,
         }
     }
 }
@@ -155,7 +155,7 @@ impl MessagePacket {
     }
 
     pub(super) fn encode(self) -> [u8; PACKET_BYTES] {
-        let of = |shape: Shape| (shape.dtype as u64, shape.bytes);
+        let of = |shape: MessageShape| (shape.dtype as u64, shape.bytes);
         let words: [u64; 6] = match self {
             MessagePacket::Eager { tag, shape } => [0, tag, of(shape).0, of(shape).1, 0, 0],
             MessagePacket::Offer { tag, shape, id, address } => {
@@ -170,10 +170,10 @@ impl MessagePacket {
                 [7, key, offset, bytes, dtype as u64, op as u64]
             }
             MessagePacket::Get { key, offset, bytes, id } => [8, key, offset, bytes, id, 0],
-            MessagePacket::Fetch { key, offset, id, fetch: Fetch::Add(value) } => {
+            MessagePacket::Fetch { key, offset, id, fetch: AtomicFetch::Add(value) } => {
                 [9, key, offset, id, value, 0]
             }
-            MessagePacket::Fetch { key, offset, id, fetch: Fetch::Swap(from, to) } => {
+            MessagePacket::Fetch { key, offset, id, fetch: AtomicFetch::Swap(from, to) } => {
                 [10, key, offset, id, from, to]
             }
             MessagePacket::Signal { key } => [11, key, 0, 0, 0, 0],
@@ -183,7 +183,7 @@ impl MessagePacket {
             MessagePacket::Grant { key, grant: None } => [20, key, 0, 0, 0, 0],
             MessagePacket::Grant {
                 key,
-                grant: Some(Grant { address, key: of_device, may, words }),
+                grant: Some(AccessGrant { address, key: of_device, may, words }),
             } => {
                 let may = u64::from(may.read) | u64::from(may.write) << 1;
                 [20, key, may | u64::from(words) << 2, address, of_device.into(), 0]
@@ -215,7 +215,7 @@ impl MessagePacket {
         let [kind, a, b, c, d, e] = words;
         let shape = || {
             let dtype = *DType::ALL.get(usize::try_from(b).ok()?)?;
-            Some(Shape { dtype, bytes: c })
+            Some(MessageShape { dtype, bytes: c })
         };
         Some(match kind {
             0 => MessagePacket::Eager { tag: a, shape: shape()? },
@@ -231,8 +231,8 @@ impl MessagePacket {
                 MessagePacket::Accumulate { key: a, offset: b, bytes: c, dtype, op }
             }
             8 => MessagePacket::Get { key: a, offset: b, bytes: c, id: d },
-            9 => MessagePacket::Fetch { key: a, offset: b, id: c, fetch: Fetch::Add(d) },
-            10 => MessagePacket::Fetch { key: a, offset: b, id: c, fetch: Fetch::Swap(d, e) },
+            9 => MessagePacket::Fetch { key: a, offset: b, id: c, fetch: AtomicFetch::Add(d) },
+            10 => MessagePacket::Fetch { key: a, offset: b, id: c, fetch: AtomicFetch::Swap(d, e) },
             11 => MessagePacket::Signal { key: a },
             12 => MessagePacket::Flush { key: a, id: b },
             13 => MessagePacket::Answer { id: a, value: b },
@@ -240,8 +240,8 @@ impl MessagePacket {
                 let reason = match kind {
                     14 => RefusalReason::Bounds { bytes: d },
                     15 => RefusalReason::Rights {
-                        needed: Rights::of_bits(d),
-                        has: Rights::of_bits(d >> 8),
+                        needed: WindowRights::of_bits(d),
+                        has: WindowRights::of_bits(d >> 8),
                     },
                     16 => RefusalReason::Alignment { offset: d },
                     17 => RefusalReason::Elements,
@@ -251,9 +251,9 @@ impl MessagePacket {
             }
             19 => MessagePacket::Reach { key: a },
             20 => {
-                let may = May { read: b & 1 != 0, write: b & 2 != 0 };
+                let may = AccessRights { read: b & 1 != 0, write: b & 2 != 0 };
                 let key = u32::try_from(d).ok()?;
-                let grant = Grant { address: c, key, may, words: b & 4 != 0 };
+                let grant = AccessGrant { address: c, key, may, words: b & 4 != 0 };
                 MessagePacket::Grant { key: a, grant: (may.read || may.write).then_some(grant) }
             }
             _ => return None,
@@ -267,9 +267,9 @@ mod tests {
 
     #[test]
     fn packets_survive_their_bytes() {
-        let shape = Shape { dtype: DType::Bool, bytes: 1 << 40 };
-        let may = May { read: false, write: true };
-        let grant = Grant { address: u64::MAX, key: u32::MAX, may, words: true };
+        let shape = MessageShape { dtype: DType::Bool, bytes: 1 << 40 };
+        let may = AccessRights { read: false, write: true };
+        let grant = AccessGrant { address: u64::MAX, key: u32::MAX, may, words: true };
         for packet in [
             MessagePacket::Eager { tag: u64::MAX, shape },
             MessagePacket::Offer { tag: 1, shape, id: 2, address: 3 },
@@ -286,8 +286,8 @@ mod tests {
                 op: RedOp::Max,
             },
             MessagePacket::Get { key: 17, offset: 18, bytes: 19, id: 20 },
-            MessagePacket::Fetch { key: 21, offset: 22, id: 23, fetch: Fetch::Add(24) },
-            MessagePacket::Fetch { key: 25, offset: 26, id: 27, fetch: Fetch::Swap(28, 29) },
+            MessagePacket::Fetch { key: 21, offset: 22, id: 23, fetch: AtomicFetch::Add(24) },
+            MessagePacket::Fetch { key: 25, offset: 26, id: 27, fetch: AtomicFetch::Swap(28, 29) },
             MessagePacket::Signal { key: 30 },
             MessagePacket::Flush { key: 31, id: 32 },
             MessagePacket::Answer { id: 33, value: 34 },
@@ -299,7 +299,10 @@ mod tests {
         }
         for reason in [
             RefusalReason::Bounds { bytes: 1 },
-            RefusalReason::Rights { needed: Rights::WRITE, has: Rights::READ | Rights::ATOMICS },
+            RefusalReason::Rights {
+                needed: WindowRights::WRITE,
+                has: WindowRights::READ | WindowRights::ATOMICS,
+            },
             RefusalReason::Alignment { offset: 2 },
             RefusalReason::Elements,
             RefusalReason::Over,

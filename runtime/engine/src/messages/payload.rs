@@ -1,6 +1,6 @@
 //! Payloads of window operations that are received in segments.
 
-use crate::window::Entered;
+use crate::window::PeerAccess;
 use roundelay_net::dtype::RedOp;
 
 /// The payload of a put or an accumulate that is being received.
@@ -13,11 +13,11 @@ pub(super) struct IncomingPayload {
 /// The destination of a payload.
 pub(super) enum PayloadTarget {
     /// Host memory, in place.
-    Put(Entered, *mut u8),
+    Put(PeerAccess, *mut u8),
     /// Memory of a device, at this offset.
-    Device(Entered, u64),
+    Device(PeerAccess, u64),
     /// Elements at this offset, which the payload is combined with.
-    Accumulate(Entered, u64, RedOp),
+    Accumulate(PeerAccess, u64, RedOp),
     /// None: the operation was refused.
     Nothing,
 }

@@ -6,12 +6,12 @@ use super::device::DeviceLink;
 use super::engine::{MessageEngine, UnexpectedMessage};
 use super::link::{ConnectionState, PeerLink};
 use super::link_receive::{IncomingEvent, PullOutcome, READ_QUANTUM_BYTES};
-use super::matching::Peer;
+use super::matching::ReceiveSource;
 use super::outgoing::OutgoingEntry;
-use super::packet::{GET_BIT, MessagePacket, Shape};
+use super::packet::{GET_BIT, MessagePacket, MessageShape};
 use super::transfer::{MessageTransfer, PartialTransfer};
-use crate::executor::watchdog::Gone;
-use roundelay_net::endpoints::{Receiver, Sender};
+use crate::executor::watchdog::PeerLoss;
+use roundelay_net::endpoints::{EndpointReceiver, EndpointSender};
 use roundelay_net::error::Error;
 
 impl MessageEngine {
@@ -31,10 +31,14 @@ impl MessageEngine {
     }
 
     /// Starts a receive.
-    pub(super) fn receive(&mut self, from: Peer, receive: MessageTransfer) -> Result<(), Error> {
+    pub(super) fn receive(
+        &mut self,
+        from: ReceiveSource,
+        receive: MessageTransfer,
+    ) -> Result<(), Error> {
         match from {
-            Peer::Rank(rank) => self.open(rank)?,
-            Peer::Any => (0..self.group.size()).try_for_each(|rank| self.open(rank))?,
+            ReceiveSource::Rank(rank) => self.open(rank)?,
+            ReceiveSource::Any => (0..self.group.size()).try_for_each(|rank| self.open(rank))?,
         }
         self.pending += 1;
         let tag = receive.tag;
@@ -92,7 +96,7 @@ impl MessageEngine {
             if self.group.is_aborted() {
                 return Ok(());
             }
-            let to: &mut Sender = &mut self.endpoints.senders[sender as usize];
+            let to: &mut EndpointSender = &mut self.endpoints.senders[sender as usize];
             link.post_queued(to, chunk, &mut self.offers)?;
             link.has_coalesced = std::mem::take(&mut link.coalesces);
             if !link.has_coalesced {
@@ -101,7 +105,7 @@ impl MessageEngine {
             for send in std::mem::take(&mut link.ended) {
                 self.end(&send, Ok(self.group.rank()));
             }
-            let from: &mut Receiver = &mut self.endpoints.receivers[receiver as usize];
+            let from: &mut EndpointReceiver = &mut self.endpoints.receivers[receiver as usize];
             match link.receive_next(from)? {
                 None => match from.reach() {
                     Some(process) => match link.pull(process, &mut turn)? {
@@ -143,14 +147,14 @@ impl MessageEngine {
         };
         let awaited = format!("a message from rank {} with tag {}", link.peer, part.transfer.tag);
         let location = self.location(&part.transfer, Some(link.peer));
-        Err(Gone::Ended(process).lost(link.peer, &awaited, location))
+        Err(PeerLoss::Ended(process).lost(link.peer, &awaited, location))
     }
 
     /// Delivers an eager message to its receive, or stores a copy.
     fn deliver_eager(
         &mut self,
         link: &mut PeerLink,
-        (tag, shape): (u64, Shape),
+        (tag, shape): (u64, MessageShape),
         content: *const u8,
     ) -> Result<(), Error> {
         let len = if content.is_null() { 0 } else { shape.bytes as usize };
@@ -221,7 +225,7 @@ impl MessageEngine {
         &mut self,
         link: &mut PeerLink,
         receive: MessageTransfer,
-        shape: Shape,
+        shape: MessageShape,
         (id, address): (u64, u64),
     ) -> Result<(), Error> {
         let transfer = self.check_shape(link.peer, receive, shape)?;
@@ -286,7 +290,7 @@ impl MessageEngine {
         &mut self,
         peer: u32,
         receive: MessageTransfer,
-        shape: Shape,
+        shape: MessageShape,
     ) -> Result<MessageTransfer, Error> {
         if receive.shape == shape {
             return Ok(receive);

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::engine::MessageEngine;
-use super::messenger::{Messenger, MessengerState, ProgressTurn, lock};
+use super::messenger::{MessengerState, ProgressTurn, RankMessenger, lock};
 use super::waiting::{BLIND_SLEEP, VISIBLE_SLEEP};
-use roundelay_net::endpoints::{Dozing, SHORT};
-use roundelay_net::group::Server;
-use roundelay_net::interrupt::Deferred;
+use roundelay_net::endpoints::{SHORT, SocketSleep};
+use roundelay_net::group::WindowServer;
+use roundelay_net::interrupt::DeferredInterrupt;
 
 /// The time without work after which the thread ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// The time without work after which the thread no longer polls, and sleeps until it is woken.
 const POLL_PERIOD: Duration = Duration::from_millis(10);
 
-impl Messenger {
+impl RankMessenger {
     /// Keeps the progress thread alive while windows are served.
     pub(super) fn update_service(&self) {
         if !self.is_here() {
@@ -51,7 +51,7 @@ impl Messenger {
     }
 
     /// Sleeps until a socket is ready, without the engine's lock.
-    pub(super) fn sleep_on_sockets(&self, dozing: &Dozing, timeout: Duration) {
+    pub(super) fn sleep_on_sockets(&self, dozing: &SocketSleep, timeout: Duration) {
         let MessengerState { nudge, dozing: count, .. } = &*self.shared;
         let made = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
         let nudge = nudge.get_or_init(made);
@@ -96,7 +96,7 @@ impl Messenger {
     /// Drives progress while no thread waits: the loop of the progress thread.
     fn run(&self) {
         // Signals interrupt threads that wait.
-        let _deferred = Deferred::begin();
+        let _deferred = DeferredInterrupt::begin();
         let MessengerState { turn, wanted, waiting, waits, serving, .. } = &*self.shared;
         let mut known = 0;
         let (mut nap, mut idle) = (MIN_POLL_INTERVAL, Instant::now());
@@ -225,7 +225,7 @@ impl Messenger {
     }
 }
 
-impl Server for Messenger {
+impl WindowServer for RankMessenger {
     fn serve(&self) {
         let MessengerState { engine, served, .. } = &*self.shared;
         let Some(mut guard) = engine.try_lock() else { return };

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::operation::Operation;
-use super::packet::Shape;
-use crate::window::Fetch;
+use super::operation::MessageOperation;
+use super::packet::MessageShape;
+use crate::window::AtomicFetch;
 use roundelay_net::dtype::RedOp;
 
 /// The kind of a transfer; that of an operation on a peer's part of a window has the key of the part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum TransferKind {
     /// A message to the peer.
     Send,
     /// A message from the peer.
@@ -22,7 +22,7 @@ pub enum What {
     /// A read.
     Get(u64),
     /// An atomic change of a word, which returns the old value.
-    Fetch(u64, Fetch),
+    Fetch(u64, AtomicFetch),
     /// A wait for all operations before it.
     Flush(u64),
     /// A signal from a peer.
@@ -31,39 +31,39 @@ pub enum What {
     Give,
 }
 
-impl What {
+impl TransferKind {
     pub(super) fn name(self) -> &'static str {
         match self {
-            What::Send => "send",
-            What::Receive => "recv",
-            What::Put(_) => "put",
-            What::Accumulate(..) => "accumulate",
-            What::Get(_) => "get",
-            What::Fetch(_, Fetch::Add(_)) => "fetch_add",
-            What::Fetch(_, Fetch::Swap(..)) => "compare_swap",
-            What::Flush(_) => "flush",
-            What::Signal => "wait_signal",
-            What::Give => "give",
+            TransferKind::Send => "send",
+            TransferKind::Receive => "recv",
+            TransferKind::Put(_) => "put",
+            TransferKind::Accumulate(..) => "accumulate",
+            TransferKind::Get(_) => "get",
+            TransferKind::Fetch(_, AtomicFetch::Add(_)) => "fetch_add",
+            TransferKind::Fetch(_, AtomicFetch::Swap(..)) => "compare_swap",
+            TransferKind::Flush(_) => "flush",
+            TransferKind::Signal => "wait_signal",
+            TransferKind::Give => "give",
         }
     }
 
     /// Returns true if it writes to a peer's part and has no answer.
     pub(super) fn is_write(self) -> bool {
-        matches!(self, What::Put(_) | What::Accumulate(..))
+        matches!(self, TransferKind::Put(_) | TransferKind::Accumulate(..))
     }
 
     /// Returns true if it is for a window; its tag is then the offset.
     pub(super) fn is_of_window(self) -> bool {
-        !matches!(self, What::Send | What::Receive)
+        !matches!(self, TransferKind::Send | TransferKind::Receive)
     }
 }
 
 /// A send, a receive, or an operation on a window: its memory, and the operation that its end completes.
 pub(super) struct MessageTransfer {
-    pub(super) what: What,
-    pub(super) operation: Arc<Operation>,
+    pub(super) what: TransferKind,
+    pub(super) operation: Arc<MessageOperation>,
     pub(super) address: *mut u8,
-    pub(super) shape: Shape,
+    pub(super) shape: MessageShape,
     /// The tag of a message; the offset in a window.
     pub(super) tag: u64,
     /// The time at which it began.
@@ -75,9 +75,9 @@ pub(super) struct MessageTransfer {
 impl MessageTransfer {
     /// Makes the transfer of an operation, which starts now.
     pub(super) fn new(
-        what: What,
-        operation: &Arc<Operation>,
-        (address, shape): (*mut u8, Shape),
+        what: TransferKind,
+        operation: &Arc<MessageOperation>,
+        (address, shape): (*mut u8, MessageShape),
         (tag, timeout): (u64, Duration),
     ) -> Self {
         let (operation, since) = (operation.clone(), Instant::now());

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use parking_lot::FairMutexGuard;
 
 use super::engine::{CHECK_INTERVAL, MessageEngine};
-use super::messenger::{Messenger, MessengerState, lock};
-use super::operation::{Operation, OperationCompletion};
-use crate::executor::wait::{Look, WaitLoop};
+use super::messenger::{MessengerState, RankMessenger, lock};
+use super::operation::{MessageOperation, OperationCompletion};
+use crate::executor::wait::{WaitAction, WaitLoop};
 use roundelay_net::endpoints::SHORT;
-use roundelay_net::interrupt::{self, Deferred};
+use roundelay_net::interrupt::{self, DeferredInterrupt};
 
 /// The time for which a rank that leaves still serves packets that no send needs, while no connection moves.
 const LINGER: Duration = Duration::from_secs(2);
@@ -21,24 +21,24 @@ pub(super) const VISIBLE_SLEEP: Duration = Duration::from_millis(20);
 pub(super) const BLIND_SLEEP: Duration = Duration::from_millis(1);
 
 /// Closes a rank's messages when it is dropped: the rank leaves.
-pub struct Ending(pub(crate) Messenger);
+pub struct MessengerGuard(pub(crate) RankMessenger);
 
-impl Drop for Ending {
+impl Drop for MessengerGuard {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-impl Messenger {
+impl RankMessenger {
     /// Waits until an operation has ended; returns false if it has not by then.
-    pub fn wait(&self, operation: &Operation, until: Option<Instant>) -> bool {
+    pub fn wait(&self, operation: &MessageOperation, until: Option<Instant>) -> bool {
         self.wait_unless(operation, until, &|| false)
     }
 
     /// Waits until an operation has ended, as [`Self::wait`], or `is_so`, which is polled, returns true.
     pub fn wait_unless(
         &self,
-        operation: &Operation,
+        operation: &MessageOperation,
         until: Option<Instant>,
         is_so: &dyn Fn() -> bool,
     ) -> bool {
@@ -51,7 +51,7 @@ impl Messenger {
         waits.fetch_add(1, Ordering::Relaxed);
         clock.ring();
         // The operation continues after a wait that ends without it.
-        let _deferred = until.map(|_| Deferred::begin());
+        let _deferred = until.map(|_| DeferredInterrupt::begin());
         let is_left = || leaving.load(Ordering::SeqCst);
         let is_over = || until.is_some_and(|at| Instant::now() >= at) || is_so();
         let mut state = lock(turn);
@@ -189,8 +189,8 @@ impl Messenger {
                 }
                 wait = wait.for_sockets(moved.has_sockets());
                 match wait.pause(&mut moved.group) {
-                    Look::Again => {}
-                    Look::Doze => {
+                    WaitAction::Again => {}
+                    WaitAction::Doze => {
                         let dozing = moved.dozing(false);
                         drop(guard);
                         self.sleep_on_sockets(
@@ -199,7 +199,7 @@ impl Messenger {
                         );
                         break;
                     }
-                    Look::Examine | Look::Aborted | Look::Expired => {
+                    WaitAction::Examine | WaitAction::Aborted | WaitAction::Expired => {
                         moved.examine();
                         if interrupt::is_due() {
                             return;

@@ -14,16 +14,19 @@ use std::time::{Duration, Instant};
 
 use super::engine::{MessageEngine, SignalWait};
 use super::link::PeerLink;
-use super::operation::Operation;
+use super::operation::MessageOperation;
 use super::outgoing::OutgoingEntry;
-use super::packet::{EAGER_BYTES, GET_BIT, MessagePacket, RefusalReason, Shape};
+use super::packet::{EAGER_BYTES, GET_BIT, MessagePacket, MessageShape, RefusalReason};
 use super::payload::{IncomingPayload, PayloadTarget};
-use super::transfer::{MessageTransfer, PartialTransfer, What};
-use crate::executor::watchdog::{Trouble, examine};
-use crate::window::{DeviceMemory, Entered, Exposed, Failed, Fetch, PIECE, Remote, Rights, STAGED};
+use super::transfer::{MessageTransfer, PartialTransfer, TransferKind};
+use crate::executor::watchdog::{PeerFailure, examine};
+use crate::window::{
+    AccumulateFailure, AtomicFetch, DeviceMemory, ExposedPart, PIECE, PeerAccess, STAGED,
+    ServedPart, WindowRights,
+};
 use roundelay_net::dtype::RedOp;
-use roundelay_net::error::{Error, Location, Refusal};
-use roundelay_net::transport::shm::Sleeper;
+use roundelay_net::error::{AccessRefusal, Error, ErrorLocation};
+use roundelay_net::transport::shm::SleeperRole;
 
 /// The time for which another rank may hold a lock before it is examined for failure.
 const LOCK_CHECK_DELAY: Duration = Duration::from_millis(2);
@@ -35,8 +38,8 @@ impl MessageEngine {
     pub(super) fn serve_window(
         &mut self,
         key: u64,
-        exposed: Option<Arc<Exposed>>,
-        remotes: Vec<Arc<Remote>>,
+        exposed: Option<Arc<ExposedPart>>,
+        remotes: Vec<Arc<ServedPart>>,
         peers: &[u32],
     ) -> Result<(), Error> {
         for &peer in peers {
@@ -95,7 +98,7 @@ impl MessageEngine {
         let is_short = transfer.what.is_write() && transfer.shape.bytes <= EAGER_BYTES;
         link.coalesces = is_short && serves && link.may_coalesce(&self.endpoints.senders);
         link.out.push_back(match transfer.what {
-            What::Put(_) | What::Accumulate(..) => {
+            TransferKind::Put(_) | TransferKind::Accumulate(..) => {
                 OutgoingEntry::Stream(PartialTransfer { transfer, moved: 0 }, 0)
             }
             _ => OutgoingEntry::Send(transfer),
@@ -116,7 +119,7 @@ impl MessageEngine {
     pub(super) fn await_signal(
         &mut self,
         (peer, transfer): (u32, MessageTransfer),
-        (exposed, taken): (Arc<Exposed>, Arc<[AtomicU64]>),
+        (exposed, taken): (Arc<ExposedPart>, Arc<[AtomicU64]>),
     ) {
         self.pending += 1;
         self.signal_waits.push(SignalWait { peer, exposed, taken, transfer });
@@ -147,8 +150,8 @@ impl MessageEngine {
         peer: u32,
         key: u64,
         (offset, bytes): (u64, u64),
-        needed: Rights,
-    ) -> Result<Entered, RefusalReason> {
+        needed: WindowRights,
+    ) -> Result<PeerAccess, RefusalReason> {
         let Some(exposed) = self.served.get(&key) else { return Err(RefusalReason::Over) };
         let place = exposed.place();
         if place.at(offset, bytes).is_err() {
@@ -192,7 +195,7 @@ impl MessageEngine {
                 let most = if on_device { STAGED } else { PIECE as u64 };
                 let admitted = match bytes > most {
                     true => Err(RefusalReason::Bounds { bytes: most }),
-                    false => self.admit(peer, key, (offset, bytes), Rights::READ),
+                    false => self.admit(peer, key, (offset, bytes), WindowRights::READ),
                 };
                 match admitted {
                     Ok(entered) => self.serve_get(link, entered, (offset, bytes), id)?,
@@ -214,7 +217,7 @@ impl MessageEngine {
                         let count = block.signals(peer).load(Ordering::Relaxed);
                         self.on_device(device.signal(peer, count))?;
                     }
-                    self.group.wake_own(Sleeper::Windows);
+                    self.group.wake_own(SleeperRole::Windows);
                     self.complete_signals();
                 }
                 None => refuse(link, (key, 0, 0), RefusalReason::Over)?,
@@ -237,7 +240,7 @@ impl MessageEngine {
             }
             MessagePacket::Answer { id, value } => {
                 let Some(asked) = link.asked.remove(&id) else { return Err(link.protocol_error()) };
-                if let What::Fetch(..) = asked.what {
+                if let TransferKind::Fetch(..) = asked.what {
                     // SAFETY: the word of an operation that has not ended, which its caller keeps.
                     unsafe { asked.address.cast::<u64>().write_unaligned(value) };
                 }
@@ -274,7 +277,7 @@ impl MessageEngine {
     ) -> Result<PayloadTarget, RefusalReason> {
         Ok(match packet {
             MessagePacket::Put { key, offset, bytes } => {
-                let entered = self.admit(peer, key, (offset, bytes), Rights::WRITE)?;
+                let entered = self.admit(peer, key, (offset, bytes), WindowRights::WRITE)?;
                 if entered.device().is_some() {
                     return Ok(PayloadTarget::Device(entered, offset));
                 }
@@ -283,7 +286,7 @@ impl MessageEngine {
                 PayloadTarget::Put(entered, address)
             }
             MessagePacket::Accumulate { key, offset, bytes, dtype, op } => {
-                let entered = self.admit(peer, key, (offset, bytes), Rights::ATOMICS)?;
+                let entered = self.admit(peer, key, (offset, bytes), WindowRights::ATOMICS)?;
                 let fits = entered.place().accumulates(dtype, op, offset, bytes);
                 if fits.is_err() || entered.device().is_some() {
                     return Err(RefusalReason::Elements);
@@ -298,9 +301,9 @@ impl MessageEngine {
         &self,
         peer: u32,
         (key, offset): (u64, u64),
-        fetch: Fetch,
+        fetch: AtomicFetch,
     ) -> Result<Result<u64, RefusalReason>, Error> {
-        let entered = match self.admit(peer, key, (offset, 8), Rights::ATOMICS) {
+        let entered = match self.admit(peer, key, (offset, 8), WindowRights::ATOMICS) {
             Ok(entered) => entered,
             Err(reason) => return Ok(Err(reason)),
         };
@@ -324,7 +327,7 @@ impl MessageEngine {
     fn serve_get(
         &mut self,
         link: &mut PeerLink,
-        entered: Entered,
+        entered: PeerAccess,
         (offset, bytes): (u64, u64),
         id: u64,
     ) -> Result<(), Error> {
@@ -347,10 +350,10 @@ impl MessageEngine {
                 Box::new(entered)
             };
         let transfer = MessageTransfer {
-            what: What::Give,
-            operation: Operation::new(Some(kept)),
+            what: TransferKind::Give,
+            operation: MessageOperation::new(Some(kept)),
             address,
-            shape: Shape { dtype, bytes },
+            shape: MessageShape { dtype, bytes },
             tag: 0,
             since: Instant::now(),
             // The origin of the get has the timeout.
@@ -419,7 +422,7 @@ impl MessageEngine {
     /// The bytes lie at the address, and the place is in bounds.
     unsafe fn put_on_device(
         &self,
-        entered: &Entered,
+        entered: &PeerAccess,
         place: (u64, usize),
         from: *const u8,
     ) -> Result<(), Error> {
@@ -430,19 +433,20 @@ impl MessageEngine {
 
     fn apply_accumulate(
         &self,
-        entered: &Entered,
+        entered: &PeerAccess,
         place: (u64, usize),
         content: *const u8,
         op: RedOp,
     ) -> Result<(), Error> {
         let own = self.group.rank();
-        let waits = |holder, waited| self.wait_lock(holder, waited).map_err(Failed::Ended);
+        let waits =
+            |holder, waited| self.wait_lock(holder, waited).map_err(AccumulateFailure::Ended);
         // SAFETY: a payload that has come, of this length.
         let done = unsafe { entered.place().accumulate(place, (content, op), own, waits) };
         match done {
-            Err(Failed::Ended(error)) => Err(error),
+            Err(AccumulateFailure::Ended(error)) => Err(error),
             // A refusal was sent before the payload came.
-            Ok(()) | Err(Failed::Refused(_)) => Ok(()),
+            Ok(()) | Err(AccumulateFailure::Refused(_)) => Ok(()),
         }
     }
 
@@ -455,7 +459,7 @@ impl MessageEngine {
             return Err(self.group.aborted(None));
         }
         let awaited = format!("rank {holder} to end its accumulate");
-        let location = || Location {
+        let location = || ErrorLocation {
             rank: self.group.rank(),
             name: "accumulate".into(),
             step: 0,
@@ -463,7 +467,7 @@ impl MessageEngine {
             text: format!("wait for {awaited}"),
         };
         match examine(&self.group, holder, 0, None) {
-            Some(Trouble::Gone(gone)) => Err(gone.lost(holder, &awaited, location())),
+            Some(PeerFailure::Gone(gone)) => Err(gone.lost(holder, &awaited, location())),
             _ if waited < LOCK_TIMEOUT => Ok(()),
             _ => Err(Error::Timeout {
                 location: location().into(),
@@ -476,7 +480,7 @@ impl MessageEngine {
     }
 
     /// Returns the error of an operation that a peer has refused.
-    fn refused(&self, peer: u32, transfer: &MessageTransfer, refusal: Refusal) -> Error {
+    fn refused(&self, peer: u32, transfer: &MessageTransfer, refusal: AccessRefusal) -> Error {
         let MessageTransfer { what, shape, tag, .. } = transfer;
         let (name, rank) = (what.name(), self.group.rank());
         let what = format!("{name} of {shape} at byte {tag} of the part of rank {peer}");

@@ -1,19 +1,19 @@
 //! Packets of messages and windows, for tests and fuzzers.
 
-use super::packet::{MessagePacket, RefusalReason, Shape};
-use crate::window::{Fetch, Rights};
+use super::packet::{MessagePacket, MessageShape, RefusalReason};
+use crate::window::{AtomicFetch, WindowRights};
 use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::transport::one_sided::{Grant, May};
-use roundelay_net::wire::{Wire, sized};
+use roundelay_net::transport::one_sided::{AccessGrant, AccessRights};
+use roundelay_net::wire::{WireMessage, sized};
 
 /// Returns packets of all kinds, as one rank sends them to another.
 fn packets() -> Vec<MessagePacket> {
-    let shape = Shape { dtype: DType::F32, bytes: 64 };
+    let shape = MessageShape { dtype: DType::F32, bytes: 64 };
     let (key, offset, bytes, id) = (11, 16, 64, 5);
-    let may = May { read: true, write: false };
+    let may = AccessRights { read: true, write: false };
     let reasons = [
         RefusalReason::Bounds { bytes },
-        RefusalReason::Rights { needed: Rights::WRITE, has: Rights::READ },
+        RefusalReason::Rights { needed: WindowRights::WRITE, has: WindowRights::READ },
         RefusalReason::Alignment { offset },
         RefusalReason::Elements,
         RefusalReason::Over,
@@ -28,8 +28,8 @@ fn packets() -> Vec<MessagePacket> {
         MessagePacket::Put { key, offset, bytes },
         MessagePacket::Accumulate { key, offset, bytes, dtype: DType::U64, op: RedOp::Sum },
         MessagePacket::Get { key, offset, bytes, id },
-        MessagePacket::Fetch { key, offset, id, fetch: Fetch::Add(1) },
-        MessagePacket::Fetch { key, offset, id, fetch: Fetch::Swap(0, 1) },
+        MessagePacket::Fetch { key, offset, id, fetch: AtomicFetch::Add(1) },
+        MessagePacket::Fetch { key, offset, id, fetch: AtomicFetch::Swap(0, 1) },
         MessagePacket::Signal { key },
         MessagePacket::Flush { key, id },
         MessagePacket::Answer { id, value: 1 },
@@ -37,7 +37,7 @@ fn packets() -> Vec<MessagePacket> {
         MessagePacket::Grant { key, grant: None },
         MessagePacket::Grant {
             key,
-            grant: Some(Grant { address: 1 << 20, key: 7, may, words: true }),
+            grant: Some(AccessGrant { address: 1 << 20, key: 7, may, words: true }),
         },
     ];
     all.extend(reasons.map(|reason| MessagePacket::Refused { key, id, offset, reason }));
@@ -45,8 +45,8 @@ fn packets() -> Vec<MessagePacket> {
 }
 
 /// Returns the wire formats of this module.
-pub fn wires() -> Vec<Wire> {
-    vec![Wire {
+pub fn wires() -> Vec<WireMessage> {
+    vec![WireMessage {
         name: "messages: packet",
         samples: packets().into_iter().map(|packet| packet.encode().to_vec()).collect(),
         read: |bytes| Some(MessagePacket::decode(sized(bytes)?)?.encode().to_vec()),

@@ -1,12 +1,12 @@
 //! A call of a plan: what is left of an operation once its form is known.
 
-use roundelay_compiler::plan::Placement;
+use roundelay_compiler::plan::BufferPlacement;
 
 use roundelay_net::dtype::{DType, RedOp};
 
 /// One call of a plan, on buffers of any kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Call<I, O> {
+pub struct PlanCall<I, O> {
     /// Element count, in the unit of the plan's collective: the vector has `blocks * count` elements.
     pub count: u64,
     /// Type of the elements.
@@ -16,12 +16,12 @@ pub struct Call<I, O> {
     /// The factor by which this rank's elements are multiplied first, for [`RedOp::PremulSum`].
     pub factor: f64,
     /// The buffers.
-    pub args: Args<I, O>,
+    pub args: CallArgs<I, O>,
 }
 
 /// The buffers of a call: bytes of this host, or addresses on a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Args<I, O> {
+pub enum CallArgs<I, O> {
     /// The buffer of a plan in place: the whole vector.
     InPlace {
         /// The vector, read and written.
@@ -37,32 +37,32 @@ pub enum Args<I, O> {
     },
 }
 
-impl<I, O> Args<I, O> {
+impl<I, O> CallArgs<I, O> {
     /// Returns the placement of a plan that takes these buffers.
     #[inline]
-    pub fn placement(&self) -> Placement {
+    pub fn placement(&self) -> BufferPlacement {
         match self {
-            Args::InPlace { .. } => Placement::InPlace,
-            Args::OutOfPlace { .. } => Placement::OutOfPlace,
+            CallArgs::InPlace { .. } => BufferPlacement::InPlace,
+            CallArgs::OutOfPlace { .. } => BufferPlacement::OutOfPlace,
         }
     }
 }
 
 /// The blocks of a call: in one buffer, or in a buffer each.
 #[derive(Debug)]
-pub enum Blocks<B, L> {
+pub enum CallBlocks<B, L> {
     /// All of them, one after the other.
     One(B),
     /// A buffer for each.
     Each(L),
 }
 
-impl<B, L: ExactSizeIterator> Blocks<B, L> {
+impl<B, L: ExactSizeIterator> CallBlocks<B, L> {
     /// Returns the number of buffers in the list, if it is one.
     pub fn listed(&self) -> u64 {
         match self {
-            Blocks::One(_) => 0,
-            Blocks::Each(list) => list.len() as u64,
+            CallBlocks::One(_) => 0,
+            CallBlocks::Each(list) => list.len() as u64,
         }
     }
 }

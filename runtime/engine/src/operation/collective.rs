@@ -2,33 +2,33 @@
 
 use std::fmt::Display;
 
-use roundelay_compiler::plan::Placement;
+use roundelay_compiler::plan::BufferPlacement;
 
-use super::call::Call;
+use super::call::PlanCall;
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;
 
 /// The blocks of a call that a buffer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Extent {
+enum BlockExtent {
     /// One block.
     One,
     /// One block of each rank.
     Each,
-    /// As [`Extent::One`]; beside the root the buffer has no meaning.
+    /// As [`BlockExtent::One`]; beside the root the buffer has no meaning.
     RootOne,
-    /// As [`Extent::Each`]; beside the root the buffer has no meaning.
+    /// As [`BlockExtent::Each`]; beside the root the buffer has no meaning.
     RootEach,
 }
 
-impl Extent {
+impl BlockExtent {
     fn is_one(self) -> bool {
-        matches!(self, Extent::One | Extent::RootOne)
+        matches!(self, BlockExtent::One | BlockExtent::RootOne)
     }
 
     /// Returns true if the buffer has a meaning on all ranks.
     fn is_everywhere(self) -> bool {
-        matches!(self, Extent::One | Extent::Each)
+        matches!(self, BlockExtent::One | BlockExtent::Each)
     }
 }
 
@@ -37,31 +37,32 @@ impl Extent {
 pub struct Collective {
     /// Its name in the language.
     pub name: &'static str,
-    input: Extent,
-    output: Extent,
+    input: BlockExtent,
+    output: BlockExtent,
     /// False if its calls have no operands, and so no elements.
     has_operands: bool,
 }
 
 /// All reduce.
-pub static ALL_REDUCE: Collective = collective("all_reduce", Extent::One, Extent::One);
+pub static ALL_REDUCE: Collective = collective("all_reduce", BlockExtent::One, BlockExtent::One);
 /// Reduce.
-pub static REDUCE: Collective = collective("reduce", Extent::One, Extent::RootOne);
+pub static REDUCE: Collective = collective("reduce", BlockExtent::One, BlockExtent::RootOne);
 /// Broadcast.
-pub static BROADCAST: Collective = collective("broadcast", Extent::RootOne, Extent::One);
+pub static BROADCAST: Collective = collective("broadcast", BlockExtent::RootOne, BlockExtent::One);
 /// All gather.
-pub static ALL_GATHER: Collective = collective("all_gather", Extent::One, Extent::Each);
+pub static ALL_GATHER: Collective = collective("all_gather", BlockExtent::One, BlockExtent::Each);
 /// Reduce scatter.
-pub static REDUCE_SCATTER: Collective = collective("reduce_scatter", Extent::Each, Extent::One);
+pub static REDUCE_SCATTER: Collective =
+    collective("reduce_scatter", BlockExtent::Each, BlockExtent::One);
 /// All to all.
-pub static ALL_TO_ALL: Collective = collective("all_to_all", Extent::Each, Extent::Each);
+pub static ALL_TO_ALL: Collective = collective("all_to_all", BlockExtent::Each, BlockExtent::Each);
 /// Gather.
-pub static GATHER: Collective = collective("gather", Extent::One, Extent::RootEach);
+pub static GATHER: Collective = collective("gather", BlockExtent::One, BlockExtent::RootEach);
 /// Scatter.
-pub static SCATTER: Collective = collective("scatter", Extent::RootEach, Extent::One);
+pub static SCATTER: Collective = collective("scatter", BlockExtent::RootEach, BlockExtent::One);
 /// Barrier.
 pub static BARRIER: Collective =
-    Collective { has_operands: false, ..collective("barrier", Extent::One, Extent::One) };
+    Collective { has_operands: false, ..collective("barrier", BlockExtent::One, BlockExtent::One) };
 
 /// The collectives for which an algorithm can be installed.
 pub static SERVED: [&Collective; 9] = [
@@ -76,7 +77,7 @@ pub static SERVED: [&Collective; 9] = [
     &BARRIER,
 ];
 
-const fn collective(name: &'static str, input: Extent, output: Extent) -> Collective {
+const fn collective(name: &'static str, input: BlockExtent, output: BlockExtent) -> Collective {
     Collective { name, input, output, has_operands: true }
 }
 
@@ -88,7 +89,7 @@ pub fn served(name: &str) -> Option<&'static Collective> {
 /// The part of a call by name that decides the algorithm: the same on all ranks. Calls are compared in this
 /// order, and mostly differ in the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedCall {
     /// The length of the whole vector.
     pub bytes: u64,
     /// The root; 0 if the collective has none.
@@ -98,7 +99,7 @@ pub struct Named {
     /// The operator.
     pub op: RedOp,
     /// The placement of input and output.
-    pub placement: Placement,
+    pub placement: BufferPlacement,
     /// The name of the collective.
     pub collective: &'static str,
 }
@@ -201,10 +202,10 @@ impl Collective {
 
     /// Returns what decides the algorithm of a call.
     #[inline]
-    pub fn named<I, O>(&self, ranks: u32, root: u32, call: &Call<I, O>) -> Named {
-        let Call { dtype, op, .. } = *call;
+    pub fn named<I, O>(&self, ranks: u32, root: u32, call: &PlanCall<I, O>) -> NamedCall {
+        let PlanCall { dtype, op, .. } = *call;
         let elements = u64::from(self.blocks(ranks)).saturating_mul(call.count);
-        Named {
+        NamedCall {
             bytes: elements.saturating_mul(dtype.size() as u64),
             root,
             dtype,

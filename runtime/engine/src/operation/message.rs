@@ -1,13 +1,13 @@
 //! Messages between single ranks, as calls name them.
 
 use super::buffer::{InputBuffer, MemoryKind, OutputBuffer};
-use crate::bind::Transfer;
-use roundelay_compiler::plan::Dir;
+use crate::bind::BatchTransfer;
+use roundelay_compiler::plan::MessageDirection;
 use roundelay_net::error::Error;
 
 /// A message of a call.
 #[derive(Debug)]
-pub struct Message<'a> {
+pub struct CallMessage<'a> {
     /// The rank at the other end.
     pub peer: u32,
     /// This rank's end.
@@ -23,24 +23,24 @@ pub enum MessageEnd<'a> {
     Received(OutputBuffer<'a>),
 }
 
-impl<'a> Message<'a> {
+impl<'a> CallMessage<'a> {
     /// Describes a message to a rank.
     pub fn sent(data: InputBuffer<'a>, to: u32) -> Self {
-        Message { peer: to, end: MessageEnd::Sent(data) }
+        CallMessage { peer: to, end: MessageEnd::Sent(data) }
     }
 
     /// Describes a message from a rank.
     pub fn received(data: OutputBuffer<'a>, from: u32) -> Self {
-        Message { peer: from, end: MessageEnd::Received(data) }
+        CallMessage { peer: from, end: MessageEnd::Received(data) }
     }
 
     /// Returns the message without its memory.
-    pub fn transfer(&self) -> Transfer {
+    pub fn transfer(&self) -> BatchTransfer {
         let (dir, dtype, len) = match &self.end {
-            MessageEnd::Sent(data) => (Dir::Send, data.dtype(), data.len()),
-            MessageEnd::Received(data) => (Dir::Recv, data.dtype(), data.len()),
+            MessageEnd::Sent(data) => (MessageDirection::Send, data.dtype(), data.len()),
+            MessageEnd::Received(data) => (MessageDirection::Recv, data.dtype(), data.len()),
         };
-        Transfer { peer: self.peer, dir, dtype, bytes: len as u64 }
+        BatchTransfer { peer: self.peer, dir, dtype, bytes: len as u64 }
     }
 
     /// Returns the address of this end's memory.
@@ -61,7 +61,7 @@ impl<'a> Message<'a> {
 }
 
 /// Fails unless the other end of every message is one of that many ranks; `what` is done with it.
-pub fn check_peers(what: &str, messages: &[Message<'_>], ranks: u32) -> Result<(), Error> {
+pub fn check_peers(what: &str, messages: &[CallMessage<'_>], ranks: u32) -> Result<(), Error> {
     match messages.iter().find(|message| message.peer >= ranks) {
         None => Ok(()),
         Some(message) => Err(Error::Usage(format!(

@@ -6,7 +6,7 @@ use super::buffer::CallBuffer;
 
 /// The memory of one side of a call.
 #[derive(Debug)]
-pub enum Operand<'a, A> {
+pub enum CallOperand<'a, A> {
     /// Nothing: the call is in place, or this side has no meaning on this rank.
     None,
     /// One buffer, of one block or of equal blocks one after the other.
@@ -17,24 +17,29 @@ pub enum Operand<'a, A> {
     Cut(CallBuffer<A>, Cow<'a, [usize]>),
 }
 
-impl<A> Operand<'_, A> {
+impl<A> CallOperand<'_, A> {
     /// Returns an operand of the same form, with other buffers.
-    pub fn map<B>(&self, mut other: impl FnMut(&CallBuffer<A>) -> CallBuffer<B>) -> Operand<'_, B> {
+    pub fn map<B>(
+        &self,
+        mut other: impl FnMut(&CallBuffer<A>) -> CallBuffer<B>,
+    ) -> CallOperand<'_, B> {
         match self {
-            Operand::None => Operand::None,
-            Operand::One(buffer) => Operand::One(other(buffer)),
-            Operand::List(list) => Operand::List(list.iter().map(other).collect()),
-            Operand::Cut(buffer, counts) => Operand::Cut(other(buffer), Cow::Borrowed(counts)),
+            CallOperand::None => CallOperand::None,
+            CallOperand::One(buffer) => CallOperand::One(other(buffer)),
+            CallOperand::List(list) => CallOperand::List(list.iter().map(other).collect()),
+            CallOperand::Cut(buffer, counts) => {
+                CallOperand::Cut(other(buffer), Cow::Borrowed(counts))
+            }
         }
     }
 
     /// Describes the form, for messages.
     pub fn form(&self) -> &'static str {
         match self {
-            Operand::None => "nothing",
-            Operand::One(_) => "one buffer",
-            Operand::List(_) => "a list of buffers",
-            Operand::Cut(..) => "one buffer of unequal blocks",
+            CallOperand::None => "nothing",
+            CallOperand::One(_) => "one buffer",
+            CallOperand::List(_) => "a list of buffers",
+            CallOperand::Cut(..) => "one buffer of unequal blocks",
         }
     }
 
@@ -42,9 +47,9 @@ impl<A> Operand<'_, A> {
     #[inline]
     pub fn buffers(&self) -> &[CallBuffer<A>] {
         match self {
-            Operand::None => &[],
-            Operand::One(buffer) | Operand::Cut(buffer, _) => std::slice::from_ref(buffer),
-            Operand::List(list) => list,
+            CallOperand::None => &[],
+            CallOperand::One(buffer) | CallOperand::Cut(buffer, _) => std::slice::from_ref(buffer),
+            CallOperand::List(list) => list,
         }
     }
 
@@ -52,9 +57,9 @@ impl<A> Operand<'_, A> {
     #[inline]
     pub fn buffers_mut(&mut self) -> &mut [CallBuffer<A>] {
         match self {
-            Operand::None => &mut [],
-            Operand::One(buffer) | Operand::Cut(buffer, _) => std::slice::from_mut(buffer),
-            Operand::List(list) => list,
+            CallOperand::None => &mut [],
+            CallOperand::One(buffer) | CallOperand::Cut(buffer, _) => std::slice::from_mut(buffer),
+            CallOperand::List(list) => list,
         }
     }
 
@@ -65,7 +70,7 @@ impl<A> Operand<'_, A> {
     }
 }
 
-impl<'a> Operand<'_, &'a [u8]> {
+impl<'a> CallOperand<'_, &'a [u8]> {
     /// Returns the bytes of the one buffer, none if there is none.
     #[inline]
     pub fn only(&self) -> &'a [u8] {
@@ -73,7 +78,7 @@ impl<'a> Operand<'_, &'a [u8]> {
     }
 }
 
-impl Operand<'_, &mut [u8]> {
+impl CallOperand<'_, &mut [u8]> {
     /// Returns the bytes of the one buffer, to be written.
     #[inline]
     pub fn only_mut(&mut self) -> &mut [u8] {

@@ -4,24 +4,24 @@ use std::fmt::{self, Display};
 
 use super::buffer::{CallBuffer, InputBuffer, MemoryKind, OutputBuffer};
 use super::collective::{CallerRank, Collective};
-use super::message::Message;
-use super::operand::Operand;
+use super::message::CallMessage;
+use super::operand::CallOperand;
 use super::reduction::Reduction;
 use roundelay_net::dtype::DType;
 use roundelay_net::error::Error;
 
 /// A collective call: what is called, on which memory.
 ///
-/// The outputs are this record's alone until the call has ended: [`Operand`]s borrow them, or the maker of the
+/// The outputs are this record's alone until the call has ended: [`CallOperand`]s borrow them, or the maker of the
 /// [`CallBuffer`]s promised it.
 #[derive(Debug)]
 pub struct Operation<'a> {
     /// The collective.
     pub collective: &'static Collective,
     /// The memory that is written, or read and written in place.
-    pub output: Operand<'a, &'a mut [u8]>,
+    pub output: CallOperand<'a, &'a mut [u8]>,
     /// The memory that is read.
-    pub input: Operand<'a, &'a [u8]>,
+    pub input: CallOperand<'a, &'a [u8]>,
     /// The reduction, of no meaning where nothing is reduced.
     pub reduction: Reduction,
     /// The root, of no meaning where there is none.
@@ -62,16 +62,16 @@ impl Display for Operation<'_> {
         let Collective { name, .. } = self.collective;
         let blocks = self.collective.gathers() || self.collective.scatters();
         let suffix = match (&self.output, &self.input) {
-            (Operand::Cut(..), _) | (_, Operand::Cut(..)) => "_v",
-            (Operand::List(_), _) | (_, Operand::List(_)) => "",
-            (_, Operand::None) if self.is_in_place() => {
+            (CallOperand::Cut(..), _) | (_, CallOperand::Cut(..)) => "_v",
+            (CallOperand::List(_), _) | (_, CallOperand::List(_)) => "",
+            (_, CallOperand::None) if self.is_in_place() => {
                 if blocks {
                     "_in_place"
                 } else {
                     ""
                 }
             }
-            (Operand::None, Operand::None) => "",
+            (CallOperand::None, CallOperand::None) => "",
             _ if blocks => "_single",
             _ => "_into",
         };
@@ -84,30 +84,30 @@ impl<'a> Operation<'a> {
     #[inline]
     pub fn in_place(
         collective: &'static Collective,
-        output: Operand<'a, &'a mut [u8]>,
+        output: CallOperand<'a, &'a mut [u8]>,
         reduction: Reduction,
         root: u32,
     ) -> Self {
-        Operation { collective, output, input: Operand::None, reduction, root }
+        Operation { collective, output, input: CallOperand::None, reduction, root }
     }
 
     /// Returns the messages that an exchange of blocks consists of, this rank's to itself among them.
-    pub fn messages(&mut self) -> Vec<Message<'_>> {
+    pub fn messages(&mut self) -> Vec<CallMessage<'_>> {
         let mut all = Vec::new();
-        if let Operand::Cut(input, counts) = &self.input {
+        if let CallOperand::Cut(input, counts) = &self.input {
             let blocks = (0..).zip(input.blocks(counts));
-            all.extend(blocks.map(|(peer, block)| Message::sent(block, peer)));
+            all.extend(blocks.map(|(peer, block)| CallMessage::sent(block, peer)));
         }
-        if let Operand::Cut(output, counts) = &mut self.output {
+        if let CallOperand::Cut(output, counts) = &mut self.output {
             let blocks = (0..).zip(output.blocks(counts));
-            all.extend(blocks.map(|(peer, block)| Message::received(block, peer)));
+            all.extend(blocks.map(|(peer, block)| CallMessage::received(block, peer)));
         }
         all
     }
 
     #[inline]
     fn is_in_place(&self) -> bool {
-        matches!((&self.output, &self.input), (Operand::One(_), Operand::None))
+        matches!((&self.output, &self.input), (CallOperand::One(_), CallOperand::None))
             && self.collective.has_form_in_place()
     }
 
@@ -121,13 +121,15 @@ impl<'a> Operation<'a> {
     pub fn check(&self, rank: u32, ranks: u32) -> Result<OperationShape, Error> {
         let caller = CallerRank { rank, ranks, root: self.root };
         match (&self.output, &self.input) {
-            (Operand::One(data), Operand::None) if self.collective.has_form_in_place() => {
+            (CallOperand::One(data), CallOperand::None) if self.collective.has_form_in_place() => {
                 let elements = data.elements();
                 let count = self.collective.count(self, caller, elements, elements)? as u64;
                 let (dtype, memory) = (data.dtype(), data.memory());
                 Ok(OperationShape { form: CallForm::InPlace, count, dtype, memory })
             }
-            (Operand::One(output), Operand::One(input)) if self.collective.has_operands() => {
+            (CallOperand::One(output), CallOperand::One(input))
+                if self.collective.has_operands() =>
+            {
                 self.out_of_place(caller, output, input)
             }
             _ => self.check_rare(caller),
@@ -138,38 +140,42 @@ impl<'a> Operation<'a> {
     fn check_rare(&self, caller: CallerRank) -> Result<OperationShape, Error> {
         let collective = self.collective;
         let form = match (&self.output, &self.input) {
-            (Operand::None, Operand::None) if !collective.has_operands() => {
+            (CallOperand::None, CallOperand::None) if !collective.has_operands() => {
                 let (dtype, memory) = (DType::U8, MemoryKind::Host);
                 return Ok(OperationShape { form: CallForm::InPlace, count: 0, dtype, memory });
             }
             _ if !collective.has_operands() => None,
-            (Operand::One(output), Operand::None) if collective.is_input_optional() => {
+            (CallOperand::One(output), CallOperand::None) if collective.is_input_optional() => {
                 let input = InputBuffer::empty(output.dtype(), output.memory());
                 return self.out_of_place(caller, output, &input);
             }
-            (Operand::None, Operand::One(input)) if collective.is_output_optional() => {
+            (CallOperand::None, CallOperand::One(input)) if collective.is_output_optional() => {
                 let output = OutputBuffer::empty(input.dtype(), input.memory());
                 return self.out_of_place(caller, &output, input);
             }
-            (Operand::List(_), Operand::One(_))
+            (CallOperand::List(_), CallOperand::One(_))
                 if collective.gathers() && !collective.scatters() =>
             {
                 Some(CallForm::Listed)
             }
-            (Operand::One(_), Operand::List(_))
+            (CallOperand::One(_), CallOperand::List(_))
                 if collective.scatters() && !collective.gathers() =>
             {
                 Some(CallForm::Listed)
             }
-            (Operand::List(_), Operand::List(_))
+            (CallOperand::List(_), CallOperand::List(_))
                 if collective.gathers() && collective.scatters() =>
             {
                 Some(CallForm::Listed)
             }
             _ if !collective.is_everywhere() => None,
-            (Operand::Cut(..), Operand::One(_)) if !collective.scatters() => Some(CallForm::Cut),
-            (Operand::One(_), Operand::Cut(..)) if !collective.gathers() => Some(CallForm::Cut),
-            (Operand::Cut(..), Operand::Cut(..))
+            (CallOperand::Cut(..), CallOperand::One(_)) if !collective.scatters() => {
+                Some(CallForm::Cut)
+            }
+            (CallOperand::One(_), CallOperand::Cut(..)) if !collective.gathers() => {
+                Some(CallForm::Cut)
+            }
+            (CallOperand::Cut(..), CallOperand::Cut(..))
                 if collective.gathers() && collective.scatters() =>
             {
                 Some(CallForm::Exchange)
@@ -210,13 +216,16 @@ impl<'a> Operation<'a> {
     fn listed(&self, caller: CallerRank) -> Result<OperationShape, Error> {
         caller.check(self)?;
         let count = match (&self.output, &self.input) {
-            (Operand::One(output), _) => output.elements(),
+            (CallOperand::One(output), _) => output.elements(),
             (_, input) => input.elements(),
         };
-        if let (Operand::List(inputs), true) = (&self.input, self.collective.has_input(caller)) {
+        if let (CallOperand::List(inputs), true) = (&self.input, self.collective.has_input(caller))
+        {
             each(self, "inputs", caller.ranks, inputs.iter().map(CallBuffer::elements), count)?;
         }
-        if let (Operand::List(outputs), true) = (&self.output, self.collective.has_output(caller)) {
+        if let (CallOperand::List(outputs), true) =
+            (&self.output, self.collective.has_output(caller))
+        {
             each(self, "outputs", caller.ranks, outputs.iter().map(CallBuffer::elements), count)?;
         }
         let has = (self.collective.has_output(caller), self.collective.has_input(caller));
@@ -260,7 +269,7 @@ impl<'a> Operation<'a> {
         let (of_output, of_input) = (outputs.first(), inputs.first());
         let dtypes = (of_output.map(CallBuffer::dtype), of_input.map(CallBuffer::dtype));
         let dtype = match &self.output {
-            Operand::List(_) => dtypes.1.or(dtypes.0),
+            CallOperand::List(_) => dtypes.1.or(dtypes.0),
             _ => dtypes.0.or(dtypes.1),
         };
         let dtype = dtype.unwrap_or(DType::U8);
@@ -272,9 +281,9 @@ impl<'a> Operation<'a> {
     }
 }
 
-fn counts_of<'c, A>(operand: &'c Operand<'_, A>) -> Option<&'c [usize]> {
+fn counts_of<'c, A>(operand: &'c CallOperand<'_, A>) -> Option<&'c [usize]> {
     match operand {
-        Operand::Cut(_, counts) => Some(counts),
+        CallOperand::Cut(_, counts) => Some(counts),
         _ => None,
     }
 }

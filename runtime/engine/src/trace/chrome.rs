@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::spans::{Flow, Kind, Span, Trace};
+use super::spans::{MessageFlow, RankTrace, Span, SpanKind};
 
 /// One event, with the names of the format.
 #[derive(Serialize)]
@@ -41,7 +41,7 @@ struct TraceEvent<'a> {
 /// # Errors
 ///
 /// The errors of the writer.
-pub fn write(traces: &[Trace], out: &mut impl Write) -> io::Result<()> {
+pub fn write(traces: &[RankTrace], out: &mut impl Write) -> io::Result<()> {
     let clocks = HostClocks::new(traces);
     let missing: u64 = traces.iter().map(|t| t.missing).sum();
     let other = json!({
@@ -76,7 +76,7 @@ impl<W: Write> EventWriter<'_, W> {
 }
 
 fn one_rank<W: Write>(
-    trace: &Trace,
+    trace: &RankTrace,
     clocks: &HostClocks,
     list: &mut EventWriter<'_, W>,
 ) -> io::Result<()> {
@@ -117,9 +117,9 @@ fn one_rank<W: Write>(
 }
 
 fn one_span<W: Write>(
-    trace: &Trace,
+    trace: &RankTrace,
     span: &Span,
-    flows: &[Flow],
+    flows: &[MessageFlow],
     clocks: &HostClocks,
     list: &mut EventWriter<'_, W>,
 ) -> io::Result<()> {
@@ -127,15 +127,15 @@ fn one_span<W: Write>(
     let Span { call, step, pass, bytes, peer, .. } = *span;
     let peers = |out: bool| flows.iter().filter(|f| f.out == out).map(|f| f.peer).collect();
     let (title, cat, args) = match span.kind {
-        Kind::Call => (name.to_owned(), "call", json!({ "call": call, "bytes_sent": bytes })),
-        Kind::Step => {
+        SpanKind::Call => (name.to_owned(), "call", json!({ "call": call, "bytes_sent": bytes })),
+        SpanKind::Step => {
             let (from, to): (Vec<u32>, Vec<u32>) = (peers(false), peers(true));
             let args = json!({
                 "call": call, "step": step, "pass": pass, "bytes": bytes, "from": from, "to": to,
             });
             (name.to_owned(), "step", args)
         }
-        Kind::Wait(what) => {
+        SpanKind::Wait(what) => {
             let title = match peer == trace.rank {
                 true => format!("wait for {}", what.text()),
                 false => format!("wait for rank {peer}"),
@@ -162,7 +162,7 @@ fn one_span<W: Write>(
         args,
     })?;
     for flow in flows {
-        let Flow { out, peer, channel, number, .. } = *flow;
+        let MessageFlow { out, peer, channel, number, .. } = *flow;
         let (from, to) = if out { (pid, peer) } else { (peer, pid) };
         list.add(&TraceEvent {
             name: "message",
@@ -191,14 +191,14 @@ struct HostClocks {
 }
 
 impl HostClocks {
-    fn new(traces: &[Trace]) -> Self {
+    fn new(traces: &[RankTrace]) -> Self {
         let mut stamps: BTreeMap<String, u64> = BTreeMap::new();
         for trace in traces {
             let stamp = stamps.entry(trace.machine.clone()).or_insert(trace.stamp);
             *stamp = (*stamp).min(trace.stamp);
         }
         let accuracy = traces.iter().map(|t| t.accuracy).max().unwrap_or(0);
-        let first = |t: &Trace| {
+        let first = |t: &RankTrace| {
             let first = t.spans.iter().map(|s| s.begin).min().unwrap_or(t.stamp);
             stamps.get(&t.machine).map_or(0, |stamp| stamp.saturating_sub(first))
         };
@@ -207,7 +207,7 @@ impl HostClocks {
     }
 
     /// Returns the microseconds since the beginning of the file.
-    fn micros(&self, trace: &Trace, time: u64) -> f64 {
+    fn micros(&self, trace: &RankTrace, time: u64) -> f64 {
         let stamp = self.stamps.get(&trace.machine).copied().unwrap_or(trace.stamp);
         (time + self.before).saturating_sub(stamp) as f64 / 1e3
     }
@@ -229,9 +229,9 @@ impl HostClocks {
 mod tests {
     use super::*;
 
-    fn trace(rank: u32, machine: &str, stamp: u64, begin: u64) -> Trace {
+    fn trace(rank: u32, machine: &str, stamp: u64, begin: u64) -> RankTrace {
         let span = Span {
-            kind: Kind::Step,
+            kind: SpanKind::Step,
             name: 0,
             lane: 1,
             call: 1,
@@ -242,14 +242,20 @@ mod tests {
             begin,
             end: begin + 500,
         };
-        Trace {
+        RankTrace {
             rank,
             machine: machine.into(),
             stamp,
             accuracy: 2000,
             names: vec!["a.algo:1: \"x\"".into()],
             spans: vec![span],
-            flows: vec![Flow { span: 0, out: rank == 0, peer: 1 - rank, channel: 0, number: 0 }],
+            flows: vec![MessageFlow {
+                span: 0,
+                out: rank == 0,
+                peer: 1 - rank,
+                channel: 0,
+                number: 0,
+            }],
             missing: u64::from(rank),
         }
     }

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::diagnose::{Class, Verdict};
-use super::dump::{Entry, Flight};
+use super::diagnose::{CauseClass, TraceVerdict};
+use super::dump::{DumpEntry, FlightDump};
 
 /// A step from a rank that waits to another: the one that it waits for, or one of the same process that waits in
 /// another communicator.
@@ -20,7 +20,7 @@ struct WaitEdge {
 /// Finds a circle of processes that wait for each other in calls of several communicators, from the recorders of all of
 /// these; `None` if there is none. The ranks of the verdict are those of the circle that wait in its first
 /// communicator.
-pub fn deadlock(flights: &[Flight]) -> Option<Verdict> {
+pub fn deadlock(flights: &[FlightDump]) -> Option<TraceVerdict> {
     let steps: Vec<Vec<WaitEdge>> = (0..flights.len()).map(|at| steps(flights, at)).collect();
     let changes = steps.iter().enumerate().flat_map(|(from, steps)| {
         steps.iter().filter(|step| step.changes).map(move |step| (from, step.to))
@@ -30,17 +30,17 @@ pub fn deadlock(flights: &[Flight]) -> Option<Verdict> {
 }
 
 /// Returns where a rank's wait leads.
-fn steps(flights: &[Flight], at: usize) -> Vec<WaitEdge> {
+fn steps(flights: &[FlightDump], at: usize) -> Vec<WaitEdge> {
     let own = &flights[at];
     let Some(wait) = &own.waiting else { return Vec::new() };
     let mut steps = Vec::new();
     for peer in wait.peers(own.rank) {
-        let is_peer = |f: &Flight| f.communicator == own.communicator && f.rank == peer;
+        let is_peer = |f: &FlightDump| f.communicator == own.communicator && f.rank == peer;
         let Some(theirs) = flights.iter().position(is_peer) else { continue };
         if flights[theirs].waiting.is_some() {
             steps.push(WaitEdge { to: theirs, changes: false });
         } else if flights[theirs].calls < wait.call && is_alone(flights, theirs) {
-            let waits = |f: &Flight| f.communicator != own.communicator && f.waiting.is_some();
+            let waits = |f: &FlightDump| f.communicator != own.communicator && f.waiting.is_some();
             let other = |&other: &usize| {
                 waits(&flights[other])
                     && is_of_one_process(&flights[other], &flights[theirs])
@@ -52,14 +52,15 @@ fn steps(flights: &[Flight], at: usize) -> Vec<WaitEdge> {
     steps
 }
 
-fn is_of_one_process(a: &Flight, b: &Flight) -> bool {
+fn is_of_one_process(a: &FlightDump, b: &FlightDump) -> bool {
     (&a.host, a.pid) == (&b.host, b.pid)
 }
 
 /// Returns true if no other rank of the communicator is in the process.
-fn is_alone(flights: &[Flight], at: usize) -> bool {
+fn is_alone(flights: &[FlightDump], at: usize) -> bool {
     let own = &flights[at];
-    let is_beside = |f: &&Flight| f.communicator == own.communicator && is_of_one_process(f, own);
+    let is_beside =
+        |f: &&FlightDump| f.communicator == own.communicator && is_of_one_process(f, own);
     flights.iter().filter(is_beside).count() == 1
 }
 
@@ -88,18 +89,18 @@ fn path(steps: &[Vec<WaitEdge>], from: usize, to: usize) -> Option<Vec<usize>> {
     None
 }
 
-fn verdict(flights: &[Flight], circle: &[usize]) -> Verdict {
+fn verdict(flights: &[FlightDump], circle: &[usize]) -> TraceVerdict {
     let next = circle.iter().skip(1).chain(circle.first());
     let link = |(&at, &next): (&usize, &usize)| {
-        let Flight { rank, pid, communicator, waiting, events, .. } = &flights[at];
+        let FlightDump { rank, pid, communicator, waiting, events, .. } = &flights[at];
         let call = waiting.as_ref().map_or(0, |wait| wait.call);
-        let leads_on = |f: &&Flight| {
+        let leads_on = |f: &&FlightDump| {
             let peers = waiting.as_ref().is_some_and(|wait| wait.peers(*rank).any(|p| p == f.rank));
             peers && f.communicator == *communicator && is_of_one_process(f, &flights[next])
         };
         let peer = flights.iter().find(leads_on).map_or(*rank, |flight| flight.rank);
         let what = events.iter().rev().find_map(|entry| match entry {
-            Entry::Call { call: number, name, .. } if *number == call && !name.is_empty() => {
+            DumpEntry::Call { call: number, name, .. } if *number == call && !name.is_empty() => {
                 Some(&**name)
             }
             _ => None,
@@ -118,7 +119,13 @@ fn verdict(flights: &[Flight], circle: &[usize]) -> Verdict {
         "a deadlock between communicators: {}; make the calls of all communicators in the same order in all processes",
         links.join("; ")
     );
-    Verdict { class: Class::Deadlock, ranks, waiters: Vec::new(), cause, chain: String::new() }
+    TraceVerdict {
+        class: CauseClass::Deadlock,
+        ranks,
+        waiters: Vec::new(),
+        cause,
+        chain: String::new(),
+    }
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! Jobs of two and three communicators.
 
-use super::super::{Wait, What};
+use super::super::{AwaitedEvent, WaitDescription};
 use super::*;
 
 /// Returns the recorder of a rank that has made `calls` and waits for `peer` in the last one, or for no rank.
-fn flight(communicator: &str, rank: u32, pid: i32, calls: u64, peer: Option<u32>) -> Flight {
-    let wait = |peer| Wait {
+fn flight(communicator: &str, rank: u32, pid: i32, calls: u64, peer: Option<u32>) -> FlightDump {
+    let wait = |peer| WaitDescription {
         peer,
         others: vec![],
         channel: 0,
-        what: What::Message,
+        what: AwaitedEvent::Message,
         call: calls,
         digest: 7,
         step: 1,
@@ -17,7 +17,7 @@ fn flight(communicator: &str, rank: u32, pid: i32, calls: u64, peer: Option<u32>
         site: "ring.algo:6".into(),
         since: 1,
     };
-    Flight {
+    FlightDump {
         rank,
         ranks: 2,
         pid,
@@ -34,7 +34,7 @@ fn flight(communicator: &str, rank: u32, pid: i32, calls: u64, peer: Option<u32>
 }
 
 /// Two processes make the calls of two communicators in different orders.
-fn crossed() -> Vec<Flight> {
+fn crossed() -> Vec<FlightDump> {
     vec![
         flight("a", 0, 10, 5, Some(1)),
         flight("a", 1, 11, 4, None),
@@ -46,7 +46,7 @@ fn crossed() -> Vec<Flight> {
 #[test]
 fn calls_in_different_orders_are_told_with_both_waits() {
     let verdict = deadlock(&crossed()).expect("a deadlock");
-    assert_eq!(verdict.class, Class::Deadlock);
+    assert_eq!(verdict.class, CauseClass::Deadlock);
     for words in [
         "process 10, rank 0 of communicator a, waits in call 5 for rank 1 of it",
         "process 11, rank 1 of communicator b, waits in call 3 for rank 0 of it",
@@ -58,7 +58,7 @@ fn calls_in_different_orders_are_told_with_both_waits() {
 
 #[test]
 fn a_circle_may_go_through_three_communicators() {
-    let ring = |n: i32| -> Vec<Flight> {
+    let ring = |n: i32| -> Vec<FlightDump> {
         let pair = |i: i32| {
             // Communicator i is of process i, which waits, and the next one, which waits in its own.
             [

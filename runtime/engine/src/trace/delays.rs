@@ -12,9 +12,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::diagnose::{Class, Verdict, names};
-use super::dump::{Entry, Flight};
-use roundelay_net::waiting::What;
+use super::diagnose::{CauseClass, TraceVerdict, names};
+use super::dump::{DumpEntry, FlightDump};
+use roundelay_net::waiting::AwaitedEvent;
 
 /// The shortest delay that is reported.
 const MIN_DELAY: Duration = Duration::from_millis(10);
@@ -47,7 +47,7 @@ impl WaitPlace {
 struct ObservedWait {
     place: WaitPlace,
     peer: u32,
-    what: What,
+    what: AwaitedEvent,
     line: u32,
     from: i64,
     to: i64,
@@ -78,7 +78,7 @@ enum DelayCause {
 
 /// Finds the rank or the link for which the others waited longest, if it stands out: for a fifth of the time that the
 /// recorders cover, and twice as long as for any other. The ranks of a verdict on a link are its two, sender first.
-pub fn delays(flights: &[Flight]) -> Option<Verdict> {
+pub fn delays(flights: &[FlightDump]) -> Option<TraceVerdict> {
     let observed = observe(flights);
     let whole = observed.values().map(|seen| seen.to - seen.from).max()?;
     let mut found: BTreeMap<DelayCause, Vec<DelayedWait>> = BTreeMap::new();
@@ -108,7 +108,7 @@ fn verdict(
     length: i64,
     whole: i64,
     next: i64,
-) -> Verdict {
+) -> TraceVerdict {
     let mut waiters: Vec<u32> = delays.iter().map(|delay| delay.waiter).collect();
     waiters.sort_unstable();
     waiters.dedup();
@@ -130,16 +130,16 @@ fn verdict(
                 "rank {rank} is slow: {} waited for it, which waited for no rank, {of}",
                 names(&waiters)
             );
-            (Class::Slow, vec![rank], text)
+            (CauseClass::Slow, vec![rank], text)
         }
         DelayCause::Link(from, to) => {
             let text = format!(
                 "the link from rank {from} to rank {to} is slow: rank {to} waited for what rank {from} had sent, {of}"
             );
-            (Class::Link, vec![from, to], text)
+            (CauseClass::Link, vec![from, to], text)
         }
     };
-    Verdict { class, ranks, waiters, cause, chain: String::new() }
+    TraceVerdict { class, ranks, waiters, cause, chain: String::new() }
 }
 
 fn time(nanos: i64) -> String {
@@ -162,7 +162,7 @@ fn blame(
             found.entry(culprit).or_default().push(delay);
         }
     };
-    let is_message = wait.what == What::Message;
+    let is_message = wait.what == AwaitedEvent::Message;
     let link = DelayCause::Link(wait.peer, waiter);
     let past = peer.waits.iter().filter(|own| own.place.is_past(&wait.place));
     let past = past.map(|own| own.from).min().unwrap_or(i64::MAX);
@@ -177,7 +177,8 @@ fn blame(
             continue;
         }
         note(DelayCause::Rank(wait.peer), at, own.from.min(end));
-        let is_full = matches!(own.what, What::Room | What::Drained) && own.peer == waiter;
+        let is_full =
+            matches!(own.what, AwaitedEvent::Room | AwaitedEvent::Drained) && own.peer == waiter;
         if is_message && is_full {
             note(link, own.from.max(at), own.to.min(end));
         }
@@ -199,8 +200,8 @@ fn union(delays: &[DelayedWait]) -> i64 {
 }
 
 /// Returns what is observed of each rank, in the clock of the first one's host.
-fn observe(flights: &[Flight]) -> BTreeMap<u32, RankWaits> {
-    let mut hosts: BTreeMap<&str, Vec<&Flight>> = BTreeMap::new();
+fn observe(flights: &[FlightDump]) -> BTreeMap<u32, RankWaits> {
+    let mut hosts: BTreeMap<&str, Vec<&FlightDump>> = BTreeMap::new();
     for flight in flights {
         hosts.entry(&flight.host).or_default().push(flight);
     }
@@ -215,24 +216,24 @@ fn observe(flights: &[Flight]) -> BTreeMap<u32, RankWaits> {
     observed
 }
 
-fn waits(flight: &Flight, offset: i64) -> RankWaits {
+fn waits(flight: &FlightDump, offset: i64) -> RankWaits {
     let here = |time: u64| time as i64 - offset;
     let mut waits = Vec::new();
     let (mut begin, mut end) = (i64::MAX, if flight.now > 0 { here(flight.now) } else { i64::MIN });
     for entry in &flight.events {
         match *entry {
-            Entry::Call { at, .. } if at > 0 => {
+            DumpEntry::Call { at, .. } if at > 0 => {
                 begin = begin.min(here(at));
                 end = end.max(here(at));
             }
-            Entry::Wait { call, peer, what, step, line, channel, pass, since, until } => {
+            DumpEntry::Wait { call, peer, what, step, line, channel, pass, since, until } => {
                 let until = until.or((flight.now > 0).then_some(flight.now)).unwrap_or(since);
                 let (from, to) = (here(since), here(until.max(since)));
                 (begin, end) = (begin.min(from), end.max(to));
                 let place = WaitPlace { call, channel, pass, step };
                 waits.push(ObservedWait { place, peer, what, line, from, to });
             }
-            Entry::Call { .. } => {}
+            DumpEntry::Call { .. } => {}
         }
     }
     RankWaits { waits, from: begin, to: end }
@@ -240,7 +241,7 @@ fn waits(flight: &Flight, offset: i64) -> RankWaits {
 
 /// Returns how far the clock of one host is ahead of another's. No wait for a message ends before it was sent,
 /// so that messages in both directions bound it; of links that are slow in one direction a half of that is missed.
-fn ahead(here: &[&Flight], there: &[&Flight]) -> i64 {
+fn ahead(here: &[&FlightDump], there: &[&FlightDump]) -> i64 {
     let most = bound(here, there);
     let least = bound(there, here).map(|bound| -bound);
     match (least, most) {
@@ -251,12 +252,20 @@ fn ahead(here: &[&Flight], there: &[&Flight]) -> i64 {
 
 /// Returns the shortest time, in their own clocks, from what a rank of one host did before it sent a message to the end
 /// of the wait for it on the other.
-fn bound(senders: &[&Flight], receivers: &[&Flight]) -> Option<i64> {
+fn bound(senders: &[&FlightDump], receivers: &[&FlightDump]) -> Option<i64> {
     let mut least: Option<i64> = None;
     for receiver in receivers {
         for entry in &receiver.events {
-            let Entry::Wait { call, peer, what: What::Message, step, channel, pass, until, .. } =
-                *entry
+            let DumpEntry::Wait {
+                call,
+                peer,
+                what: AwaitedEvent::Message,
+                step,
+                channel,
+                pass,
+                until,
+                ..
+            } = *entry
             else {
                 continue;
             };
@@ -274,10 +283,10 @@ fn bound(senders: &[&Flight], receivers: &[&Flight]) -> Option<i64> {
 }
 
 /// Returns the time of an event that comes before what a rank does at some place.
-fn before(entry: &Entry, place: &WaitPlace) -> Option<i64> {
+fn before(entry: &DumpEntry, place: &WaitPlace) -> Option<i64> {
     match *entry {
-        Entry::Call { call, at, .. } => (at > 0 && call <= place.call).then_some(at as i64),
-        Entry::Wait { call, step, channel, pass, until, .. } => {
+        DumpEntry::Call { call, at, .. } => (at > 0 && call <= place.call).then_some(at as i64),
+        DumpEntry::Wait { call, step, channel, pass, until, .. } => {
             let own = WaitPlace { call, channel, pass, step };
             until.filter(|_| place.is_past(&own)).map(|until| until as i64)
         }

@@ -53,10 +53,10 @@ impl Job {
     }
 
     /// Simulates calls; returns the recorders.
-    fn run(&self, random: &mut Random, calls: u64) -> Vec<Flight> {
+    fn run(&self, random: &mut Random, calls: u64) -> Vec<FlightDump> {
         let n = self.n as usize;
         let mut at: Vec<u64> = (0..n).map(|_| 1000 * MS + random.below(MS)).collect();
-        let mut flights: Vec<Flight> = (0..self.n).map(|rank| empty(rank, self.n)).collect();
+        let mut flights: Vec<FlightDump> = (0..self.n).map(|rank| empty(rank, self.n)).collect();
         // The arrivals of the messages that each rank has sent to the next one.
         let mut sent: Vec<Vec<u64>> = vec![Vec::new(); n];
         for call in 1..=calls {
@@ -75,7 +75,7 @@ impl Job {
                     let own = rank as usize;
                     let earlier = sent[own].len().checked_sub(self.slots).map(|i| sent[own][i]);
                     if let Some(free) = earlier.filter(|_| self.is_ring) {
-                        flights[own].waits(call, step, to, What::Room, at[own], free);
+                        flights[own].waits(call, step, to, AwaitedEvent::Room, at[own], free);
                         at[own] = at[own].max(free);
                     }
                     let is_slow =
@@ -87,7 +87,14 @@ impl Job {
                 for rank in 0..self.n {
                     let (from, _) = self.peers(rank, step);
                     let own = rank as usize;
-                    flights[own].waits(call, step, from, What::Message, at[own], arrivals[own]);
+                    flights[own].waits(
+                        call,
+                        step,
+                        from,
+                        AwaitedEvent::Message,
+                        at[own],
+                        arrivals[own],
+                    );
                     at[own] = at[own].max(arrivals[own]) + MS / 50;
                 }
             }
@@ -101,11 +108,19 @@ impl Job {
     }
 }
 
-impl Flight {
-    fn waits(&mut self, call: u64, step: u32, peer: u32, what: What, since: u64, until: u64) {
+impl FlightDump {
+    fn waits(
+        &mut self,
+        call: u64,
+        step: u32,
+        peer: u32,
+        what: AwaitedEvent,
+        since: u64,
+        until: u64,
+    ) {
         if until >= since + LONG {
             let (line, channel, pass, until) = (6, 0, 0, Some(until));
-            self.events.push(Entry::Wait {
+            self.events.push(DumpEntry::Wait {
                 call,
                 peer,
                 what,
@@ -120,13 +135,13 @@ impl Flight {
     }
 }
 
-fn entry(call: u64, at: u64) -> Entry {
+fn entry(call: u64, at: u64) -> DumpEntry {
     let (name, dtype, op) = ("all_reduce.ring".into(), "f32".into(), "sum".into());
-    Entry::Call { call, name, count: 1000, dtype, op, digest: call as u32, at, ended: true }
+    DumpEntry::Call { call, name, count: 1000, dtype, op, digest: call as u32, at, ended: true }
 }
 
-fn empty(rank: u32, ranks: u32) -> Flight {
-    Flight {
+fn empty(rank: u32, ranks: u32) -> FlightDump {
+    FlightDump {
         rank,
         ranks,
         pid: 100 + rank as i32,
@@ -180,8 +195,8 @@ fn slow_ranks_and_links_are_told_apart_in_500_scenarios() {
         let found = verdict.as_ref().map(|v| (v.class, &v.ranks[..]));
         let is_right = match job.reason {
             Reason::Nothing => found.is_none(),
-            Reason::Rank(rank) => found == Some((Class::Slow, &[rank][..])),
-            Reason::Link(from, to) => found == Some((Class::Link, &[from, to][..])),
+            Reason::Rank(rank) => found == Some((CauseClass::Slow, &[rank][..])),
+            Reason::Link(from, to) => found == Some((CauseClass::Link, &[from, to][..])),
         };
         right += u32::from(is_right);
         if !is_right {
@@ -195,13 +210,13 @@ fn slow_ranks_and_links_are_told_apart_in_500_scenarios() {
     assert!(right >= 475, "{right} of 500 are right: {wrong:#?}");
 }
 
-fn shift(flight: &mut Flight, ahead: u64) {
+fn shift(flight: &mut FlightDump, ahead: u64) {
     flight.host = "there".into();
     flight.now += ahead;
     for event in &mut flight.events {
         match event {
-            Entry::Call { at, .. } => *at += ahead,
-            Entry::Wait { since, until, .. } => {
+            DumpEntry::Call { at, .. } => *at += ahead,
+            DumpEntry::Wait { since, until, .. } => {
                 *since += ahead;
                 *until = until.map(|until| until + ahead);
             }
@@ -237,26 +252,27 @@ fn a_wait_that_goes_on_counts() {
         flight.now = 3000 * MS;
     }
     let (line, channel, pass, step) = (6, 0, 0, 0);
-    let (what, since, until) = (What::Message, 1100 * MS, None);
-    let wait = Entry::Wait { call: 1, peer: 1, what, step, line, channel, pass, since, until };
+    let (what, since, until) = (AwaitedEvent::Message, 1100 * MS, None);
+    let wait = DumpEntry::Wait { call: 1, peer: 1, what, step, line, channel, pass, since, until };
     flights[0].events.push(wait);
     let verdict = delays(&flights).expect("a verdict");
-    assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Slow, &[1][..]), "{verdict}");
+    assert_eq!((verdict.class, &verdict.ranks[..]), (CauseClass::Slow, &[1][..]), "{verdict}");
     // The other one waits in a later step: it has sent.
-    let (what, since, until) = (What::Message, 1200 * MS, None);
-    let wait = Entry::Wait { call: 1, peer: 0, what, step: 1, line, channel, pass, since, until };
+    let (what, since, until) = (AwaitedEvent::Message, 1200 * MS, None);
+    let wait =
+        DumpEntry::Wait { call: 1, peer: 0, what, step: 1, line, channel, pass, since, until };
     flights[1].events.push(wait.clone());
     let verdict = delays(&flights).expect("a verdict");
-    assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Link, &[1, 0][..]), "{verdict}");
+    assert_eq!((verdict.class, &verdict.ranks[..]), (CauseClass::Link, &[1, 0][..]), "{verdict}");
     // In another pass or channel nothing is known.
     for (channel, pass) in [(1, 0), (0, u16::MAX)] {
         let mut other = wait.clone();
-        if let Entry::Wait { channel: c, pass: p, .. } = &mut other {
+        if let DumpEntry::Wait { channel: c, pass: p, .. } = &mut other {
             (*c, *p) = (channel, pass);
         }
         flights[1].events.pop();
         flights[1].events.push(other);
-        let link = delays(&flights).filter(|v| v.class == Class::Link);
+        let link = delays(&flights).filter(|v| v.class == CauseClass::Link);
         assert!(pass == u16::MAX || link.is_none(), "{link:?}");
     }
     assert_eq!(delays(&[]), None);

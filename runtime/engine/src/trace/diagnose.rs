@@ -12,7 +12,7 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 
 use roundelay_net::transport::shm::CALLS;
-use roundelay_net::waiting::Wait;
+use roundelay_net::waiting::WaitDescription;
 
 /// Ranks that a list names before it only counts.
 const NAMED: usize = 8;
@@ -25,7 +25,7 @@ pub(super) const PATIENCE: &str = "if it is only slow, allow more time (`--timeo
 /// The condition of a rank: running, or the reason for which it takes no part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Condition {
+pub enum RankCondition {
     /// It ended, in words.
     Died(String),
     /// A signal or a debugger stopped it.
@@ -40,23 +40,23 @@ pub enum Condition {
     Unknown,
 }
 
-impl Condition {
+impl RankCondition {
     /// Returns the gravity of the condition: 0 for the worst.
     pub(super) fn rank(&self) -> u8 {
         match self {
-            Condition::Died(_) => 0,
-            Condition::Stopped => 1,
-            Condition::Absent => 2,
-            Condition::Running => 3,
-            Condition::Left => 4,
-            Condition::Unknown => 5,
+            RankCondition::Died(_) => 0,
+            RankCondition::Stopped => 1,
+            RankCondition::Absent => 2,
+            RankCondition::Running => 3,
+            RankCondition::Left => 4,
+            RankCondition::Unknown => 5,
         }
     }
 }
 
 /// A call that a rank made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct SeenCall {
     /// Its number, from 1.
     pub call: u64,
     /// A digest of it and all calls before.
@@ -65,36 +65,36 @@ pub struct Seen {
     pub what: Option<String>,
 }
 
-impl Seen {
+impl SeenCall {
     /// Returns the calls of a rank up to the latest that others can still compare: those that have a digest.
-    pub(crate) fn recent(latest: u64, digest: impl Fn(u64) -> Option<u32>) -> Vec<Seen> {
+    pub(crate) fn recent(latest: u64, digest: impl Fn(u64) -> Option<u32>) -> Vec<SeenCall> {
         let first = latest.saturating_sub(CALLS - 1).max(1);
-        let seen = |call| Some(Seen { call, digest: digest(call)?, what: None });
+        let seen = |call| Some(SeenCall { call, digest: digest(call)?, what: None });
         (first..=latest).filter_map(seen).collect()
     }
 }
 
 /// The state of a rank, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct RankStanding {
     /// The rank.
     pub rank: u32,
     /// Its process.
     pub pid: Option<i32>,
     /// The condition of the rank.
-    pub condition: Condition,
+    pub condition: RankCondition,
     /// Calls that it made.
     pub calls: u64,
     /// The latest of them, oldest first.
-    pub recent: Vec<Seen>,
+    pub recent: Vec<SeenCall>,
     /// The wait it is in.
-    pub waiting: Option<Wait>,
+    pub waiting: Option<WaitDescription>,
 }
 
 /// The kinds of causes, the gravest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Class {
+pub enum CauseClass {
     /// Ranks make different calls.
     Mismatch,
     /// A process ended.
@@ -121,9 +121,9 @@ pub enum Class {
 
 /// A diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdict {
+pub struct TraceVerdict {
     /// The kind of the cause.
-    pub class: Class,
+    pub class: CauseClass,
     /// The ranks whose fault it is: ascending; of a cycle in its order, from the least.
     pub ranks: Vec<u32>,
     /// The ranks that wait for them, directly or through others: ascending.
@@ -134,7 +134,7 @@ pub struct Verdict {
     pub chain: String,
 }
 
-impl std::fmt::Display for Verdict {
+impl std::fmt::Display for TraceVerdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.cause)?;
         if !self.chain.is_empty() {
@@ -146,23 +146,24 @@ impl std::fmt::Display for Verdict {
 
 /// Finds the cause for which ranks wait, seen from one of them or from outside. `None` if no rank waits
 /// and nothing is wrong.
-pub fn diagnose(standings: &[Standing], asking: Option<u32>) -> Option<Verdict> {
+pub fn diagnose(standings: &[RankStanding], asking: Option<u32>) -> Option<TraceVerdict> {
     let graph = WaitGraph::new(standings);
     if let Some(verdict) = graph.mismatch() {
         return Some(verdict);
     }
-    let found = |ranks: BTreeSet<u32>| -> Vec<(Class, u32)> {
+    let found = |ranks: BTreeSet<u32>| -> Vec<(CauseClass, u32)> {
         ranks.into_iter().filter_map(|r| graph.fault(r).map(|class| (class, r))).collect()
     };
     let mut faults = found(graph.reached(asking));
     // A wait that ends at a rank of which nothing is known may go on, to one that has a known fault.
-    let is_unknown = |faults: &[(Class, u32)]| faults.iter().all(|(c, _)| *c == Class::Unknown);
+    let is_unknown =
+        |faults: &[(CauseClass, u32)]| faults.iter().all(|(c, _)| *c == CauseClass::Unknown);
     if !faults.is_empty() && is_unknown(&faults) {
         faults.extend(found(graph.grave()));
     }
     // No rank is blamed as late or slow where another is dead: it may not wait for the dead one yet.
-    if faults.iter().all(|(class, _)| matches!(class, Class::Late | Class::Slow)) {
-        let dead = found(graph.grave()).into_iter().filter(|(class, _)| *class == Class::Died);
+    if faults.iter().all(|(class, _)| matches!(class, CauseClass::Late | CauseClass::Slow)) {
+        let dead = found(graph.grave()).into_iter().filter(|(class, _)| *class == CauseClass::Died);
         faults.extend(dead.collect::<Vec<_>>());
     }
     let class = faults.iter().map(|(class, _)| *class).min();
@@ -171,41 +172,48 @@ pub fn diagnose(standings: &[Standing], asking: Option<u32>) -> Option<Verdict> 
     let culprits: Vec<u32> = culprits.collect();
     let waiters = graph.waiters(&culprits);
     let chain = graph.chain(asking, &culprits, &waiters);
-    Some(Verdict { class, cause: graph.cause(class, &culprits), ranks: culprits, waiters, chain })
+    Some(TraceVerdict {
+        class,
+        cause: graph.cause(class, &culprits),
+        ranks: culprits,
+        waiters,
+        chain,
+    })
 }
 
 /// The graph of waits, from rank to peer.
 struct WaitGraph<'a> {
-    ranks: BTreeMap<u32, &'a Standing>,
+    ranks: BTreeMap<u32, &'a RankStanding>,
 }
 
 impl<'a> WaitGraph<'a> {
-    fn new(standings: &'a [Standing]) -> Self {
+    fn new(standings: &'a [RankStanding]) -> Self {
         WaitGraph { ranks: standings.iter().map(|s| (s.rank, s)).collect() }
     }
 
     /// Returns the wait of a rank that can go on.
-    fn wait(&self, rank: u32) -> Option<&'a Wait> {
-        let standing = self.ranks.get(&rank).filter(|s| s.condition == Condition::Running)?;
+    fn wait(&self, rank: u32) -> Option<&'a WaitDescription> {
+        let standing = self.ranks.get(&rank).filter(|s| s.condition == RankCondition::Running)?;
         standing.waiting.as_ref()
     }
 
     /// Returns the ranks that owe something to one that waits.
     fn peers(&self, rank: u32) -> impl Iterator<Item = u32> {
-        let owing =
-            move |w: &'a Wait| w.peers(rank).filter(move |&peer| !self.gone_on(peer, w.call));
+        let owing = move |w: &'a WaitDescription| {
+            w.peers(rank).filter(move |&peer| !self.gone_on(peer, w.call))
+        };
         self.wait(rank).into_iter().flat_map(owing)
     }
 
     /// Returns true if a rank has made a later call: it has done all that the other one needs.
     fn gone_on(&self, rank: u32, call: u64) -> bool {
         let standing = self.ranks.get(&rank);
-        standing.is_some_and(|s| s.condition == Condition::Running && s.calls > call)
+        standing.is_some_and(|s| s.condition == RankCondition::Running && s.calls > call)
     }
 
     /// Returns a rank for which one waits that has sent what it owes, if that is so of all for which it
     /// waits.
-    fn served(&self, rank: u32) -> Option<(u32, &'a Wait)> {
+    fn served(&self, rank: u32) -> Option<(u32, &'a WaitDescription)> {
         let wait = self.wait(rank)?;
         let peer = wait.peers(rank).next()?;
         self.peers(rank).next().is_none().then_some((peer, wait))
@@ -236,23 +244,23 @@ impl<'a> WaitGraph<'a> {
 
     /// Returns all ranks that are dead, stopped or absent.
     fn grave(&self) -> BTreeSet<u32> {
-        let grave = |s: &&&Standing| s.condition.rank() < Condition::Running.rank();
+        let grave = |s: &&&RankStanding| s.condition.rank() < RankCondition::Running.rank();
         self.ranks.values().filter(grave).map(|s| s.rank).collect()
     }
 
     /// Returns the fault of a rank, if others wait for it and it waits for none.
-    fn fault(&self, rank: u32) -> Option<Class> {
-        let Some(standing) = self.ranks.get(&rank) else { return Some(Class::Unknown) };
+    fn fault(&self, rank: u32) -> Option<CauseClass> {
+        let Some(standing) = self.ranks.get(&rank) else { return Some(CauseClass::Unknown) };
         Some(match standing.condition {
-            Condition::Died(_) => Class::Died,
-            Condition::Stopped => Class::Stopped,
-            Condition::Absent => Class::Absent,
-            Condition::Left => Class::Left,
-            Condition::Unknown => Class::Unknown,
-            Condition::Running if self.served(rank).is_some() => Class::Slow,
-            Condition::Running if standing.waiting.is_some() => return None,
-            Condition::Running if standing.calls < self.wanted(rank) => Class::Late,
-            Condition::Running => Class::Slow,
+            RankCondition::Died(_) => CauseClass::Died,
+            RankCondition::Stopped => CauseClass::Stopped,
+            RankCondition::Absent => CauseClass::Absent,
+            RankCondition::Left => CauseClass::Left,
+            RankCondition::Unknown => CauseClass::Unknown,
+            RankCondition::Running if self.served(rank).is_some() => CauseClass::Slow,
+            RankCondition::Running if standing.waiting.is_some() => return None,
+            RankCondition::Running if standing.calls < self.wanted(rank) => CauseClass::Late,
+            RankCondition::Running => CauseClass::Slow,
         })
     }
 
@@ -356,7 +364,7 @@ impl<'a> WaitGraph<'a> {
         }
     }
 
-    fn cause(&self, class: Class, culprits: &[u32]) -> String {
+    fn cause(&self, class: CauseClass, culprits: &[u32]) -> String {
         let first = culprits.first().copied().unwrap_or(0);
         let who = if let [one] = culprits { self.name(*one) } else { names(culprits) };
         let are = |one: &'static str, many: &'static str| match culprits {
@@ -365,14 +373,16 @@ impl<'a> WaitGraph<'a> {
         };
         let (is, has) = (are("is", "are"), are("has", "have"));
         match class {
-            Class::Died => match self.ranks.get(&first).map(|s| &s.condition) {
-                Some(Condition::Died(how)) if culprits.len() == 1 => {
+            CauseClass::Died => match self.ranks.get(&first).map(|s| &s.condition) {
+                Some(RankCondition::Died(how)) if culprits.len() == 1 => {
                     format!("{who} has died: {how}")
                 }
-                Some(Condition::Died(how)) => format!("{who} have died; of rank {first}: {how}"),
+                Some(RankCondition::Died(how)) => {
+                    format!("{who} have died; of rank {first}: {how}")
+                }
                 _ => format!("{who} {has} died"),
             },
-            Class::Stopped => {
+            CauseClass::Stopped => {
                 let pids = culprits.iter().filter_map(|r| self.ranks.get(r)?.pid);
                 let pids: String = pids.fold(String::new(), |t, pid| format!("{t} {pid}"));
                 let goes = are("its process", "their processes");
@@ -381,12 +391,12 @@ impl<'a> WaitGraph<'a> {
                 let where_to = if pids.is_empty() { " there" } else { "" };
                 format!("{who} {is} stopped: let {goes} go on with `kill -CONT{pids}`{where_to}")
             }
-            Class::Absent => format!("{who} {has} not joined the job; {PATIENCE}"),
-            Class::Left => format!("{who} {has} left the job"),
-            Class::Late => {
+            CauseClass::Absent => format!("{who} {has} not joined the job; {PATIENCE}"),
+            CauseClass::Left => format!("{who} {has} left the job"),
+            CauseClass::Late => {
                 format!("{who} {has} not made call {}; {PATIENCE}", self.wanted(first))
             }
-            Class::Slow => match self.served(first) {
+            CauseClass::Slow => match self.served(first) {
                 Some((peer, wait)) => format!(
                     "{who} {is} slow: what {} in call {} was sent, rank {peer} has gone on to call {}; \
                      {PATIENCE}",
@@ -396,16 +406,18 @@ impl<'a> WaitGraph<'a> {
                 ),
                 None => format!("{who} {is} alive and {has} made the same calls; {PATIENCE}"),
             },
-            Class::Unknown => {
+            CauseClass::Unknown => {
                 let what = are("what it does", "what they do");
                 format!("{who} {has} not reported {what}; {PATIENCE}")
             }
-            Class::Mismatch | Class::Cycle | Class::Link | Class::Deadlock => String::new(),
+            CauseClass::Mismatch | CauseClass::Cycle | CauseClass::Link | CauseClass::Deadlock => {
+                String::new()
+            }
         }
     }
 
     /// Returns a verdict on the first call that is not the same on all ranks, if there is one.
-    fn mismatch(&self) -> Option<Verdict> {
+    fn mismatch(&self) -> Option<TraceVerdict> {
         let mut calls: BTreeMap<u64, BTreeMap<u32, Vec<u32>>> = BTreeMap::new();
         for (rank, standing) in &self.ranks {
             for seen in &standing.recent {
@@ -435,11 +447,17 @@ impl<'a> WaitGraph<'a> {
             .collect();
         let cause = format!("call {call} is not the same on all ranks: {}", said.join(", "));
         let waiters = self.all_waiters().filter(|r| !ranks.contains(r)).collect();
-        Some(Verdict { class: Class::Mismatch, ranks, waiters, cause, chain: String::new() })
+        Some(TraceVerdict {
+            class: CauseClass::Mismatch,
+            ranks,
+            waiters,
+            cause,
+            chain: String::new(),
+        })
     }
 
     /// Returns a verdict of a cycle: every rank that is reached waits for another.
-    fn cycle(&self, asking: Option<u32>) -> Option<Verdict> {
+    fn cycle(&self, asking: Option<u32>) -> Option<TraceVerdict> {
         let mut at = asking.filter(|&r| self.wait(r).is_some()).or(self.all_waiters().next())?;
         let mut path = Vec::new();
         while !path.contains(&at) {
@@ -459,11 +477,17 @@ impl<'a> WaitGraph<'a> {
             self.links(&round)
         );
         let waiters = self.waiters(&cycle);
-        Some(Verdict { class: Class::Cycle, ranks: cycle, waiters, cause, chain: String::new() })
+        Some(TraceVerdict {
+            class: CauseClass::Cycle,
+            ranks: cycle,
+            waiters,
+            cause,
+            chain: String::new(),
+        })
     }
 }
 
-fn location(wait: &Wait) -> String {
+fn location(wait: &WaitDescription) -> String {
     match wait.site.as_str() {
         "" => format!(" (call {})", wait.call),
         site => format!(" (call {}, step {}, {site})", wait.call, wait.step),

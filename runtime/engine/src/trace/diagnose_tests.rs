@@ -1,6 +1,6 @@
 //! Seeded scenarios: jobs that hang for a known reason.
 
-use super::super::What;
+use super::super::AwaitedEvent;
 use super::*;
 
 /// A small generator: the same scenarios every time.
@@ -18,12 +18,12 @@ impl Random {
 
 const CALL: u64 = 17;
 
-fn wait(peer: u32, others: Vec<u32>) -> Wait {
-    Wait {
+fn wait(peer: u32, others: Vec<u32>) -> WaitDescription {
+    WaitDescription {
         peer,
         others,
         channel: 0,
-        what: What::Message,
+        what: AwaitedEvent::Message,
         call: CALL,
         digest: 170,
         step: 3,
@@ -33,21 +33,22 @@ fn wait(peer: u32, others: Vec<u32>) -> Wait {
     }
 }
 
-fn standing(rank: u32, waiting: Option<Wait>) -> Standing {
-    let recent =
-        (CALL - 3..=CALL).map(|c| Seen { call: c, digest: 10 * c as u32, what: None }).collect();
+fn standing(rank: u32, waiting: Option<WaitDescription>) -> RankStanding {
+    let recent = (CALL - 3..=CALL)
+        .map(|c| SeenCall { call: c, digest: 10 * c as u32, what: None })
+        .collect();
     let pid = Some(1000 + rank as i32);
-    Standing { rank, pid, condition: Condition::Running, calls: CALL, recent, waiting }
+    RankStanding { rank, pid, condition: RankCondition::Running, calls: CALL, recent, waiting }
 }
 
 /// Makes all ranks wait, in a random tree whose root is one of them, and some for others beside.
-fn waiting_for(random: &mut Random, root: u32, n: u32) -> Vec<Standing> {
+fn waiting_for(random: &mut Random, root: u32, n: u32) -> Vec<RankStanding> {
     let mut order: Vec<u32> = (0..n).filter(|&r| r != root).collect();
     for i in (1..order.len()).rev() {
         order.swap(i, random.below(i as u32 + 1) as usize);
     }
     order.insert(0, root);
-    let mut all: Vec<Standing> = vec![standing(root, None)];
+    let mut all: Vec<RankStanding> = vec![standing(root, None)];
     for (i, &rank) in order.iter().enumerate().skip(1) {
         let peer = order[random.below(i as u32) as usize];
         let others = (0..random.below(3)).map(|_| order[random.below(i as u32) as usize]);
@@ -67,41 +68,42 @@ fn the_culprit_is_named_in_500_scenarios() {
         let culprit = &mut all[root as usize];
         let class = match random.below(8) {
             0 => {
-                culprit.condition = Condition::Died("signal 9 (SIGKILL) ended its process".into());
-                Class::Died
+                culprit.condition =
+                    RankCondition::Died("signal 9 (SIGKILL) ended its process".into());
+                CauseClass::Died
             }
             1 => {
-                culprit.condition = Condition::Stopped;
+                culprit.condition = RankCondition::Stopped;
                 // It was stopped in a wait of its own.
                 culprit.waiting = Some(wait((root + 1) % n, vec![]));
-                Class::Stopped
+                CauseClass::Stopped
             }
             2 => {
-                (culprit.condition, culprit.calls) = (Condition::Absent, 0);
+                (culprit.condition, culprit.calls) = (RankCondition::Absent, 0);
                 culprit.recent.clear();
-                Class::Absent
+                CauseClass::Absent
             }
             3 => {
-                culprit.condition = Condition::Left;
-                Class::Left
+                culprit.condition = RankCondition::Left;
+                CauseClass::Left
             }
             4 => {
                 culprit.calls = CALL - 1 - u64::from(random.below(3));
                 culprit.recent.truncate((culprit.calls + 4 - CALL) as usize);
-                Class::Late
+                CauseClass::Late
             }
-            5 => Class::Slow,
+            5 => CauseClass::Slow,
             6 => {
                 culprit.recent[3].digest = 1;
                 culprit.waiting = Some(wait((root + 1) % n, vec![]));
-                Class::Mismatch
+                CauseClass::Mismatch
             }
             _ => {
                 // Close the cycle: the root waits for a rank that waits for it.
                 let peers = (0..n).filter(|&r| r != root);
                 let peer = peers.cycle().nth(random.below(n) as usize).expect("a peer");
                 all[root as usize].waiting = Some(wait(peer, vec![]));
-                Class::Cycle
+                CauseClass::Cycle
             }
         };
         let asking = (root + 1 + random.below(n - 1)) % n;
@@ -109,9 +111,11 @@ fn the_culprit_is_named_in_500_scenarios() {
             let verdict = diagnose(&all, asking).expect("a verdict");
             assert_eq!(verdict.class, class, "seed {seed}: {verdict}");
             match class {
-                Class::Mismatch if n == 2 => assert_eq!(verdict.ranks, [0, 1]),
+                CauseClass::Mismatch if n == 2 => assert_eq!(verdict.ranks, [0, 1]),
                 // Every circle there is goes through the root.
-                Class::Cycle => assert!(verdict.ranks.contains(&root), "seed {seed}: {verdict}"),
+                CauseClass::Cycle => {
+                    assert!(verdict.ranks.contains(&root), "seed {seed}: {verdict}")
+                }
                 _ => assert_eq!(verdict.ranks, [root], "seed {seed}: {verdict}"),
             }
             let others = n as usize - verdict.ranks.len();
@@ -125,10 +129,10 @@ fn the_culprit_is_named_in_500_scenarios() {
 fn of_several_dead_the_first_says_how() {
     let mut all = vec![standing(0, None), standing(1, None), standing(2, None)];
     for rank in [1, 2] {
-        all[rank].condition = Condition::Died(format!("process {rank} no longer exists"));
+        all[rank].condition = RankCondition::Died(format!("process {rank} no longer exists"));
     }
     let verdict = diagnose(&all, None).expect("a verdict");
-    assert_eq!(verdict.class, Class::Died);
+    assert_eq!(verdict.class, CauseClass::Died);
     assert!(
         verdict.cause == "ranks 1 and 2 have died; of rank 1: process 1 no longer exists",
         "{verdict}"
@@ -137,9 +141,9 @@ fn of_several_dead_the_first_says_how() {
 
 #[test]
 fn a_ring_is_told_link_by_link() {
-    let mut all: Vec<Standing> =
+    let mut all: Vec<RankStanding> =
         (0..4).map(|r| standing(r, Some(wait((r + 3) % 4, vec![])))).collect();
-    all[1].condition = Condition::Stopped;
+    all[1].condition = RankCondition::Stopped;
     let verdict = diagnose(&all, Some(0)).expect("a verdict");
     assert_eq!(
         verdict.to_string(),
@@ -147,19 +151,19 @@ fn a_ring_is_told_link_by_link() {
          it: rank 0 waits for rank 3 (call 17, step 3, ring.algo:6), which waits for rank 2 (call 17, \
          step 3, ring.algo:6), which waits for rank 1 (call 17, step 3, ring.algo:6)"
     );
-    all[1].condition = Condition::Running;
+    all[1].condition = RankCondition::Running;
     let verdict = diagnose(&all, Some(2)).expect("a verdict");
-    assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Cycle, &[0, 3, 2, 1][..]));
+    assert_eq!((verdict.class, &verdict.ranks[..]), (CauseClass::Cycle, &[0, 3, 2, 1][..]));
     assert!(verdict.cause.starts_with("a cycle: rank 0 waits for rank 3 (call 17"), "{verdict}");
     assert!(verdict.cause.contains("waits for rank 0 (call 17"), "{verdict}");
 }
 
 #[test]
 fn long_chains_are_told_in_part() {
-    let all: Vec<Standing> =
+    let all: Vec<RankStanding> =
         (0..100).map(|r| standing(r, (r > 0).then(|| wait(r - 1, vec![])))).collect();
     let verdict = diagnose(&all, Some(99)).expect("a verdict");
-    assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Slow, &[0][..]));
+    assert_eq!((verdict.class, &verdict.ranks[..]), (CauseClass::Slow, &[0][..]));
     let text = verdict.to_string();
     assert!(text.contains("and so on over 91 more ranks to rank 4, which"), "{text}");
     assert!(text.contains("ranks 1, 2, 3, 4, 5, 6, 7, 8 and 91 others wait for it"), "{text}");
@@ -168,7 +172,7 @@ fn long_chains_are_told_in_part() {
 
 #[test]
 fn a_call_that_differs_is_told_from_both_sides() {
-    let mut all: Vec<Standing> = (0..4).map(|r| standing(r, None)).collect();
+    let mut all: Vec<RankStanding> = (0..4).map(|r| standing(r, None)).collect();
     for (rank, s) in all.iter_mut().enumerate() {
         s.recent[3].what = Some(if rank == 2 { "barrier" } else { "all_reduce.ring" }.into());
     }
@@ -191,20 +195,20 @@ fn a_lane_that_waits_elsewhere_is_no_cycle() {
         standing(2, None),
     ];
     let verdict = diagnose(&all, Some(1)).expect("a verdict");
-    assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Slow, &[2][..]));
+    assert_eq!((verdict.class, &verdict.ranks[..]), (CauseClass::Slow, &[2][..]));
     // A rank that waits for itself alone.
     let verdict = diagnose(&[standing(0, Some(wait(0, vec![])))], Some(0)).expect("a verdict");
-    assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Cycle, &[0][..]));
+    assert_eq!((verdict.class, &verdict.ranks[..]), (CauseClass::Cycle, &[0][..]));
 }
 
 /// Rank 0 waits for rank 1, which has not reported which rank it waits for; rank 2 is known to be stopped.
 #[test]
 fn a_wait_that_leads_to_nothing_known_is_not_the_end() {
-    let unknown = Standing { condition: Condition::Unknown, ..standing(1, None) };
-    let stopped = Standing { condition: Condition::Stopped, ..standing(2, None) };
+    let unknown = RankStanding { condition: RankCondition::Unknown, ..standing(1, None) };
+    let stopped = RankStanding { condition: RankCondition::Stopped, ..standing(2, None) };
     let all = [standing(0, Some(wait(1, vec![]))), unknown, stopped];
     let verdict = diagnose(&all, Some(0)).expect("a verdict");
-    assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Stopped, &[2][..]), "{verdict}");
+    assert_eq!((verdict.class, &verdict.ranks[..]), (CauseClass::Stopped, &[2][..]), "{verdict}");
     let verdict = diagnose(&all[..2], Some(0)).expect("a verdict");
-    assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Unknown, &[1][..]), "{verdict}");
+    assert_eq!((verdict.class, &verdict.ranks[..]), (CauseClass::Unknown, &[1][..]), "{verdict}");
 }

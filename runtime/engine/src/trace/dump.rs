@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::diagnose::{Condition, Seen, Standing};
-use super::flight::{FlightEvent, Recorder};
-use roundelay_net::bootstrap::Ending;
-use roundelay_net::waiting::{Wait, What};
+use super::diagnose::{RankCondition, RankStanding, SeenCall};
+use super::flight::{FlightEvent, FlightRecorder};
+use roundelay_net::bootstrap::ProcessEnding;
+use roundelay_net::waiting::{AwaitedEvent, WaitDescription};
 
 /// Events that a dump has at most.
 const ENTRIES: usize = 128;
@@ -18,7 +18,7 @@ const COMPARED: usize = 16;
 
 /// The dump of one rank's flight recorder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Flight {
+pub struct FlightDump {
     /// The rank.
     pub rank: u32,
     /// Number of ranks.
@@ -37,21 +37,21 @@ pub struct Flight {
     /// Calls made.
     pub calls: u64,
     /// The wait it is in, if for longer than a millisecond.
-    pub waiting: Option<Wait>,
+    pub waiting: Option<WaitDescription>,
     /// The reason for which it gave up, if it did.
     pub error: Option<String>,
     /// Events recorded since the beginning.
     pub recorded: u64,
     /// The latest of them, oldest first.
-    pub events: Vec<Entry>,
+    pub events: Vec<DumpEntry>,
     /// The observed state of the other ranks when it gave up.
-    pub seen: Vec<Standing>,
+    pub seen: Vec<RankStanding>,
 }
 
 /// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Entry {
+pub enum DumpEntry {
     /// A call.
     Call {
         /// Its number, from 1.
@@ -79,7 +79,7 @@ pub enum Entry {
         /// The rank it waits for.
         peer: u32,
         /// The event it waits for.
-        what: What,
+        what: AwaitedEvent,
         /// The index of the `each` of the program, from 0.
         step: u32,
         /// The line of the statement, 0 if there is none.
@@ -87,7 +87,7 @@ pub enum Entry {
         /// The channel.
         #[serde(default)]
         channel: u16,
-        /// The pass of the call, see [`Wait::pass`].
+        /// The pass of the call, see [`WaitDescription::pass`].
         #[serde(default)]
         pass: u16,
         /// The time at which it began.
@@ -97,12 +97,12 @@ pub enum Entry {
     },
 }
 
-impl Recorder {
+impl FlightRecorder {
     /// Returns the latest events in words; of a rank that has made `calls`, of which the last has
     /// `failed` or not.
-    pub(crate) fn entries(&self, calls: u64, failed: bool) -> (u64, Vec<Entry>) {
+    pub(crate) fn entries(&self, calls: u64, failed: bool) -> (u64, Vec<DumpEntry>) {
         let entry = |event: &FlightEvent| match *event {
-            FlightEvent::Call { call, digest, label, at } => Entry::Call {
+            FlightEvent::Call { call, digest, label, at } => DumpEntry::Call {
                 call,
                 name: self.name(&label).to_owned(),
                 count: label.count,
@@ -112,7 +112,7 @@ impl Recorder {
                 at,
                 ended: call < calls || !failed,
             },
-            FlightEvent::Wait { call, waiting: w, until } => Entry::Wait {
+            FlightEvent::Wait { call, waiting: w, until } => DumpEntry::Wait {
                 call,
                 peer: w.peer,
                 what: w.what,
@@ -128,36 +128,37 @@ impl Recorder {
     }
 }
 
-impl Flight {
+impl FlightDump {
     /// Keeps the dump small: of the other ranks those that are of interest.
     pub(crate) fn bounded(mut self) -> Self {
         if self.seen.len() > STANDINGS {
-            let odd = |s: &Standing| s.condition != Condition::Running || s.waiting.is_none();
+            let odd =
+                |s: &RankStanding| s.condition != RankCondition::Running || s.waiting.is_none();
             self.seen.sort_by_key(|s| !odd(s));
             self.seen.truncate(STANDINGS);
         }
         self
     }
 
-    fn standing(&self) -> Standing {
-        let seen = |entry: &Entry| match entry {
-            Entry::Call { call, name, count, dtype, op, digest, .. } => {
+    fn standing(&self) -> RankStanding {
+        let seen = |entry: &DumpEntry| match entry {
+            DumpEntry::Call { call, name, count, dtype, op, digest, .. } => {
                 let what = match count {
                     0 => name.clone(),
                     _ => format!("{name} of {count} x {dtype} with {op}"),
                 };
                 let what = (!what.is_empty()).then_some(what);
-                Some(Seen { call: *call, digest: *digest, what })
+                Some(SeenCall { call: *call, digest: *digest, what })
             }
-            Entry::Wait { .. } => None,
+            DumpEntry::Wait { .. } => None,
         };
-        let mut recent: Vec<Seen> =
+        let mut recent: Vec<SeenCall> =
             self.events.iter().rev().filter_map(seen).take(COMPARED).collect();
         recent.reverse();
-        Standing {
+        RankStanding {
             rank: self.rank,
             pid: Some(self.pid),
-            condition: Condition::Running,
+            condition: RankCondition::Running,
             calls: self.calls,
             recent,
             waiting: self.waiting.clone(),
@@ -167,12 +168,12 @@ impl Flight {
 
 /// Merges the dumps of those ranks that gave up and the endings of processes (by rank; empty if they are not
 /// known) into the state of all ranks of a job that failed.
-pub fn merge(ranks: u32, flights: &[Flight], endings: &[Ending]) -> Vec<Standing> {
-    let own: BTreeMap<u32, &Flight> = flights.iter().map(|f| (f.rank, f)).collect();
-    let unknown = |rank| Standing {
+pub fn merge(ranks: u32, flights: &[FlightDump], endings: &[ProcessEnding]) -> Vec<RankStanding> {
+    let own: BTreeMap<u32, &FlightDump> = flights.iter().map(|f| (f.rank, f)).collect();
+    let unknown = |rank| RankStanding {
         rank,
         pid: None,
-        condition: Condition::Unknown,
+        condition: RankCondition::Unknown,
         calls: 0,
         recent: Vec::new(),
         waiting: None,
@@ -187,14 +188,20 @@ pub fn merge(ranks: u32, flights: &[Flight], endings: &[Ending]) -> Vec<Standing
         let seen = seen.unwrap_or_else(|| unknown(rank));
         let ended = endings.get(rank as usize);
         let condition = match (ended, seen.condition) {
-            (Some(Ending::Exited(0)), Condition::Running | Condition::Unknown) => Condition::Left,
+            (Some(ProcessEnding::Exited(0)), RankCondition::Running | RankCondition::Unknown) => {
+                RankCondition::Left
+            }
             (
-                Some(ending @ (Ending::Exited(1..) | Ending::Exited(..0) | Ending::Signalled(_))),
+                Some(
+                    ending @ (ProcessEnding::Exited(1..)
+                    | ProcessEnding::Exited(..0)
+                    | ProcessEnding::Signalled(_)),
+                ),
                 _,
-            ) => Condition::Died(ending.to_string()),
+            ) => RankCondition::Died(ending.to_string()),
             (_, condition) => condition,
         };
-        Standing { condition, ..seen }
+        RankStanding { condition, ..seen }
     };
     (0..ranks).map(standing).collect()
 }

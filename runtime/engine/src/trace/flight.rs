@@ -1,10 +1,10 @@
 //! The flight recorder: a ring of the latest calls and long waits.
 
-use super::spans::Tracer;
-use crate::bind::Bound;
+use super::spans::SpanTracer;
+use crate::bind::BoundPlan;
 use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::waiting::Waiting;
-use roundelay_net::waiting::{What, coarse, now};
+use roundelay_net::waiting::WaitRecord;
+use roundelay_net::waiting::{AwaitedEvent, coarse, now};
 
 /// Events that a rank remembers.
 pub const EVENTS: usize = 1024;
@@ -36,7 +36,7 @@ pub(super) enum FlightEvent {
     Wait { call: u64, waiting: RecordedWait, until: u64 },
 }
 
-/// The essence of a [`Waiting`].
+/// The essence of a [`WaitRecord`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RecordedWait {
     pub(super) peer: u32,
@@ -44,12 +44,12 @@ pub(super) struct RecordedWait {
     pub(super) line: u32,
     pub(super) channel: u16,
     pub(super) pass: u16,
-    pub(super) what: What,
+    pub(super) what: AwaitedEvent,
     pub(super) since: u64,
 }
 
 /// The flight recorder of a rank: allocated once, never larger. What is not recorded yet is not touched.
-pub struct Recorder {
+pub struct FlightRecorder {
     ring: Vec<FlightEvent>,
     /// Events recorded since the beginning.
     recorded: u64,
@@ -59,14 +59,14 @@ pub struct Recorder {
     labels: Vec<CallLabel>,
     names: Vec<String>,
     /// The wait in progress, once it is long, and where it is recorded.
-    waiting: Option<(Waiting, usize)>,
+    waiting: Option<(WaitRecord, usize)>,
     /// Spans, while tracing is on.
-    pub tracer: Option<Box<Tracer>>,
+    pub tracer: Option<Box<SpanTracer>>,
 }
 
-impl Recorder {
+impl FlightRecorder {
     pub(crate) fn new() -> Self {
-        Recorder {
+        FlightRecorder {
             ring: Vec::with_capacity(EVENTS),
             recorded: 0,
             stamp: 0,
@@ -78,7 +78,7 @@ impl Recorder {
     }
 
     /// Records the label of the calls of a bound plan.
-    pub(crate) fn learn(&mut self, at: usize, bound: &Bound) {
+    pub(crate) fn learn(&mut self, at: usize, bound: &BoundPlan) {
         let name = bound.name();
         let index = self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
             if self.names.len() < NAMES {
@@ -114,14 +114,14 @@ impl Recorder {
     }
 
     /// Records that a wait has become long, or goes on.
-    pub(crate) fn waits(&mut self, waiting: &Waiting) {
+    pub(crate) fn waits(&mut self, waiting: &WaitRecord) {
         if let Some((known, _)) = &mut self.waiting
             && known.since == waiting.since
         {
             *known = *waiting;
             return;
         }
-        let Waiting { peer, step, line, channel, pass, what, since, call, .. } = *waiting;
+        let WaitRecord { peer, step, line, channel, pass, what, since, call, .. } = *waiting;
         let waits = RecordedWait { peer, step, line, channel, pass, what, since };
         let at = self.push(FlightEvent::Wait { call, waiting: waits, until: 0 });
         self.waiting = Some((*waiting, at));
@@ -140,7 +140,7 @@ impl Recorder {
     }
 
     /// Returns the wait of this rank, if it is long.
-    pub(crate) fn waiting(&self) -> Option<&Waiting> {
+    pub(crate) fn waiting(&self) -> Option<&WaitRecord> {
         self.waiting.as_ref().map(|(waiting, _)| waiting)
     }
 
@@ -166,12 +166,12 @@ mod tests {
 
     #[test]
     fn the_ring_stays_as_large_as_it_is() {
-        let mut recorder = Recorder::new();
+        let mut recorder = FlightRecorder::new();
         let before = recorder.ring.capacity();
         for call in 1..=100_000 {
             recorder.begin(call, 7, None);
             if call % 3 == 0 {
-                recorder.waits(&Waiting::new(What::Message, 1, call, 7, call));
+                recorder.waits(&WaitRecord::new(AwaitedEvent::Message, 1, call, 7, call));
                 recorder.resumes();
             }
         }
@@ -185,9 +185,9 @@ mod tests {
 
     #[test]
     fn a_wait_is_one_event_however_long() {
-        let mut recorder = Recorder::new();
+        let mut recorder = FlightRecorder::new();
         recorder.begin(1, 7, None);
-        let waiting = Waiting::new(What::Message, 1, 1, 7, 5);
+        let waiting = WaitRecord::new(AwaitedEvent::Message, 1, 1, 7, 5);
         for _ in 0..10 {
             recorder.waits(&waiting);
         }

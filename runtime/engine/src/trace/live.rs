@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::diagnose::{Condition, Seen, Standing};
-use super::dump::{Entry, Flight};
+use super::diagnose::{RankCondition, RankStanding, SeenCall};
+use super::dump::{DumpEntry, FlightDump};
 use super::process::condition;
 use roundelay_net::digest::mix;
 use roundelay_net::error::Error;
 use roundelay_net::net::host_name;
-use roundelay_net::transport::shm::{NAME, Segment, State};
-use roundelay_net::waiting::{Waiting, now};
+use roundelay_net::transport::shm::{NAME, RankPresence, ShmSegment};
+use roundelay_net::waiting::{WaitRecord, now};
 
 /// The time between the two looks at a rank: a wait that is the same in both is one that lasts.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -26,15 +26,15 @@ const REMEDY: &str = "name the process of a rank, or of the launcher that starte
 
 /// The ranks of a communicator that are on this host, as they stand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Live {
+pub struct LiveRanks {
     /// The communicator, as its recorders name it.
     pub communicator: String,
     /// The number of ranks, on all hosts.
     pub ranks: u32,
     /// The records that running ranks have published: their calls without names, and their waits without files.
-    pub flights: Vec<Flight>,
+    pub flights: Vec<FlightDump>,
     /// The ranks that do not run.
-    pub standings: Vec<Standing>,
+    pub standings: Vec<RankStanding>,
 }
 
 /// Reads what the ranks of all communicators of a process have published, in 0.2 s.
@@ -42,12 +42,12 @@ pub struct Live {
 /// # Errors
 ///
 /// [`Error::Usage`] if the process is gone, belongs to another user, or is no rank of a communicator.
-pub fn live(pid: i32) -> Result<Vec<Live>, Error> {
+pub fn live(pid: i32) -> Result<Vec<LiveRanks>, Error> {
     let segments = segments(pid)?;
-    let before: Vec<Vec<Standing>> = segments.values().map(|segment| look(segment)).collect();
+    let before: Vec<Vec<RankStanding>> = segments.values().map(|segment| look(segment)).collect();
     std::thread::sleep(PAUSE);
     let found = segments.values().zip(before).map(|(segment, before)| published(segment, &before));
-    let found: Vec<Live> = found.flatten().collect();
+    let found: Vec<LiveRanks> = found.flatten().collect();
     if found.is_empty() {
         return Err(Error::Usage(format!(
             "process {pid} is no rank of a communicator, or has not joined it yet: {REMEDY}"
@@ -57,7 +57,7 @@ pub fn live(pid: i32) -> Result<Vec<Live>, Error> {
 }
 
 /// Returns the memory of the communicators of a process, by the numbers of their files.
-fn segments(pid: i32) -> Result<BTreeMap<u64, Arc<Segment>>, Error> {
+fn segments(pid: i32) -> Result<BTreeMap<u64, Arc<ShmSegment>>, Error> {
     let folder = format!("/proc/{pid}/fd");
     let entries = std::fs::read_dir(&folder).map_err(|error| {
         let text =
@@ -71,7 +71,7 @@ fn segments(pid: i32) -> Result<BTreeMap<u64, Arc<Segment>>, Error> {
         let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
         // What has no pages of this version is no memory of ranks.
         if let (true, Some(number)) = (is_ours, number)
-            && let Ok(segment) = Segment::of_process(pid, number)
+            && let Ok(segment) = ShmSegment::of_process(pid, number)
         {
             segments.insert(segment.identity(), segment);
         }
@@ -80,23 +80,23 @@ fn segments(pid: i32) -> Result<BTreeMap<u64, Arc<Segment>>, Error> {
 }
 
 /// Returns the state of the ranks that have joined.
-fn look(segment: &Segment) -> Vec<Standing> {
+fn look(segment: &ShmSegment) -> Vec<RankStanding> {
     let numbers = 0..segment.layout().ranks;
     let shown = numbers.filter_map(|number| Some((number, segment.shown_rank(number)?.0)));
     shown.map(|(number, rank)| standing(segment, number, rank)).collect()
 }
 
-fn standing(segment: &Segment, number: u32, rank: u32) -> Standing {
+fn standing(segment: &ShmSegment, number: u32, rank: u32) -> RankStanding {
     let (state, pid) = segment.state(number);
     let calls = segment.latest_call(number);
-    let recent = Seen::recent(calls, |call| segment.call_of(number, call));
-    let waiting = segment.wait_of(number).and_then(Waiting::from_words).map(|w| w.spell(&[]));
+    let recent = SeenCall::recent(calls, |call| segment.call_of(number, call));
+    let waiting = segment.wait_of(number).and_then(WaitRecord::from_words).map(|w| w.spell(&[]));
     let condition = condition(state, Some(pid), false);
-    Standing { rank, pid: Some(pid), condition, calls, recent, waiting }
+    RankStanding { rank, pid: Some(pid), condition, calls, recent, waiting }
 }
 
 /// Returns what is known of the ranks of a communicator; `None` if it is over, or this memory is only that of buffers.
-fn published(segment: &Segment, before: &[Standing]) -> Option<Live> {
+fn published(segment: &ShmSegment, before: &[RankStanding]) -> Option<LiveRanks> {
     let numbers = 0..segment.layout().ranks;
     let size = numbers.clone().find_map(|number| Some(segment.shown_rank(number)?.1))?;
     let mut standings = look(segment);
@@ -105,17 +105,17 @@ fn published(segment: &Segment, before: &[Standing]) -> Option<Live> {
         let lasts = then.is_some_and(|then| then.waiting == standing.waiting);
         standing.waiting = standing.waiting.take().filter(|_| lasts);
     }
-    if standings.iter().all(|standing| standing.condition == Condition::Left) {
+    if standings.iter().all(|standing| standing.condition == RankCondition::Left) {
         return None;
     }
     // All ranks are of this host: those without a process number have not joined.
     if segment.layout().ranks == size {
         let absent = numbers.filter(|&number| segment.shown_rank(number).is_none());
-        let absent = absent.filter(|&number| segment.state(number).0 == State::Absent);
-        standings.extend(absent.map(|rank| Standing {
+        let absent = absent.filter(|&number| segment.state(number).0 == RankPresence::Absent);
+        standings.extend(absent.map(|rank| RankStanding {
             rank,
             pid: None,
-            condition: Condition::Absent,
+            condition: RankCondition::Absent,
             calls: 0,
             recent: Vec::new(),
             waiting: None,
@@ -125,15 +125,15 @@ fn published(segment: &Segment, before: &[Standing]) -> Option<Live> {
     let communicator = format!("{number:016x}");
     standings.sort_by_key(|standing| standing.rank);
     let (running, standings) =
-        standings.into_iter().partition(|standing| standing.condition == Condition::Running);
-    let running: Vec<Standing> = running;
+        standings.into_iter().partition(|standing| standing.condition == RankCondition::Running);
+    let running: Vec<RankStanding> = running;
     let flights = running.into_iter().map(|rank| flight(rank, size, &communicator)).collect();
-    Some(Live { communicator, ranks: size, flights, standings })
+    Some(LiveRanks { communicator, ranks: size, flights, standings })
 }
 
-fn flight(standing: Standing, ranks: u32, communicator: &str) -> Flight {
-    let Standing { rank, pid, calls, recent, waiting, .. } = standing;
-    let call = |seen: Seen| Entry::Call {
+fn flight(standing: RankStanding, ranks: u32, communicator: &str) -> FlightDump {
+    let RankStanding { rank, pid, calls, recent, waiting, .. } = standing;
+    let call = |seen: SeenCall| DumpEntry::Call {
         call: seen.call,
         name: String::new(),
         count: 0,
@@ -143,7 +143,7 @@ fn flight(standing: Standing, ranks: u32, communicator: &str) -> Flight {
         at: 0,
         ended: seen.call < calls,
     };
-    Flight {
+    FlightDump {
         rank,
         ranks,
         pid: pid.unwrap_or(0),

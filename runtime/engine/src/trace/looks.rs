@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::diagnose::{Class, PATIENCE, Standing, diagnose, names};
+use super::diagnose::{CauseClass, PATIENCE, RankStanding, diagnose, names};
 
 /// The pause between two diagnoses.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
@@ -16,27 +16,27 @@ type QueuedNanos = Option<u64>;
 /// The first state of the ranks, and the number of diagnoses since.
 #[derive(Default)]
 pub(crate) struct RepeatedDiagnosis {
-    first: Option<(Instant, Vec<Standing>, Vec<QueuedNanos>)>,
+    first: Option<(Instant, Vec<RankStanding>, Vec<QueuedNanos>)>,
     looks: u32,
 }
 
 impl RepeatedDiagnosis {
     /// Returns the cause for which `asking` waits, as the end of an error text; `None` if the state has to be added
     /// again after a [`PAUSE`].
-    pub(crate) fn add(&mut self, seen: Vec<Standing>, asking: u32) -> Option<String> {
+    pub(crate) fn add(&mut self, seen: Vec<RankStanding>, asking: u32) -> Option<String> {
         let queued = seen.iter().map(|s| s.pid.and_then(queued)).collect();
         self.add_at(seen, queued, asking, Instant::now())
     }
 
     fn add_at(
         &mut self,
-        seen: Vec<Standing>,
+        seen: Vec<RankStanding>,
         queued: Vec<QueuedNanos>,
         asking: u32,
         at: Instant,
     ) -> Option<String> {
         let Some(verdict) = diagnose(&seen, Some(asking)) else { return Some(String::new()) };
-        if !matches!(verdict.class, Class::Slow | Class::Cycle) {
+        if !matches!(verdict.class, CauseClass::Slow | CauseClass::Cycle) {
             return Some(format!("; {verdict}"));
         }
         self.looks += 1;
@@ -57,7 +57,7 @@ impl RepeatedDiagnosis {
         let coreless: Vec<(u32, Duration)> =
             coreless.into_iter().filter(|(_, wait)| *wait * 4 >= passed).collect();
         let cause = match verdict.class {
-            Class::Slow => verdict.to_string(),
+            CauseClass::Slow => verdict.to_string(),
             _ if moved.is_empty() && coreless.is_empty() => {
                 // Nothing moves: it may be one.
                 return (self.looks >= LOOKS).then(|| format!("; {verdict}"));
@@ -96,7 +96,7 @@ fn without(coreless: &[(u32, Duration)], passed: Duration) -> String {
 }
 
 /// Returns true if a rank went on between two looks.
-fn moved(now: &Standing, then: &Standing) -> bool {
+fn moved(now: &RankStanding, then: &RankStanding) -> bool {
     now.calls != then.calls || now.waiting != then.waiting
 }
 
@@ -108,15 +108,15 @@ fn queued(pid: i32) -> QueuedNanos {
 
 #[cfg(test)]
 mod tests {
-    use super::super::diagnose::Condition;
-    use super::super::{Wait, What};
+    use super::super::diagnose::RankCondition;
+    use super::super::{AwaitedEvent, WaitDescription};
     use super::*;
 
     /// Describes a rank in a call that waits for another.
-    fn waits(rank: u32, peer: u32, call: u64, step: u32) -> Standing {
+    fn waits(rank: u32, peer: u32, call: u64, step: u32) -> RankStanding {
         let (site, since) = ("ring.algo:6".into(), 1);
-        let what = What::Message;
-        let wait = Wait {
+        let what = AwaitedEvent::Message;
+        let wait = WaitDescription {
             peer,
             others: vec![],
             channel: 0,
@@ -128,17 +128,17 @@ mod tests {
             site,
             since,
         };
-        let (condition, recent) = (Condition::Running, vec![]);
-        Standing { rank, pid: None, condition, calls: call, recent, waiting: Some(wait) }
+        let (condition, recent) = (RankCondition::Running, vec![]);
+        RankStanding { rank, pid: None, condition, calls: call, recent, waiting: Some(wait) }
     }
 
-    fn circle(step: u32) -> Vec<Standing> {
+    fn circle(step: u32) -> Vec<RankStanding> {
         vec![waits(0, 1, 5, 3), waits(1, 2, 5, step), waits(2, 0, 5, 3)]
     }
 
     /// Returns the final text, and the number of diagnoses before it; one rank is without a core
     /// for `share` of the time.
-    fn diagnosed(looks: impl Fn(u32) -> Vec<Standing>, share: f64) -> (String, u32) {
+    fn diagnosed(looks: impl Fn(u32) -> Vec<RankStanding>, share: f64) -> (String, u32) {
         let (mut all, began) = (RepeatedDiagnosis::default(), Instant::now());
         for look in 0..50 {
             let queued = (f64::from(look) * 1e7 * share) as u64;
@@ -194,7 +194,7 @@ mod tests {
     fn graver_causes_need_no_second_look() {
         let stopped = || {
             let mut seen = circle(3);
-            seen[2].condition = Condition::Stopped;
+            seen[2].condition = RankCondition::Stopped;
             seen
         };
         let (text, look) = diagnosed(|_| stopped(), 0.9);

@@ -5,8 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bind::{Bound, LaneCondition, NOWHERE};
-use roundelay_net::waiting::What;
+use crate::bind::{BoundPlan, LaneCondition, NOWHERE};
+use roundelay_net::waiting::AwaitedEvent;
 use roundelay_net::waiting::now;
 
 /// Spans that a rank keeps at most by default.
@@ -23,20 +23,20 @@ const NO_PEER: u32 = u32::MAX;
 /// The kind of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum SpanKind {
     /// A call.
     Call,
     /// A step of a lane, in one pass.
     Step,
     /// A wait.
-    Wait(What),
+    Wait(AwaitedEvent),
 }
 
 /// Something that took time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     /// The kind of the span.
-    pub kind: Kind,
+    pub kind: SpanKind,
     /// Index of its name: of the call, or of the statement.
     pub name: u32,
     /// 0 for the call as a whole, else one more than the lane.
@@ -59,7 +59,7 @@ pub struct Span {
 
 /// One end of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Flow {
+pub struct MessageFlow {
     /// Index of the span that sent or took it.
     pub span: u32,
     /// True if it was sent, false if it was received.
@@ -74,7 +74,7 @@ pub struct Flow {
 
 /// The spans of one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trace {
+pub struct RankTrace {
     /// The rank.
     pub rank: u32,
     /// The machine whose clock the times are of.
@@ -88,27 +88,28 @@ pub struct Trace {
     /// The spans, in the order in which they ended.
     pub spans: Vec<Span>,
     /// The ends of messages.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<MessageFlow>,
     /// Spans that found no room.
     pub missing: u64,
 }
 
-impl Trace {
+impl RankTrace {
     /// Adds later spans of the same rank.
-    pub fn join(&mut self, later: Trace) {
+    pub fn join(&mut self, later: RankTrace) {
         let (names, spans) = (self.names.len() as u32, self.spans.len() as u32);
         self.names.extend(later.names);
         self.spans.extend(later.spans.into_iter().map(|s| Span { name: s.name + names, ..s }));
-        self.flows.extend(later.flows.into_iter().map(|f| Flow { span: f.span + spans, ..f }));
+        self.flows
+            .extend(later.flows.into_iter().map(|f| MessageFlow { span: f.span + spans, ..f }));
         self.missing += later.missing;
         self.accuracy = self.accuracy.max(later.accuracy);
     }
 }
 
 /// Collects spans.
-pub struct Tracer {
+pub struct SpanTracer {
     limit: usize,
-    trace: Trace,
+    trace: RankTrace,
     /// The index of the first name of each bound plan seen, by digest.
     known: Vec<(u64, u32)>,
     lanes: Vec<LaneState>,
@@ -133,13 +134,13 @@ struct LaneState {
     step: u64,
 }
 
-impl Tracer {
+impl SpanTracer {
     /// Begins the trace of a rank, of `limit` spans at most, with the clock's stamp and accuracy.
     pub fn new(rank: u32, limit: usize, stamp: u64, accuracy: u64) -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Tracer {
+        SpanTracer {
             limit,
-            trace: Trace {
+            trace: RankTrace {
                 rank,
                 machine: boot.trim().to_owned(),
                 stamp,
@@ -162,12 +163,12 @@ impl Tracer {
     }
 
     /// Returns what was recorded.
-    pub fn finish(self) -> Trace {
+    pub fn finish(self) -> RankTrace {
         self.trace
     }
 
     /// Returns the index of the name of a call; those of its statements follow.
-    fn names(&mut self, bound: &Bound) -> u32 {
+    fn names(&mut self, bound: &BoundPlan) -> u32 {
         if let Some(&(_, first)) = self.known.iter().find(|(digest, _)| *digest == bound.digest) {
             return first;
         }
@@ -182,7 +183,7 @@ impl Tracer {
         first
     }
 
-    pub(crate) fn call_begins(&mut self, bound: &Bound, call: u64) {
+    pub(crate) fn call_begins(&mut self, bound: &BoundPlan, call: u64) {
         (self.call, self.first_name) = (call, self.names(bound));
         self.sent.clear();
         self.sent.resize(bound.sends.len(), 0);
@@ -200,7 +201,7 @@ impl Tracer {
     #[inline]
     pub(crate) fn blocked(
         &mut self,
-        bound: &Bound,
+        bound: &BoundPlan,
         lane: usize,
         blocked: LaneCondition,
         at: (u32, u32),
@@ -219,14 +220,14 @@ impl Tracer {
     }
 
     /// Ends the wait of a lane.
-    fn waited(&mut self, bound: &Bound, lane: usize, end: u64, (step, pass): (u32, u32)) {
+    fn waited(&mut self, bound: &BoundPlan, lane: usize, end: u64, (step, pass): (u32, u32)) {
         let state = &mut self.lanes[lane];
         let begin = std::mem::replace(&mut state.idle, end);
         let Some(blocked) = state.waits.take() else { return };
         let (what, peer) = bound.awaited(blocked, self.trace.rank);
         let step = &bound.steps[step as usize];
         self.add(Span {
-            kind: Kind::Wait(what),
+            kind: SpanKind::Wait(what),
             name: self.first_name + 1 + step.site,
             lane: lane as u32 + 1,
             call: self.call,
@@ -241,7 +242,7 @@ impl Tracer {
 
     /// Records that a lane begins a step.
     #[inline]
-    pub(crate) fn step_begins(&mut self, bound: &Bound, lane: usize, at: (u32, u32)) {
+    pub(crate) fn step_begins(&mut self, bound: &BoundPlan, lane: usize, at: (u32, u32)) {
         let begin = if self.at_once { self.latest } else { now() };
         if self.lanes[lane].waits.is_some() {
             self.waited(bound, lane, begin, at);
@@ -251,14 +252,20 @@ impl Tracer {
 
     /// Records that a lane has ended a step.
     #[inline]
-    pub(crate) fn step_ends(&mut self, bound: &Bound, lane: usize, at: (u32, u32), elements: u64) {
+    pub(crate) fn step_ends(
+        &mut self,
+        bound: &BoundPlan,
+        lane: usize,
+        at: (u32, u32),
+        elements: u64,
+    ) {
         let end = now();
         (self.latest, self.at_once) = (end, true);
         self.lanes[lane].idle = end;
         let step = &bound.steps[at.0 as usize];
         let span = self.trace.spans.len() as u32;
         let added = self.add(Span {
-            kind: Kind::Step,
+            kind: SpanKind::Step,
             name: self.first_name + 1 + step.site,
             lane: lane as u32 + 1,
             call: self.call,
@@ -277,14 +284,14 @@ impl Tracer {
             self.taken[index] += 1;
             let from = &bound.froms[index];
             let (peer, channel) = (from.peer, from.channel);
-            self.flow(added, Flow { span, out: false, peer, channel, number });
+            self.flow(added, MessageFlow { span, out: false, peer, channel, number });
         }
         for out in &bound.outs[step.outs.start as usize..step.outs.end as usize] {
             let number = self.sent[out.send as usize];
             self.sent[out.send as usize] += 1;
             let send = &bound.sends[out.send as usize];
             let (peer, channel) = (send.peer, send.channel);
-            self.flow(added, Flow { span, out: true, peer, channel, number });
+            self.flow(added, MessageFlow { span, out: true, peer, channel, number });
         }
     }
 
@@ -293,7 +300,7 @@ impl Tracer {
         let (begin, end) = (self.latest, now());
         self.latest = end;
         self.add(Span {
-            kind: Kind::Wait(What::Drained),
+            kind: SpanKind::Wait(AwaitedEvent::Drained),
             name: self.first_name,
             lane: WHOLE,
             call: self.call,
@@ -308,7 +315,7 @@ impl Tracer {
 
     pub(crate) fn call_ends(&mut self, bytes: u64) {
         self.add(Span {
-            kind: Kind::Call,
+            kind: SpanKind::Call,
             name: self.first_name,
             lane: WHOLE,
             call: self.call,
@@ -330,7 +337,7 @@ impl Tracer {
         room
     }
 
-    fn flow(&mut self, added: bool, flow: Flow) {
+    fn flow(&mut self, added: bool, flow: MessageFlow) {
         // Several messages a step are drawn as far as there is room.
         if added && self.trace.flows.len() < 2 * self.limit {
             self.trace.flows.push(flow);

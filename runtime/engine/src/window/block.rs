@@ -11,39 +11,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::protocol::{self, WordAccess};
-use super::rights::Rights;
+use super::rights::WindowRights;
 use roundelay_net::error::Error;
-use roundelay_net::transport::shm::Segment;
+use roundelay_net::transport::shm::ShmSegment;
 
 const LINE: u64 = 64;
 
 /// The words of one rank's part.
 #[derive(Clone)]
-pub struct Block {
+pub struct WindowBlock {
     /// The address of its first word, in the memory that is held.
     words: *const AtomicU64,
     at: u64,
-    _segment: Arc<Segment>,
+    _segment: Arc<ShmSegment>,
 }
 
 // SAFETY: the address is one of the segment, which is held, and what lies there is accessed as atomics alone.
-unsafe impl Send for Block {}
+unsafe impl Send for WindowBlock {}
 // SAFETY: as above.
-unsafe impl Sync for Block {}
+unsafe impl Sync for WindowBlock {}
 
 /// An access of an origin that the owner waits for.
 pub type Announced<'a> = WordAccess<'a, AtomicU64>;
 
-impl Block {
+impl WindowBlock {
     /// Returns the bytes of a block for `ranks`.
     pub fn bytes(ranks: u32) -> u64 {
         LINE * (2 + 2 * u64::from(ranks))
     }
 
     /// Returns the block at an offset of the memory, which is reserved, of a window that a number of ranks use.
-    pub fn new(segment: Arc<Segment>, at: u64, ranks: u32) -> Result<Self, Error> {
+    pub fn new(segment: Arc<ShmSegment>, at: u64, ranks: u32) -> Result<Self, Error> {
         let words = segment.mapped(at, Self::bytes(ranks))?.cast_const().cast();
-        Ok(Block { words, at, _segment: segment })
+        Ok(WindowBlock { words, at, _segment: segment })
     }
 
     /// Returns the offset of the block in the memory.
@@ -78,18 +78,18 @@ impl Block {
     }
 
     /// Gives rights, before peers know of the block.
-    pub fn give(&self, rights: Rights) {
+    pub fn give(&self, rights: WindowRights) {
         self.rights_word().store(rights.bits(), Ordering::Release);
     }
 
     /// Returns the rights that peers have.
     #[inline]
-    pub fn rights(&self) -> Rights {
-        Rights::of_bits(self.rights_word().load(Ordering::Acquire))
+    pub fn rights(&self) -> WindowRights {
+        WindowRights::of_bits(self.rights_word().load(Ordering::Acquire))
     }
 
     /// Withdraws rights; [`Self::is_quiet`] returns when the accesses before that have ended.
-    pub(crate) fn withdraw(&self, rights: Rights) {
+    pub(crate) fn withdraw(&self, rights: WindowRights) {
         protocol::withdraw(self.rights_word(), rights.bits());
     }
 
@@ -100,9 +100,13 @@ impl Block {
 
     /// Announces an access of an origin; fails with the rights that there are if it needs others.
     #[inline]
-    pub(crate) fn enter(&self, origin: u32, needed: Rights) -> Result<Announced<'_>, Rights> {
+    pub(crate) fn enter(
+        &self,
+        origin: u32,
+        needed: WindowRights,
+    ) -> Result<Announced<'_>, WindowRights> {
         let entered = protocol::enter(self.busy(origin), self.rights_word(), needed.bits());
-        entered.map_err(Rights::of_bits)
+        entered.map_err(WindowRights::of_bits)
     }
 
     /// Takes back what [`Self::enter`] announced, where the access was forgotten.

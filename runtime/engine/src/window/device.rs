@@ -1,6 +1,6 @@
 //! Memory of a part that lies on a device, which reads and writes it for this process.
 
-use super::place::Fetch;
+use super::place::AtomicFetch;
 use roundelay_net::error::Error;
 
 /// The most bytes of a part on a device that one get returns: they are staged in host memory.
@@ -24,7 +24,7 @@ pub trait DeviceMemory: Send + Sync {
     unsafe fn get(&self, place: (u64, usize), to: *mut u8) -> Result<(), Error>;
 
     /// Applies an atomic operation to the word at an offset; returns its old value.
-    fn fetch(&self, offset: u64, fetch: Fetch) -> Result<u64, Error>;
+    fn fetch(&self, offset: u64, fetch: AtomicFetch) -> Result<u64, Error>;
 
     /// Publishes the count of an origin's signals to waits on the device.
     fn signal(&self, origin: u32, count: u64) -> Result<(), Error>;

@@ -3,37 +3,37 @@
 use std::time::Duration;
 
 use super::block::Announced;
-use super::place::{Fetch, Place};
-use super::rights::Rights;
+use super::place::{AtomicFetch, PartMemory};
+use super::rights::WindowRights;
 use roundelay_net::dtype::RedOp;
-use roundelay_net::error::Refusal;
+use roundelay_net::error::AccessRefusal;
 
 /// A peer's part, with the number by which this rank is known there.
-pub struct Direct {
-    place: Place,
+pub struct MappedPart {
+    place: PartMemory,
     own: u32,
 }
 
-impl Direct {
+impl MappedPart {
     /// Returns the part of a peer that is mapped here, as rank `own` accesses it.
-    pub fn new(place: Place, own: u32) -> Self {
-        Direct { place, own }
+    pub fn new(place: PartMemory, own: u32) -> Self {
+        MappedPart { place, own }
     }
 
     /// Returns where it lies.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &PartMemory {
         &self.place
     }
 
     /// Announces an access, which lasts until it is dropped: the owner waits for its end.
     #[inline]
-    pub fn enter(&self, needed: Rights) -> Result<Announced<'_>, Refusal> {
+    pub fn enter(&self, needed: WindowRights) -> Result<Announced<'_>, AccessRefusal> {
         let entered = self.place.block().enter(self.own, needed);
-        entered.map_err(|has| Place::lacks(needed, has))
+        entered.map_err(|has| PartMemory::lacks(needed, has))
     }
 
     /// Announces an access that lasts until [`Self::release`].
-    pub fn hold(&self, needed: Rights) -> Result<(), Refusal> {
+    pub fn hold(&self, needed: WindowRights) -> Result<(), AccessRefusal> {
         self.enter(needed).map(std::mem::forget)
     }
 
@@ -53,10 +53,10 @@ impl Direct {
         place: (u64, usize),
         from: *const u8,
         goes_on: impl Fn() -> bool,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, AccessRefusal> {
         // SAFETY: the caller's promise.
         let copy = |may: &dyn Fn() -> bool| unsafe { self.place.put(place, from, may) };
-        self.copies(Rights::WRITE, place, goes_on, copy)
+        self.copies(WindowRights::WRITE, place, goes_on, copy)
     }
 
     /// Copies from the peer's memory, as [`Self::put`] does into it.
@@ -70,51 +70,51 @@ impl Direct {
         place: (u64, usize),
         to: *mut u8,
         goes_on: impl Fn() -> bool,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, AccessRefusal> {
         // SAFETY: the caller's promise.
         let copy = |may: &dyn Fn() -> bool| unsafe { self.place.get(place, to, may) };
-        self.copies(Rights::READ, place, goes_on, copy)
+        self.copies(WindowRights::READ, place, goes_on, copy)
     }
 
     /// Copies while the right is there; returns false if the copy ended early, since it may not go on.
     #[inline]
     fn copies(
         &self,
-        needed: Rights,
+        needed: WindowRights,
         (offset, len): (u64, usize),
         goes_on: impl Fn() -> bool,
-        copy: impl FnOnce(&dyn Fn() -> bool) -> Result<bool, Refusal>,
-    ) -> Result<bool, Refusal> {
+        copy: impl FnOnce(&dyn Fn() -> bool) -> Result<bool, AccessRefusal>,
+    ) -> Result<bool, AccessRefusal> {
         self.place.at(offset, len as u64)?;
         let _access = self.enter(needed)?;
         let rights = || self.place.block().rights();
         let whole = copy(&|| goes_on() && rights().contains(needed))?;
         if !whole && goes_on() {
-            return Err(Place::lacks(needed, rights()));
+            return Err(PartMemory::lacks(needed, rights()));
         }
         Ok(whole)
     }
 
     /// Applies an atomic operation to a word of the peer; returns its old value.
     #[inline]
-    pub fn fetch(&self, offset: u64, fetch: Fetch) -> Result<u64, Refusal> {
-        let _access = self.enter(Rights::ATOMICS)?;
+    pub fn fetch(&self, offset: u64, fetch: AtomicFetch) -> Result<u64, AccessRefusal> {
+        let _access = self.enter(WindowRights::ATOMICS)?;
         self.place.fetch(offset, fetch)
     }
 
-    /// Combines elements with the peer's. See [`Place::accumulate`].
+    /// Combines elements with the peer's. See [`PartMemory::accumulate`].
     ///
     /// # Safety
     ///
     /// `from` can be read for the length of the place.
-    pub unsafe fn accumulate<E: From<Refusal>>(
+    pub unsafe fn accumulate<E: From<AccessRefusal>>(
         &self,
         place: (u64, usize),
         operand: (*const u8, RedOp),
         waits: impl FnMut(u32, Duration) -> Result<(), E>,
     ) -> Result<(), E> {
         self.place.accumulates(self.place.dtype(), operand.1, place.0, place.1 as u64)?;
-        let _access = self.enter(Rights::ATOMICS)?;
+        let _access = self.enter(WindowRights::ATOMICS)?;
         // SAFETY: the caller's promise.
         unsafe { self.place.accumulate(place, operand, self.own, waits) }
     }

@@ -36,20 +36,20 @@ mod span;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use block::{Announced, Block};
+pub use block::{Announced, WindowBlock};
 pub use device::{DeviceMemory, STAGED};
-pub use direct::Direct;
-pub use exposed::{Entered, Exposed, Kept};
-pub use place::{Failed, Fetch, Place};
-pub use remote::Remote;
-pub use rights::{Access, Attributes, Rights};
-pub use span::{PIECE, Span};
+pub use direct::MappedPart;
+pub use exposed::{ExposedPart, PartOwners, PeerAccess};
+pub use place::{AccumulateFailure, AtomicFetch, PartMemory};
+pub use remote::ServedPart;
+pub use rights::{PartAttributes, WindowAccess, WindowRights};
+pub use span::{MemorySpan, PIECE};
 
 /// The lifetime of a communicator's generation, as its windows observe it.
 #[derive(Debug, Default)]
-pub struct Life(Arc<AtomicBool>);
+pub struct WindowLifetime(Arc<AtomicBool>);
 
-impl Life {
+impl WindowLifetime {
     /// Returns the flag, which is true once it has ended.
     pub fn flag(&self) -> Arc<AtomicBool> {
         self.0.clone()
@@ -61,7 +61,7 @@ impl Life {
     }
 }
 
-impl Drop for Life {
+impl Drop for WindowLifetime {
     fn drop(&mut self) {
         self.end();
     }

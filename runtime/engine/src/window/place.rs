@@ -5,12 +5,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::block::Block;
-use super::rights::Rights;
-use super::span::Span;
-use roundelay_net::backend::{Dst, Src, kernel};
+use super::block::WindowBlock;
+use super::rights::WindowRights;
+use super::span::MemorySpan;
+use roundelay_net::backend::{FoldSource, FoldTarget, kernel};
 use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::{Error, Refusal};
+use roundelay_net::error::{AccessRefusal, Error};
 
 /// The most bytes that are combined while the lock is held.
 const LOCKED_BYTES: usize = 64 << 10;
@@ -18,15 +18,15 @@ const LOCKED_BYTES: usize = 64 << 10;
 const LOCK_SPINS: u32 = 200;
 
 /// The memory of one rank's part, with its words.
-pub struct Place {
-    span: Span,
+pub struct PartMemory {
+    span: MemorySpan,
     dtype: DType,
-    block: Block,
+    block: WindowBlock,
 }
 
 /// An atomic operation on a word, which returns its old value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fetch {
+pub enum AtomicFetch {
     /// Adds, wrapping around.
     Add(u64),
     /// Stores the second if the word is the first.
@@ -34,32 +34,32 @@ pub enum Fetch {
 }
 
 /// The reason for which an accumulate failed.
-pub enum Failed {
+pub enum AccumulateFailure {
     /// The operation is not allowed.
-    Refused(Refusal),
+    Refused(AccessRefusal),
     /// The communicator has ended.
     Ended(Error),
 }
 
-impl From<Refusal> for Failed {
-    fn from(refusal: Refusal) -> Self {
-        Failed::Refused(refusal)
+impl From<AccessRefusal> for AccumulateFailure {
+    fn from(refusal: AccessRefusal) -> Self {
+        AccumulateFailure::Refused(refusal)
     }
 }
 
-impl Place {
+impl PartMemory {
     /// Returns the place of that memory.
-    pub fn new(span: Span, dtype: DType, block: Block) -> Self {
-        Place { span, dtype, block }
+    pub fn new(span: MemorySpan, dtype: DType, block: WindowBlock) -> Self {
+        PartMemory { span, dtype, block }
     }
 
     /// Returns its words.
-    pub fn block(&self) -> &Block {
+    pub fn block(&self) -> &WindowBlock {
         &self.block
     }
 
     /// Returns its memory.
-    pub fn span(&self) -> Span {
+    pub fn span(&self) -> MemorySpan {
         self.span
     }
 
@@ -75,11 +75,11 @@ impl Place {
 
     /// Returns the address of `len` bytes at an offset, if they are inside.
     #[inline]
-    pub fn at(&self, offset: u64, len: u64) -> Result<*mut u8, Refusal> {
+    pub fn at(&self, offset: u64, len: u64) -> Result<*mut u8, AccessRefusal> {
         self.span.at(offset, len)
     }
 
-    /// Copies into the memory, as [`Span::put`] does.
+    /// Copies into the memory, as [`MemorySpan::put`] does.
     ///
     /// # Safety
     ///
@@ -90,12 +90,12 @@ impl Place {
         place: (u64, usize),
         from: *const u8,
         goes_on: impl Fn() -> bool,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, AccessRefusal> {
         // SAFETY: the caller's promise.
         unsafe { self.span.put(place, from, goes_on) }
     }
 
-    /// Copies from the memory, as [`Span::get`] does.
+    /// Copies from the memory, as [`MemorySpan::get`] does.
     ///
     /// # Safety
     ///
@@ -106,18 +106,18 @@ impl Place {
         place: (u64, usize),
         to: *mut u8,
         goes_on: impl Fn() -> bool,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, AccessRefusal> {
         // SAFETY: the caller's promise.
         unsafe { self.span.get(place, to, goes_on) }
     }
 
     /// Applies an atomic operation to a word; returns its old value.
     #[inline]
-    pub(crate) fn fetch(&self, offset: u64, fetch: Fetch) -> Result<u64, Refusal> {
+    pub(crate) fn fetch(&self, offset: u64, fetch: AtomicFetch) -> Result<u64, AccessRefusal> {
         let word = self.span.word(offset)?;
         Ok(match fetch {
-            Fetch::Add(value) => word.fetch_add(value, Ordering::AcqRel),
-            Fetch::Swap(from, to) => word
+            AtomicFetch::Add(value) => word.fetch_add(value, Ordering::AcqRel),
+            AtomicFetch::Swap(from, to) => word
                 .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
                 .unwrap_or_else(|now| now),
         })
@@ -130,8 +130,8 @@ impl Place {
         op: RedOp,
         offset: u64,
         len: u64,
-    ) -> Result<(), Refusal> {
-        Place::combines((self.dtype, dtype), op, offset, len)?;
+    ) -> Result<(), AccessRefusal> {
+        PartMemory::combines((self.dtype, dtype), op, offset, len)?;
         self.at(offset, len).map(drop)
     }
 
@@ -141,23 +141,23 @@ impl Place {
         op: RedOp,
         offset: u64,
         len: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), AccessRefusal> {
         let size = dtype.size() as u64;
         if dtype != of_window {
             let text = format!("the elements are {dtype}, and those of the window are {of_window}");
-            return Err(Refusal::Elements(text));
+            return Err(AccessRefusal::Elements(text));
         }
         if matches!(op, RedOp::Avg | RedOp::PremulSum) {
             let text = format!(
                 "`{op}` counts or scales the ranks of a call, and an accumulate has none: use `sum`"
             );
-            return Err(Refusal::Elements(text));
+            return Err(AccessRefusal::Elements(text));
         }
-        kernel(dtype, op).map_err(|error| Refusal::Elements(error.to_string()))?;
+        kernel(dtype, op).map_err(|error| AccessRefusal::Elements(error.to_string()))?;
         if !offset.is_multiple_of(size) || !len.is_multiple_of(size) {
             let text =
                 format!("bytes {offset} to {} are no whole elements of {size} bytes", offset + len);
-            return Err(Refusal::Elements(text));
+            return Err(AccessRefusal::Elements(text));
         }
         Ok(())
     }
@@ -168,7 +168,7 @@ impl Place {
     /// # Safety
     ///
     /// `from` can be read for the length of the place.
-    pub(crate) unsafe fn accumulate<E: From<Refusal>>(
+    pub(crate) unsafe fn accumulate<E: From<AccessRefusal>>(
         &self,
         (offset, len): (u64, usize),
         (from, op): (*const u8, RedOp),
@@ -186,7 +186,7 @@ impl Place {
             return Ok(());
         }
         let kernel =
-            kernel(self.dtype, op).map_err(|error| Refusal::Elements(error.to_string()))?;
+            kernel(self.dtype, op).map_err(|error| AccessRefusal::Elements(error.to_string()))?;
         let mut at = 0;
         while at < len {
             let (began, mut polls) = (Instant::now(), 0u32);
@@ -204,11 +204,11 @@ impl Place {
             let part = LOCKED_BYTES.min(len - at);
             let there = to.wrapping_add(at);
             let inputs = [
-                Src { ptr: there, wire: None },
+                FoldSource { ptr: there, wire: None },
                 // SAFETY: in bounds, as the caller promises.
-                Src { ptr: unsafe { from.add(at) }, wire: None },
+                FoldSource { ptr: unsafe { from.add(at) }, wire: None },
             ];
-            let output = Dst { ptr: there, wire: None, stream: false };
+            let output = FoldTarget { ptr: there, wire: None, stream: false };
             // SAFETY: the memory is in bounds, `from` as the caller promises; the output begins where the first input
             // does.
             unsafe { kernel.fold(&inputs, &[output], part / size) };
@@ -219,13 +219,13 @@ impl Place {
 
     /// Returns the refusal of an access that lacks rights.
     #[cold]
-    pub(crate) fn lacks(needed: Rights, has: Rights) -> Refusal {
+    pub(crate) fn lacks(needed: WindowRights, has: WindowRights) -> AccessRefusal {
         let name = match needed {
-            Rights::READ => "read",
-            Rights::WRITE => "write",
+            WindowRights::READ => "read",
+            WindowRights::WRITE => "write",
             _ => "atomics",
         };
-        Refusal::Rights { needed: name, has: has.to_string() }
+        AccessRefusal::Rights { needed: name, has: has.to_string() }
     }
 }
 

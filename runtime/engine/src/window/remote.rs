@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::place::Place;
-use super::rights::Rights;
-use roundelay_net::error::Refusal;
+use super::place::PartMemory;
+use super::rights::WindowRights;
+use roundelay_net::error::AccessRefusal;
 
 /// The facts that this rank knows of a peer's part.
-pub struct Remote {
+pub struct ServedPart {
     peer: u32,
     /// The random number by which packets name it.
     key: u64,
@@ -20,15 +20,15 @@ pub struct Remote {
     /// The operations that a device has done.
     by_device: AtomicU64,
     /// The offset and the reason of the first operation that was refused since the last check.
-    refused: Mutex<Option<(u64, Refusal)>>,
+    refused: Mutex<Option<(u64, AccessRefusal)>>,
 }
 
-impl Remote {
+impl ServedPart {
     /// Describes the part of a peer, which the key names.
-    pub fn new(peer: u32, key: u64, bytes: u64, rights: Rights) -> Self {
+    pub fn new(peer: u32, key: u64, bytes: u64, rights: WindowRights) -> Self {
         let (rights, refused) = (AtomicU64::new(rights.bits()), Mutex::new(None));
         let (is_due, by_device) = (AtomicBool::new(false), AtomicU64::new(0));
-        Remote { peer, key, bytes, rights, is_due, by_device, refused }
+        ServedPart { peer, key, bytes, rights, is_due, by_device, refused }
     }
 
     /// Returns the peer.
@@ -47,23 +47,28 @@ impl Remote {
     }
 
     /// Returns the rights that are known last.
-    pub fn rights(&self) -> Rights {
-        Rights::of_bits(self.rights.load(Ordering::Relaxed))
+    pub fn rights(&self) -> WindowRights {
+        WindowRights::of_bits(self.rights.load(Ordering::Relaxed))
     }
 
     /// Records the rights that are left.
-    pub(crate) fn set_rights(&self, rights: Rights) {
+    pub(crate) fn set_rights(&self, rights: WindowRights) {
         self.rights.store(rights.bits(), Ordering::Relaxed);
     }
 
     /// Fails unless bytes lie inside and may be accessed, as far as is known: the peer checks that again.
     #[inline]
-    pub fn check(&self, offset: u64, bytes: u64, needed: Rights) -> Result<(), Refusal> {
+    pub fn check(
+        &self,
+        offset: u64,
+        bytes: u64,
+        needed: WindowRights,
+    ) -> Result<(), AccessRefusal> {
         if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
-            return Err(Refusal::Bounds { bytes: self.bytes });
+            return Err(AccessRefusal::Bounds { bytes: self.bytes });
         }
         let has = self.rights();
-        if has.contains(needed) { Ok(()) } else { Err(Place::lacks(needed, has)) }
+        if has.contains(needed) { Ok(()) } else { Err(PartMemory::lacks(needed, has)) }
     }
 
     /// Records that an operation was started whose end only a flush shows, or that a flush has ended them; returns the
@@ -83,17 +88,17 @@ impl Remote {
     }
 
     /// Records the refusal of an operation without an answer.
-    pub(crate) fn refuse(&self, offset: u64, refusal: Refusal) {
+    pub(crate) fn refuse(&self, offset: u64, refusal: AccessRefusal) {
         self.refused.lock().get_or_insert((offset, refusal));
     }
 
     /// Returns the first refusal, which stays: of a part whose rights and length never grow.
-    pub fn refusal(&self) -> Option<(u64, Refusal)> {
+    pub fn refusal(&self) -> Option<(u64, AccessRefusal)> {
         self.refused.lock().clone()
     }
 
     /// Takes the first refusal since the last call.
-    pub fn take_refusal(&self) -> Option<(u64, Refusal)> {
+    pub fn take_refusal(&self) -> Option<(u64, AccessRefusal)> {
         self.refused.lock().take()
     }
 }

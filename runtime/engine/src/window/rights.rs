@@ -5,22 +5,25 @@ use std::ops::BitOr;
 
 /// The rights that peers have to the memory of a window. Signals need no right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Rights(u64);
+pub struct WindowRights(u64);
 
-impl Rights {
+impl WindowRights {
     /// Nothing.
-    pub const NONE: Rights = Rights(0);
+    pub const NONE: WindowRights = WindowRights(0);
     /// `get`, and loads where memory is mapped.
-    pub const READ: Rights = Rights(1);
+    pub const READ: WindowRights = WindowRights(1);
     /// `put`, and stores where memory is mapped.
-    pub const WRITE: Rights = Rights(2);
+    pub const WRITE: WindowRights = WindowRights(2);
     /// `accumulate`, `fetch_add`, `compare_swap`.
-    pub const ATOMICS: Rights = Rights(4);
+    pub const ATOMICS: WindowRights = WindowRights(4);
     /// Everything.
-    pub const ALL: Rights = Rights(7);
+    pub const ALL: WindowRights = WindowRights(7);
 
-    const NAMES: [(Rights, &str); 3] =
-        [(Rights::READ, "read"), (Rights::WRITE, "write"), (Rights::ATOMICS, "atomics")];
+    const NAMES: [(WindowRights, &str); 3] = [
+        (WindowRights::READ, "read"),
+        (WindowRights::WRITE, "write"),
+        (WindowRights::ATOMICS, "atomics"),
+    ];
 
     /// Returns the rights as bits.
     pub fn bits(self) -> u64 {
@@ -29,31 +32,31 @@ impl Rights {
 
     /// Returns the rights of those bits.
     pub fn of_bits(bits: u64) -> Self {
-        Rights(bits & Rights::ALL.0)
+        WindowRights(bits & WindowRights::ALL.0)
     }
 
     /// Returns true if these are among them.
-    pub fn contains(self, others: Rights) -> bool {
+    pub fn contains(self, others: WindowRights) -> bool {
         self.0 & others.0 == others.0
     }
 
     /// Returns these without others.
-    pub fn without(self, others: Rights) -> Rights {
-        Rights(self.0 & !others.0)
+    pub fn without(self, others: WindowRights) -> WindowRights {
+        WindowRights(self.0 & !others.0)
     }
 }
 
-impl BitOr for Rights {
-    type Output = Rights;
+impl BitOr for WindowRights {
+    type Output = WindowRights;
 
-    fn bitor(self, others: Rights) -> Rights {
-        Rights(self.0 | others.0)
+    fn bitor(self, others: WindowRights) -> WindowRights {
+        WindowRights(self.0 | others.0)
     }
 }
 
-impl fmt::Display for Rights {
+impl fmt::Display for WindowRights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = Rights::NAMES.iter().filter(|(right, _)| self.contains(*right));
+        let names = WindowRights::NAMES.iter().filter(|(right, _)| self.contains(*right));
         let names: Vec<&str> = names.map(|(_, name)| *name).collect();
         match names.is_empty() {
             true => f.pad("none"),
@@ -65,7 +68,7 @@ impl fmt::Display for Rights {
 /// The way by which a peer's part of a window is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Access {
+pub enum WindowAccess {
     /// Its memory is mapped here: an operation loads and stores in it, and the peer takes no part. A window of MPI
     /// or of torchcomms calls this unified.
     Mapped,
@@ -76,13 +79,13 @@ pub enum Access {
 
 /// The facts that are known here of a peer's part of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attributes {
+pub struct PartAttributes {
     /// The way by which it is reached.
-    pub access: Access,
+    pub access: WindowAccess,
     /// The number of its elements.
     pub len: usize,
     /// The rights to it now; of a part that is [served](Access::Served) the last that are known.
-    pub rights: Rights,
+    pub rights: WindowRights,
     /// The number of puts and gets of this rank there that devices have done, without the peer's process: of a get of
     /// more than 4 MiB each 4 MiB count.
     pub by_device: u64,
@@ -94,11 +97,12 @@ mod tests {
 
     #[test]
     fn rights_are_sets() {
-        let some = Rights::READ | Rights::ATOMICS;
-        assert!(some.contains(Rights::READ) && !some.contains(Rights::ALL));
-        assert_eq!(Rights::ALL.without(some), Rights::WRITE);
-        assert_eq!(Rights::of_bits(u64::MAX), Rights::ALL);
-        let texts = [Rights::NONE, Rights::WRITE, some].map(|rights| rights.to_string());
+        let some = WindowRights::READ | WindowRights::ATOMICS;
+        assert!(some.contains(WindowRights::READ) && !some.contains(WindowRights::ALL));
+        assert_eq!(WindowRights::ALL.without(some), WindowRights::WRITE);
+        assert_eq!(WindowRights::of_bits(u64::MAX), WindowRights::ALL);
+        let texts =
+            [WindowRights::NONE, WindowRights::WRITE, some].map(|rights| rights.to_string());
         assert_eq!(texts, ["none", "write", "read + atomics"]);
     }
 }

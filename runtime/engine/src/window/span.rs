@@ -3,28 +3,28 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use roundelay_net::backend::host::copy::copy;
-use roundelay_net::error::Refusal;
+use roundelay_net::error::AccessRefusal;
 
 /// The bytes after which a copy checks whether the job has ended.
 pub const PIECE: usize = 4 << 20;
 
 /// The memory of a part.
 #[derive(Debug, Clone, Copy)]
-pub struct Span {
+pub struct MemorySpan {
     memory: *mut u8,
     bytes: u64,
 }
 
 // SAFETY: the caller of `new` promises that the memory is shared memory that outlives the span; it is used by copies,
 // atomics and kernels on addresses, as their callers promise.
-unsafe impl Send for Span {}
+unsafe impl Send for MemorySpan {}
 // SAFETY: as above.
-unsafe impl Sync for Span {}
+unsafe impl Sync for MemorySpan {}
 
-impl Span {
+impl MemorySpan {
     /// Returns the span of memory that can be read and written for as long as the span is used.
     pub fn new(memory: *mut u8, bytes: u64) -> Self {
-        Span { memory, bytes }
+        MemorySpan { memory, bytes }
     }
 
     /// Returns the length.
@@ -34,19 +34,19 @@ impl Span {
 
     /// Returns the address of `len` bytes at an offset, if they are inside.
     #[inline]
-    pub fn at(&self, offset: u64, len: u64) -> Result<*mut u8, Refusal> {
+    pub fn at(&self, offset: u64, len: u64) -> Result<*mut u8, AccessRefusal> {
         match offset.checked_add(len) {
             Some(end) if end <= self.bytes => Ok(self.memory.wrapping_add(offset as usize)),
-            _ => Err(Refusal::Bounds { bytes: self.bytes }),
+            _ => Err(AccessRefusal::Bounds { bytes: self.bytes }),
         }
     }
 
     /// Returns the word at an offset, if one begins there.
     #[inline]
-    pub(super) fn word(&self, offset: u64) -> Result<&AtomicU64, Refusal> {
+    pub(super) fn word(&self, offset: u64) -> Result<&AtomicU64, AccessRefusal> {
         let at = self.at(offset, 8)?;
         if !(at as usize).is_multiple_of(8) {
-            return Err(Refusal::Alignment { offset });
+            return Err(AccessRefusal::Alignment { offset });
         }
         // SAFETY: in bounds and aligned; the memory outlives `self`.
         Ok(unsafe { &*at.cast::<AtomicU64>() })
@@ -69,7 +69,7 @@ impl Span {
         (offset, len): (u64, usize),
         from: *const u8,
         goes_on: impl Fn() -> bool,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, AccessRefusal> {
         let to = self.at(offset, len as u64)?;
         if let Some(word) = self.whole(offset, len) {
             // SAFETY: 8 bytes, which the caller promises.
@@ -91,7 +91,7 @@ impl Span {
         (offset, len): (u64, usize),
         to: *mut u8,
         goes_on: impl Fn() -> bool,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, AccessRefusal> {
         let from = self.at(offset, len as u64)?;
         if let Some(word) = self.whole(offset, len) {
             // SAFETY: 8 bytes, which the caller promises.

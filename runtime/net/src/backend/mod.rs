@@ -2,14 +2,14 @@
 //!
 //! Everything above this seam moves addresses and counts; only a backend reads or writes elements. There are two, and
 //! an engine uses one of them for a whole call. The executor gives [`host`] one step after the other
-//! ([`Kernel::fold`]). `cuda` is given whole programs: `cuda::Kernel::launch` puts one into a stream, and the text
+//! ([`HostKernel::fold`]). `cuda` is given whole programs: `cuda::HostKernel::launch` puts one into a stream, and the text
 //! that the compiler wrote (`compiler/src/emit/cuda`) does what `fold` does, step by step.
 //!
 //! **What a backend promises**
 //!
 //! - *One form.* A step folds some inputs, element by element, and hands the result to some outputs. With one input it
-//!   copies. `premul_sum` multiplies before the first step ([`Kernel::scale`]), `avg` divides after the last
-//!   ([`Kernel::divide`]).
+//!   copies. `premul_sum` multiplies before the first step ([`HostKernel::scale`]), `avg` divides after the last
+//!   ([`HostKernel::divide`]).
 //! - *Order.* The operands of an element are combined strictly first to last. Nothing about count,
 //!   alignment, block size, instruction set or number of threads changes a bit of the result, except which NaN a NaN
 //!   is.
@@ -18,7 +18,7 @@
 //!   ties to even, and subnormal numbers are kept, whatever the calling thread has set for itself; a NaN stays a NaN.
 //! - *Integers wrap.* `min` and `max` of floats are NaN if any operand is; of operands that compare
 //!   equal (the two zeros) they keep the first.
-//! - *Wire types.* An operand may hold another float type than the buffer's ([`Src::wire`], [`Dst::wire`]). It is
+//! - *Wire types.* An operand may hold another float type than the buffer's ([`FoldSource::wire`], [`FoldTarget::wire`]). It is
 //!   converted when loaded and when stored; the arithmetic between is the same. A value goes from the accumulator to
 //!   each destination in one rounding.
 //! - *Memory is passed once.* Long folds go in blocks that stay near the arithmetic: in the first-level cache, in
@@ -35,7 +35,7 @@
 //! - A destination is apart from all other operands, or begins exactly where a source of the same
 //!   type begins (reducing in place). It overlaps nothing in part, and no two destinations overlap.
 //! - The operator has a meaning for the type, and the type can be rounded to the wire's: [`kernel`] and
-//!   [`Kernel::wire_size`] were asked, or the compiler when it wrote the text.
+//!   [`HostKernel::wire_size`] were asked, or the compiler when it wrote the text.
 //! - For `cuda`: the words of a launch are those of the kernel's parameter, all ranks that a program concerns launch
 //!   theirs, in the same order, and no launch has more blocks than are resident at once.
 //!
@@ -46,5 +46,5 @@
 pub mod host;
 mod operand;
 
-pub use host::{Kernel, UnsupportedKernel, kernel};
-pub use operand::{CacheLine, Dst, Src};
+pub use host::{HostKernel, UnsupportedKernel, kernel};
+pub use operand::{CacheLine, FoldSource, FoldTarget};

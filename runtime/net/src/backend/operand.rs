@@ -4,7 +4,7 @@ use roundelay_compiler::plan::WireType;
 
 /// The source from which an operand of a fold is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Src {
+pub struct FoldSource {
     /// The first element; no alignment needed.
     pub ptr: *const u8,
     /// Element type there, if not the kernel's.
@@ -13,7 +13,7 @@ pub struct Src {
 
 /// The destination to which the result of a fold is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dst {
+pub struct FoldTarget {
     /// The first element; no alignment needed.
     pub ptr: *mut u8,
     /// Element type there, if not the kernel's.

@@ -2,7 +2,7 @@
 
 /// The ending of a rank's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum ProcessEnding {
     /// It ended by itself, with that status.
     Exited(i32),
     /// It was ended by that signal.
@@ -13,16 +13,16 @@ pub enum Ending {
     Unknown,
 }
 
-impl std::fmt::Display for Ending {
+impl std::fmt::Display for ProcessEnding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Ending::Exited(status) => write!(f, "its process ended with status {status}"),
-            Ending::Signalled(9) => write!(f, "signal 9 (SIGKILL) ended its process"),
-            Ending::Signalled(11) => write!(f, "signal 11 (SIGSEGV) ended its process"),
-            Ending::Signalled(6) => write!(f, "signal 6 (SIGABRT) ended its process"),
-            Ending::Signalled(signal) => write!(f, "signal {signal} ended its process"),
-            Ending::Killed => write!(f, "its process did not end and was killed"),
-            Ending::Unknown => write!(
+            ProcessEnding::Exited(status) => write!(f, "its process ended with status {status}"),
+            ProcessEnding::Signalled(9) => write!(f, "signal 9 (SIGKILL) ended its process"),
+            ProcessEnding::Signalled(11) => write!(f, "signal 11 (SIGSEGV) ended its process"),
+            ProcessEnding::Signalled(6) => write!(f, "signal 6 (SIGABRT) ended its process"),
+            ProcessEnding::Signalled(signal) => write!(f, "signal {signal} ended its process"),
+            ProcessEnding::Killed => write!(f, "its process did not end and was killed"),
+            ProcessEnding::Unknown => write!(
                 f,
                 "its process ended, and something else in the launching program took its status"
             ),

@@ -25,20 +25,20 @@
 //! an error that asks for `ROUNDELAY_STORE`.
 
 use super::launch_variables::{LaunchReport, LaunchVariables, RankNumber, wrong};
-use super::membership::{ByHand, Launched, Membership, StoreAt};
+use super::membership::{ByHand, JobMembership, LauncherKind, StoreAt};
 use super::names::{RANK, SHM_FD, SIZE, STORE};
 use super::slurm;
 use crate::error::Error;
 use crate::variables;
 
 /// Returns the membership that this process's environment describes, or `None` if no launcher started it. The
-/// environment of the ranks of a [`Launcher`](super::launcher::Launcher) describes none either: they inherit their job.
+/// environment of the ranks of a [`RankLauncher`](super::launcher::RankLauncher) describes none either: they inherit their job.
 ///
 /// # Errors
 ///
 /// [`Error::Start`] if the environment contradicts itself; the text names the variable, its value
 /// and the remedy.
-pub fn membership() -> Result<Option<Membership>, Error> {
+pub fn membership() -> Result<Option<JobMembership>, Error> {
     membership_with(&ByHand::default())
 }
 
@@ -47,12 +47,12 @@ pub fn membership() -> Result<Option<Membership>, Error> {
 /// # Errors
 ///
 /// The errors of [`membership`].
-pub fn membership_with(by_hand: &ByHand) -> Result<Option<Membership>, Error> {
+pub fn membership_with(by_hand: &ByHand) -> Result<Option<JobMembership>, Error> {
     detect(&LaunchVariables::new(variables::all()), by_hand)
 }
 
 /// Returns the error of a job over several hosts whose launcher gives no address that all ranks share.
-fn no_store(launcher: Launched, why: &str) -> Error {
+fn no_store(launcher: LauncherKind, why: &str) -> Error {
     wrong(format!(
         "the ranks that {} started cannot find each other: {why}; set {STORE}=host:port for all of \
          them, where host is that of rank 0 and the port is free there",
@@ -64,7 +64,7 @@ fn no_store(launcher: Launched, why: &str) -> Error {
 pub(super) fn detect(
     vars: &LaunchVariables,
     by_hand: &ByHand,
-) -> Result<Option<Membership>, Error> {
+) -> Result<Option<JobMembership>, Error> {
     let rank = by_hand.rank.map(|value| RankNumber { name: "--rank", value });
     let size = by_hand.size.map(|value| RankNumber { name: "--size", value });
     // Ranks of our own launcher have these variables too, and inherit everything else.
@@ -84,8 +84,8 @@ pub(super) fn detect(
     let found = match (rank, size) {
         (Some(rank), Some(size)) => {
             let why = "--rank and --size, or their variables, come with a store";
-            let none = Err(no_store(Launched::ByHand, why));
-            Some(LaunchReport { rank, size, launcher: Launched::ByHand, store: none })
+            let none = Err(no_store(LauncherKind::ByHand, why));
+            Some(LaunchReport { rank, size, launcher: LauncherKind::ByHand, store: none })
         }
         (Some(lone), None) | (None, Some(lone)) => {
             let other = if rank.is_some() { SIZE } else { RANK };
@@ -107,7 +107,7 @@ pub(super) fn detect(
 }
 
 impl LaunchReport {
-    fn membership(self, store: Option<StoreAt>) -> Result<Membership, Error> {
+    fn membership(self, store: Option<StoreAt>) -> Result<JobMembership, Error> {
         let (rank, size) = (self.rank.value, self.size.value);
         if rank >= size {
             return Err(wrong(format!(
@@ -120,7 +120,7 @@ impl LaunchReport {
             Some(store) => store,
             None => self.store?,
         };
-        Ok(Membership { rank, size, launcher: self.launcher, store })
+        Ok(JobMembership { rank, size, launcher: self.launcher, store })
     }
 
     fn agrees(&self, other: &LaunchReport) -> bool {
@@ -189,18 +189,18 @@ fn torchcomms(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     let Some((rank, size)) = vars.pair("TORCHCOMM_RANK", "TORCHCOMM_SIZE")? else {
         return Ok(None);
     };
-    let launcher = Launched::TorchComms;
+    let launcher = LauncherKind::TorchComms;
     Ok(Some(LaunchReport { rank, size, launcher, store: at_master(vars, launcher) }))
 }
 
 fn rank_variables(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     let Some((rank, size)) = vars.pair("RANK", "WORLD_SIZE")? else { return Ok(None) };
-    let launcher = Launched::RankVariables;
+    let launcher = LauncherKind::RankVariables;
     Ok(Some(LaunchReport { rank, size, launcher, store: at_master(vars, launcher) }))
 }
 
 /// Returns the address at which rank 0 serves the store: where PyTorch would have its own.
-fn at_master(vars: &LaunchVariables, launcher: Launched) -> Result<StoreAt, Error> {
+fn at_master(vars: &LaunchVariables, launcher: LauncherKind) -> Result<StoreAt, Error> {
     match vars.master()? {
         Some((host, port)) => Ok(StoreAt::Address { host, port, job: String::new() }),
         None => Err(no_store(launcher, "MASTER_ADDR and MASTER_PORT are not set")),
@@ -224,7 +224,7 @@ fn torchrun(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     // agent. PyTorch 2.2 renamed this variable too.
     let old = vars.text("TORCH_NCCL_ASYNC_ERROR_HANDLING")?.is_none()
         && vars.text("NCCL_ASYNC_ERROR_HANDLING")?.is_some();
-    let launcher = Launched::Torchrun;
+    let launcher = LauncherKind::Torchrun;
     let store = vars.master().and_then(|master| match master {
         None => Err(no_store(launcher, "MASTER_ADDR and MASTER_PORT are not set")),
         Some((host, port)) if !agent => Ok(StoreAt::Address { host, port, job }),
@@ -243,7 +243,7 @@ fn open_mpi(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     let Some((rank, size)) = vars.pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")? else {
         return Ok(None);
     };
-    let launcher = Launched::OpenMpi;
+    let launcher = LauncherKind::OpenMpi;
     let one_host =
         vars.number("OMPI_COMM_WORLD_LOCAL_SIZE")?.is_some_and(|n| n.value == size.value);
     // The name of the job, and the directory of the daemon, which holds its process number.
@@ -281,7 +281,7 @@ fn pmi(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
             "PMI_FD={fd} is not a file descriptor: start the ranks with mpiexec, or unset it"
         ))),
     };
-    Ok(Some(LaunchReport { rank, size, launcher: Launched::Pmi, store }))
+    Ok(Some(LaunchReport { rank, size, launcher: LauncherKind::Pmi, store }))
 }
 
 fn pals(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
@@ -296,7 +296,7 @@ fn pals(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
             rank.value
         )));
     };
-    let launcher = Launched::Pals;
+    let launcher = LauncherKind::Pals;
     let local = vars
         .number("PALS_LOCAL_SIZE")?
         .map_or_else(|| vars.number("PMI_LOCAL_SIZE"), |n| Ok(Some(n)));

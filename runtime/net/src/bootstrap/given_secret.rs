@@ -8,7 +8,7 @@ use std::path::Path;
 use roundelay_dsl::diag::codes;
 
 use super::{SECRET, SECRET_FILE};
-use crate::error::{Error, Source};
+use crate::error::{Error, ErrorSource};
 use crate::variables;
 
 /// The most bytes of a file that holds a secret.
@@ -57,7 +57,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let system = |e: std::io::Error| Error::System {
         code: codes::FILE,
         text: failed(&e.to_string()),
-        source: Source::new(e),
+        source: ErrorSource::new(e),
     };
     // A pipe without a writer must not hold the rank.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();

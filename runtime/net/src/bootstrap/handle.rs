@@ -15,7 +15,7 @@ const VERSION: &str = "rl1";
 
 /// A handle, as it is written: `rl1.GENERATION.RANK.COMMUNICATOR.PROCESS.NONCE@ADDRESS[,ADDRESS...]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Handle {
+pub struct RankHandle {
     /// The generation.
     pub generation: u64,
     /// The rank in that generation.
@@ -30,9 +30,9 @@ pub struct Handle {
     pub addresses: Vec<SocketAddr>,
 }
 
-impl fmt::Display for Handle {
+impl fmt::Display for RankHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Handle { generation, rank, comm, process, nonce, addresses } = self;
+        let RankHandle { generation, rank, comm, process, nonce, addresses } = self;
         write!(f, "{VERSION}.{generation}.{rank}.{comm:016x}.{process:016x}.{nonce:032x}@")?;
         addresses.iter().enumerate().try_for_each(|(at, address)| {
             let comma = if at > 0 { "," } else { "" };
@@ -41,7 +41,7 @@ impl fmt::Display for Handle {
     }
 }
 
-impl FromStr for Handle {
+impl FromStr for RankHandle {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -54,7 +54,7 @@ impl FromStr for Handle {
     }
 }
 
-fn read(text: &str) -> Option<Handle> {
+fn read(text: &str) -> Option<RankHandle> {
     let (name, addresses) = text.split_once('@')?;
     let mut parts = name.split('.');
     let version = parts.next()?;
@@ -63,7 +63,7 @@ fn read(text: &str) -> Option<Handle> {
     let (comm, process, nonce) = (hex()?, hex()?, hex()?);
     let (comm, process) = (u64::try_from(comm).ok()?, u64::try_from(process).ok()?);
     let addresses = addresses.split(',').map(|at| at.parse().ok()).collect::<Option<_>>()?;
-    (version == VERSION && parts.next().is_none()).then_some(Handle {
+    (version == VERSION && parts.next().is_none()).then_some(RankHandle {
         generation,
         rank,
         comm,
@@ -75,14 +75,14 @@ fn read(text: &str) -> Option<Handle> {
 
 /// Returns the handles in the order of the ranks of a set: ranks of the oldest communicator come first, those of
 /// one communicator in the order that they have there.
-pub fn order(mut set: Vec<Handle>) -> Vec<Handle> {
+pub fn order(mut set: Vec<RankHandle>) -> Vec<RankHandle> {
     set.sort_by_key(|h| (Reverse(h.generation), h.comm, h.rank, h.process));
     set
 }
 
 /// Returns the names of the generation of these ranks, in this order: of its job, and of its communicator.
 /// They cannot be found without all handles.
-pub fn names(id: &str, ordered: bool, ranks: &[Handle]) -> (u128, u64) {
+pub fn names(id: &str, ordered: bool, ranks: &[RankHandle]) -> (u128, u64) {
     let mut digest = Sha256::new();
     digest.update(b"roundelay generation");
     digest.update((id.len() as u64).to_le_bytes());
@@ -101,12 +101,12 @@ pub fn names(id: &str, ordered: bool, ranks: &[Handle]) -> (u128, u64) {
 }
 
 /// Returns the place of this rank in the list, which has every rank once.
-pub fn place(ranks: &[Handle], own: &Handle) -> Result<u32, Error> {
+pub fn place(ranks: &[RankHandle], own: &RankHandle) -> Result<u32, Error> {
     let mut processes: Vec<u64> = ranks.iter().map(|rank| rank.process).collect();
     processes.sort_unstable();
     if let Some(twice) = processes.windows(2).find(|pair| pair[0] == pair[1]) {
         let twice = ranks.iter().find(|rank| rank.process == twice[0]);
-        let twice = twice.map(Handle::to_string).unwrap_or_default();
+        let twice = twice.map(RankHandle::to_string).unwrap_or_default();
         return Err(Error::Usage(format!(
             "the rank of `{twice}` is named twice among the handles"
         )));
@@ -126,13 +126,13 @@ pub fn place(ranks: &[Handle], own: &Handle) -> Result<u32, Error> {
 mod tests {
     use super::*;
 
-    fn handle(generation: u64, comm: u64, rank: u32) -> Handle {
+    fn handle(generation: u64, comm: u64, rank: u32) -> RankHandle {
         let process = comm * 100 + u64::from(rank);
         let addresses = vec![
             "127.0.0.1:4000".parse().expect("an address"),
             "[fe80::1%3]:5".parse().expect("an address"),
         ];
-        Handle {
+        RankHandle {
             generation,
             rank,
             comm,
@@ -151,7 +151,7 @@ mod tests {
         for bad in
             ["", "rl1", "hello@world", &text.replace("rl1", "rl9"), &text.replace('@', ".1@")]
         {
-            let error = bad.parse::<Handle>().expect_err("no handle").to_string();
+            let error = bad.parse::<RankHandle>().expect_err("no handle").to_string();
             assert!(error.contains("is not the handle of a rank"), "{error}");
         }
         // A prefix never passes for the whole.
@@ -191,10 +191,10 @@ mod tests {
     fn lists_that_make_no_sense_are_refused() {
         let (own, other) = (handle(1, 1, 0), handle(1, 1, 1));
         assert_eq!(place(&[other.clone(), own.clone()], &own), Ok(1));
-        let text = |ranks: &[Handle]| place(ranks, &own).expect_err("refused").to_string();
+        let text = |ranks: &[RankHandle]| place(ranks, &own).expect_err("refused").to_string();
         assert!(text(&[other.clone(), own.clone(), other.clone()]).contains("is named twice"));
         assert!(text(std::slice::from_ref(&other)).contains("is not among the handles"));
-        let past = Handle { nonce: 1, ..own.clone() };
+        let past = RankHandle { nonce: 1, ..own.clone() };
         assert!(text(&[past, other]).contains("that this rank had before"));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
-use super::membership::{Launched, StoreAt};
+use super::membership::{LauncherKind, StoreAt};
 use crate::error::Error;
 use crate::variables;
 
@@ -18,7 +18,7 @@ pub(super) struct LaunchVariables {
 pub(super) struct LaunchReport {
     pub(super) rank: RankNumber,
     pub(super) size: RankNumber,
-    pub(super) launcher: Launched,
+    pub(super) launcher: LauncherKind,
     pub(super) store: Result<StoreAt, Error>,
 }
 

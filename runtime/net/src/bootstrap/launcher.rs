@@ -16,7 +16,7 @@ use roundelay_dsl::diag::codes;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use super::ending::Ending;
+use super::ending::ProcessEnding;
 use super::lines::LineReader;
 use super::{HINTS, HOST, RANK, SECRET, SECRET_FILE, SHM_FD, SIZE, STORE, TIMEOUT_MS};
 use crate::abort::AbortRecord;
@@ -24,7 +24,7 @@ use crate::error::{Error, PROCESS_LIMIT_REMEDY};
 use crate::fork::OwnerProcess;
 use crate::process::ChildStatuses;
 use crate::secret::random;
-use crate::transport::shm::{Layout, Segment, State, cores};
+use crate::transport::shm::{RankPresence, SegmentLayout, ShmSegment, cores};
 use crate::variables;
 
 /// The time between two looks at processes whose end no descriptor shows.
@@ -35,8 +35,8 @@ const GRACE: Duration = Duration::from_secs(2);
 /// A job to be started: how many ranks, and which program each of them runs. Its ranks share a random secret unless
 /// `ROUNDELAY_SECRET` or `ROUNDELAY_SECRET_FILE` gives one.
 #[derive(Debug, Clone)]
-pub struct Launcher {
-    layout: Layout,
+pub struct RankLauncher {
+    layout: SegmentLayout,
     program: OsString,
     args: Vec<OsString>,
     envs: Vec<(OsString, OsString)>,
@@ -49,26 +49,26 @@ pub struct Launcher {
 
 /// The result of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct JobOutcome {
     /// The way in which each rank's process ended, by rank.
-    pub endings: Vec<Ending>,
+    pub endings: Vec<ProcessEnding>,
     /// The first failure that was noticed, in words, if any.
     pub cause: Option<String>,
 }
 
-impl Outcome {
+impl JobOutcome {
     /// Returns true if all ranks ended with status 0.
     pub fn success(&self) -> bool {
-        self.endings.iter().all(|&ending| ending == Ending::Exited(0))
+        self.endings.iter().all(|&ending| ending == ProcessEnding::Exited(0))
     }
 }
 
-impl Launcher {
+impl RankLauncher {
     /// Describes a job of that many ranks, each running this same program without arguments.
     pub fn new(ranks: u32) -> Self {
         let program = std::env::current_exe().map(Into::into).unwrap_or_default();
-        Launcher {
-            layout: Layout::new(ranks),
+        RankLauncher {
+            layout: SegmentLayout::new(ranks),
             program,
             args: Vec::new(),
             envs: Vec::new(),
@@ -141,7 +141,7 @@ impl Launcher {
 
     /// Sets the parameters of the shared memory; the number of ranks is taken from here too.
     #[must_use]
-    pub fn layout(mut self, layout: Layout) -> Self {
+    pub fn layout(mut self, layout: SegmentLayout) -> Self {
         self.layout = layout;
         self
     }
@@ -152,13 +152,13 @@ impl Launcher {
     /// # Errors
     ///
     /// [`Error::Memory`] if shared memory cannot be had, [`Error::Start`] if a process cannot be
-    /// started. How the ranks fared is not an error but the [`Outcome`].
-    pub fn run(&self, line: impl FnMut(u32, &str)) -> Result<Outcome, Error> {
+    /// started. How the ranks fared is not an error but the [`JobOutcome`].
+    pub fn run(&self, line: impl FnMut(u32, &str)) -> Result<JobOutcome, Error> {
         self.layout.check()?;
         let _statuses = ChildStatuses::keep();
         let segment = match self.uses_store() {
             true => None,
-            false => Some(Segment::create(self.layout)?),
+            false => Some(ShmSegment::create(self.layout)?),
         };
         let number = || Ok::<_, Error>(format!("{:032x}", u128::from_le_bytes(random()?)));
         let store = format!("local:{}", number()?);
@@ -197,7 +197,7 @@ impl Launcher {
 
     fn start(
         &self,
-        segment: Option<&Arc<Segment>>,
+        segment: Option<&Arc<ShmSegment>>,
         rank: u32,
         store: &str,
         secret: Option<&str>,
@@ -258,7 +258,7 @@ struct RankProcess {
     pidfd: Option<OwnedFd>,
     stdout: Option<ChildStdout>,
     lines: LineReader,
-    ending: Option<Ending>,
+    ending: Option<ProcessEnding>,
 }
 
 impl RankProcess {
@@ -289,7 +289,7 @@ struct LaunchedJob {
     /// The process that has started the ranks.
     process: OwnerProcess,
     /// The memory of the ranks, if they inherit it. Others notice by themselves which ranks are gone.
-    segment: Option<Arc<Segment>>,
+    segment: Option<Arc<ShmSegment>>,
     ranks: Vec<RankProcess>,
     cause: Option<String>,
     /// The time at which the remaining ranks are ended.
@@ -312,22 +312,22 @@ impl LaunchedJob {
             }
             // Who has ended by an error may have noticed who was killed: all are asked, and those come first.
             let all = 0..if have_ended { self.ranks.len() } else { 0 };
-            let mut ended: Vec<(usize, Ending)> =
+            let mut ended: Vec<(usize, ProcessEnding)> =
                 all.filter_map(|rank| Some((rank, self.ending(rank)?))).collect();
-            ended.sort_by_key(|(_, ending)| matches!(ending, Ending::Exited(_)));
+            ended.sort_by_key(|(_, ending)| matches!(ending, ProcessEnding::Exited(_)));
             ended.into_iter().for_each(|(rank, ending)| self.ended(rank, ending, grace));
         }
     }
 
     /// Returns how a rank's process has ended, if that is news.
-    fn ending(&mut self, rank: usize) -> Option<Ending> {
+    fn ending(&mut self, rank: usize) -> Option<ProcessEnding> {
         let rank = &mut self.ranks[rank];
         if rank.ending.is_some() {
             return None;
         }
         match rank.child.try_wait() {
             Ok(status) => status.map(ending),
-            Err(_) => Some(Ending::Unknown),
+            Err(_) => Some(ProcessEnding::Unknown),
         }
     }
 
@@ -364,9 +364,9 @@ impl LaunchedJob {
         seen.chain(unseen).collect()
     }
 
-    fn ended(&mut self, rank: usize, ending: Ending, grace: Duration) {
+    fn ended(&mut self, rank: usize, ending: ProcessEnding, grace: Duration) {
         self.ranks[rank].ending = Some(ending);
-        if ending != Ending::Exited(0) {
+        if ending != ProcessEnding::Exited(0) {
             let text = ending.to_string();
             self.cause.get_or_insert_with(|| format!("rank {rank}: {text}"));
             self.deadline.get_or_insert_with(|| Instant::now() + grace);
@@ -377,7 +377,11 @@ impl LaunchedJob {
         }
         // Also for a process that ended without saying so.
         if let Some(segment) = &self.segment {
-            let state = if ending == Ending::Exited(0) { State::Left } else { State::Died };
+            let state = if ending == ProcessEnding::Exited(0) {
+                RankPresence::Left
+            } else {
+                RankPresence::Died
+            };
             segment.set_state(rank as u32, state);
         }
     }
@@ -389,14 +393,15 @@ impl LaunchedJob {
                 // The number of a child stays its own until it is waited for: no other process is hit.
                 let _ = rank.child.kill();
                 let _ = rank.child.wait();
-                rank.ending = Some(Ending::Killed);
+                rank.ending = Some(ProcessEnding::Killed);
             }
         }
     }
 
-    fn outcome(&mut self) -> Outcome {
-        let endings = self.ranks.iter().map(|r| r.ending.unwrap_or(Ending::Killed)).collect();
-        Outcome { endings, cause: self.cause.take() }
+    fn outcome(&mut self) -> JobOutcome {
+        let endings =
+            self.ranks.iter().map(|r| r.ending.unwrap_or(ProcessEnding::Killed)).collect();
+        JobOutcome { endings, cause: self.cause.take() }
     }
 }
 
@@ -415,10 +420,10 @@ enum ReadinessKind {
     Ended,
 }
 
-fn ending(status: ExitStatus) -> Ending {
+fn ending(status: ExitStatus) -> ProcessEnding {
     match (status.code(), status.signal()) {
-        (Some(code), _) => Ending::Exited(code),
-        (None, Some(signal)) => Ending::Signalled(signal),
-        (None, None) => Ending::Exited(-1),
+        (Some(code), _) => ProcessEnding::Exited(code),
+        (None, Some(signal)) => ProcessEnding::Signalled(signal),
+        (None, None) => ProcessEnding::Exited(-1),
     }
 }

@@ -8,7 +8,7 @@ use crate::error::Error;
 
 /// The deadline of ranks that rendezvous by their handles. As a store it holds no notes.
 #[derive(Clone)]
-pub struct Limit<'a> {
+pub struct JoinDeadline<'a> {
     until: Instant,
     timeout: Duration,
     /// The remedy where they do not come.
@@ -17,17 +17,17 @@ pub struct Limit<'a> {
     ends: Option<&'a dyn Fn() -> Option<Error>>,
 }
 
-impl<'a> Limit<'a> {
+impl<'a> JoinDeadline<'a> {
     /// Returns a deadline `timeout` from now, with the remedy for ranks that miss it.
     pub fn new(timeout: Duration, remedy: &'static str) -> Self {
         let now = Instant::now();
         let until = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
-        Limit { until, timeout, remedy, ends: None }
+        JoinDeadline { until, timeout, remedy, ends: None }
     }
 
     /// Adds another reason to give up: the first error that `ends` returns.
     pub fn or(self, ends: &'a dyn Fn() -> Option<Error>) -> Self {
-        Limit { ends: Some(ends), ..self }
+        JoinDeadline { ends: Some(ends), ..self }
     }
 
     /// Returns the time that is left.
@@ -36,14 +36,14 @@ impl<'a> Limit<'a> {
     }
 
     fn over(&self) -> Error {
-        let Limit { timeout, remedy, .. } = self;
+        let JoinDeadline { timeout, remedy, .. } = self;
         Error::Start(format!(
             "the others did not come within {timeout:?}: {remedy}; if one is only slow, allow more time"
         ))
     }
 }
 
-impl Store for Limit<'_> {
+impl Store for JoinDeadline<'_> {
     fn set(&mut self, _: &str, _: &[u8]) -> Result<(), Error> {
         Err(self.over())
     }

@@ -2,20 +2,20 @@
 
 /// The membership of this process in a job that another launcher started, as the environment describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Membership {
+pub struct JobMembership {
     /// This process's rank.
     pub rank: u32,
     /// The number of ranks.
     pub size: u32,
     /// The launcher that started the ranks.
-    pub launcher: Launched,
+    pub launcher: LauncherKind,
     /// The store at which they find each other.
     pub store: StoreAt,
 }
 
 /// The launcher that started the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Launched {
+pub enum LauncherKind {
     /// By hand: `--rank`, `--size`, `--store`, or the variables of these names.
     ByHand,
     /// A launcher for torchcomms: `TORCHCOMM_RANK`, `TORCHCOMM_SIZE`.
@@ -34,18 +34,18 @@ pub enum Launched {
     Pals,
 }
 
-impl Launched {
+impl LauncherKind {
     /// Returns its name, as in messages.
     pub fn name(self) -> &'static str {
         match self {
-            Launched::ByHand => "by hand",
-            Launched::TorchComms => "torchcomms",
-            Launched::Torchrun => "torchrun",
-            Launched::RankVariables => "RANK and WORLD_SIZE",
-            Launched::OpenMpi => "Open MPI",
-            Launched::Pmi => "PMI",
-            Launched::Slurm => "Slurm",
-            Launched::Pals => "PALS",
+            LauncherKind::ByHand => "by hand",
+            LauncherKind::TorchComms => "torchcomms",
+            LauncherKind::Torchrun => "torchrun",
+            LauncherKind::RankVariables => "RANK and WORLD_SIZE",
+            LauncherKind::OpenMpi => "Open MPI",
+            LauncherKind::Pmi => "PMI",
+            LauncherKind::Slurm => "Slurm",
+            LauncherKind::Pals => "PALS",
         }
     }
 }

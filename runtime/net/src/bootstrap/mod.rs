@@ -1,6 +1,6 @@
 //! Turns processes into ranks of a job, and gives them a store at which they rendezvous.
 //!
-//! The [`Launcher`] of this library makes the shared memory and starts a process for each rank, which inherits the
+//! The [`RankLauncher`] of this library makes the shared memory and starts a process for each rank, which inherits the
 //! memory and its place. Ranks of another launcher (torchrun, mpirun, srun, a command line) read their place from the
 //! environment, [`membership`](membership()), and rendezvous at a [`store`](store()), where they leave the addresses
 //! at which they listen. Ranks of a later generation have each other's [`handle`]s and use no store.
@@ -44,14 +44,14 @@ pub mod torch;
 mod wire;
 
 pub use crate::store::Store;
-pub use ending::Ending;
+pub use ending::ProcessEnding;
 pub use env::{membership, membership_with};
 pub use given_secret::secret;
-pub use launcher::{Launcher, Outcome};
-pub use membership::{ByHand, Launched, Membership, StoreAt};
+pub use launcher::{JobOutcome, RankLauncher};
+pub use membership::{ByHand, JobMembership, LauncherKind, StoreAt};
 pub use names::{HINTS, HOST, RANK, SECRET, SECRET_FILE, SHM_FD, SIZE, STORE, TIMEOUT_MS};
 pub use rendezvous::store;
-pub use roster::Roster;
+pub use roster::ReporterRoster;
 #[cfg(test)]
 pub(crate) use store::InProcessStore;
 pub use store::{host_addresses, listen_everywhere};

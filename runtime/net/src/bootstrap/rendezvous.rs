@@ -3,12 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::membership::{Membership, StoreAt};
+use super::membership::{JobMembership, StoreAt};
 use super::pmi::PmiClient;
 use super::store::host_addresses;
-use super::store::job::Job;
+use super::store::job::ServedJob;
 use super::store::protocol::digest;
-use super::store::{At, ClientIdentity, Server, StoreClient, StoreListener};
+use super::store::{ClientIdentity, StoreAddress, StoreClient, StoreListener, StoreServer};
 use super::torch::TorchStore;
 use crate::error::{Error, PROCESS_LIMIT_REMEDY};
 use crate::net::address;
@@ -27,7 +27,7 @@ use crate::store::Store;
 /// [`Error::Start`] if this rank does not get in before the timeout, or is not let in; the text
 /// has the reason and the remedy.
 pub fn store(
-    membership: &Membership,
+    membership: &JobMembership,
     secret: &[u8],
     timeout: Duration,
 ) -> Result<Box<dyn Store + Send>, Error> {
@@ -75,19 +75,19 @@ impl<'a> StorePlace<'a> {
 
 /// Opens the store as [`store`] does, at a place of this rank's options where no other is given.
 pub fn store_at(
-    membership: &Membership,
+    membership: &JobMembership,
     secret: &[u8],
     timeout: Duration,
     place: StorePlace<'_>,
 ) -> Result<Box<dyn Store + Send>, Error> {
-    let Membership { rank, size, .. } = *membership;
+    let JobMembership { rank, size, .. } = *membership;
     let me = |job| ClientIdentity { rank, size, job, secret };
     let client = match &membership.store {
         StoreAt::Alone => served(loopback()?, me(""), timeout),
         StoreAt::Address { host, port, job } => {
-            rendezvous(At::Host(host.clone(), *port), me(job), timeout)
+            rendezvous(StoreAddress::Host(host.clone(), *port), me(job), timeout)
         }
-        StoreAt::Local { job } => rendezvous(At::Local(job.clone()), me(job), timeout),
+        StoreAt::Local { job } => rendezvous(StoreAddress::Local(job.clone()), me(job), timeout),
         StoreAt::Pmi { fd, one_host } => {
             let pmi = PmiClient::take(*fd, rank, timeout)?;
             let far = if *one_host { Vec::new() } else { place.far()? };
@@ -133,14 +133,20 @@ fn loopback() -> Result<StoreListener, Error> {
 }
 
 /// Opens a store at an address that all ranks share.
-fn rendezvous(at: At, me: ClientIdentity<'_>, timeout: Duration) -> Result<StoreClient, Error> {
+fn rendezvous(
+    at: StoreAddress,
+    me: ClientIdentity<'_>,
+    timeout: Duration,
+) -> Result<StoreClient, Error> {
     if me.rank != 0 {
         return StoreClient::connect(at, me, timeout);
     }
     let listener = StoreListener::bind(&at).map_err(|e| {
         let taken = e.kind() == std::io::ErrorKind::AddrInUse;
         let remedy = match &at {
-            At::Local(_) => "another job of this name runs here; set ROUNDELAY_STORE=host:port",
+            StoreAddress::Local(_) => {
+                "another job of this name runs here; set ROUNDELAY_STORE=host:port"
+            }
             _ if taken => "choose a free port, or end what has it",
             _ => "see whether that is an address of this host",
         };
@@ -154,10 +160,10 @@ fn serve(
     listener: StoreListener,
     me: ClientIdentity<'_>,
     timeout: Duration,
-) -> Result<Server, Error> {
+) -> Result<StoreServer, Error> {
     let (digest, secret) = (digest(me.job), me.secret.to_vec());
-    let job = Job { size: me.size, digest, secret, timeout, report: None };
-    Server::start(listener, job).map_err(|e| {
+    let job = ServedJob { size: me.size, digest, secret, timeout, report: None };
+    StoreServer::start(listener, job).map_err(|e| {
         Error::system(format!("rank 0 cannot serve the store: {e}"), e, PROCESS_LIMIT_REMEDY)
     })
 }
@@ -169,12 +175,12 @@ fn served(
     timeout: Duration,
 ) -> Result<StoreClient, Error> {
     let server = serve(listener, me, timeout)?;
-    let at = At::Any(ways(&server, &[]));
+    let at = StoreAddress::Any(ways(&server, &[]));
     Ok(StoreClient::connect(at, me, timeout)?.with(server))
 }
 
 /// Returns the addresses by which ranks reach a server that listens at a port of its own choice.
-fn ways(server: &Server, far: &[IpAddr]) -> Vec<SocketAddr> {
+fn ways(server: &StoreServer, far: &[IpAddr]) -> Vec<SocketAddr> {
     let Some(bound) = server.address() else { return Vec::new() };
     let own = if bound.ip().is_unspecified() {
         // Ranks beside it come this way, in a container without a network too.
@@ -206,11 +212,11 @@ fn announced(
         let ways = ways(&server, far);
         let texts: Vec<String> = ways.iter().map(SocketAddr::to_string).collect();
         share(Some(&format!("{job};{}", texts.join(","))))?;
-        return Ok(StoreClient::connect(At::Any(ways), me, timeout)?.with(server));
+        return Ok(StoreClient::connect(StoreAddress::Any(ways), me, timeout)?.with(server));
     }
     let note = share(None)?;
     match read(&note) {
-        Some((job, ways)) => StoreClient::connect(At::Any(ways), me.of(job), timeout),
+        Some((job, ways)) => StoreClient::connect(StoreAddress::Any(ways), me.of(job), timeout),
         None => Err(Error::Start(format!(
             "rank {} cannot read where rank 0 said that it is: `{note}`; use one \
              version of roundelay everywhere",

@@ -8,7 +8,7 @@ use crate::group::ReporterAt;
 
 /// The ranks of a job, and where they report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Roster {
+pub struct ReporterRoster {
     /// The communicator of all ranks, as recorders name it.
     pub communicator: String,
     /// The places, by rank.

@@ -1,7 +1,7 @@
 //! Reads the variables of Slurm: the step, its hosts, and the port that follows from them.
 
 use super::launch_variables::{LaunchReport, LaunchVariables, wrong};
-use super::membership::{Launched, StoreAt};
+use super::membership::{LauncherKind, StoreAt};
 use crate::error::Error;
 
 /// The first of the step numbers that are Slurm's own: the batch script, an interactive shell.
@@ -33,7 +33,7 @@ pub(super) fn detect(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Err
         })?,
     };
     let store = store(vars, number);
-    Ok(Some(LaunchReport { rank, size, launcher: Launched::Slurm, store }))
+    Ok(Some(LaunchReport { rank, size, launcher: LauncherKind::Slurm, store }))
 }
 
 fn store(vars: &LaunchVariables, step: u64) -> Result<StoreAt, Error> {

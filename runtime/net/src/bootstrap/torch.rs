@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use super::store::reachable;
-use super::store::stream::{At, StoreStream};
+use super::store::stream::{StoreAddress, StoreStream};
 use crate::error::Error;
 use crate::interrupt;
 
@@ -36,7 +36,7 @@ const MAX_NOTE: usize = 4 << 10;
 /// A connection to torchrun's store.
 pub struct TorchStore {
     rank: u32,
-    at: At,
+    at: StoreAddress,
     stream: StoreStream,
     prefix: String,
     timeout: Duration,
@@ -51,7 +51,7 @@ impl TorchStore {
         prefix: &str,
         timeout: Duration,
     ) -> Result<TorchStore, Error> {
-        let at = At::Host(host.to_owned(), port);
+        let at = StoreAddress::Host(host.to_owned(), port);
         let deadline = Instant::now() + timeout;
         let mut pause = Duration::from_millis(5);
         loop {
@@ -88,7 +88,7 @@ impl TorchStore {
     ///
     /// No store of torch's answers there.
     pub fn announced(host: &str, port: u16, timeout: Duration) -> io::Result<Option<String>> {
-        let at = At::Host(host.to_owned(), port);
+        let at = StoreAddress::Host(host.to_owned(), port);
         let mut stream = greet(&at, timeout, "roundelay")?;
         stream.set_timeouts(timeout)?;
         stream.write_all(&query_of(CHECK, ANNOUNCED))?;
@@ -174,7 +174,7 @@ impl TorchStore {
 }
 
 /// Connects, and sees that it is such a store which answers.
-fn greet(at: &At, timeout: Duration, prefix: &str) -> io::Result<StoreStream> {
+fn greet(at: &StoreAddress, timeout: Duration, prefix: &str) -> io::Result<StoreStream> {
     let mut stream = StoreStream::connect(at, timeout)?;
     stream.set_timeouts(timeout)?;
     let mut bytes = vec![VALIDATE];

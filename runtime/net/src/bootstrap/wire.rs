@@ -1,18 +1,18 @@
 //! Messages that come to stores and reporters, and the texts that ranks are given, for tests and fuzzers.
 
-use super::handle::Handle;
-use super::roster::Roster;
+use super::handle::RankHandle;
+use super::roster::ReporterRoster;
 use super::store::protocol::{
     GUEST, StoreFrame, StoreHello, StoreRequest, digest, failure, failure_body, frame,
     key_and_value, push_frame,
 };
 use crate::abort::AbortRecord;
 use crate::group::ReporterAt;
-use crate::wire::{Wire, again, sized};
+use crate::wire::{WireMessage, again, sized};
 use roundelay_dsl::diag::codes;
 
 /// Returns the messages of stores and reporters, and handles.
-pub fn wires() -> Vec<Wire> {
+pub fn wires() -> Vec<WireMessage> {
     let hello =
         |rank| StoreHello { rank, size: 4, job: digest("job"), nonce: [5; 32] }.bytes().to_vec();
     let framed = |op: StoreRequest, body: &[u8]| {
@@ -23,14 +23,14 @@ pub fn wires() -> Vec<Wire> {
     let record = AbortRecord { code: codes::LOST_RANK, rank: 1, text: "it is gone".into() };
     let note = [&[3u8, 0][..], b"key", b"value"].concat();
     let at = (std::net::Ipv4Addr::LOCALHOST.into(), ReporterAt { port: 4711, key: u128::MAX });
-    let roster = Roster { communicator: "0123".into(), reporters: vec![None, Some(at)] };
+    let roster = ReporterRoster { communicator: "0123".into(), reporters: vec![None, Some(at)] };
     vec![
-        Wire {
+        WireMessage {
             name: "store: hello",
             samples: vec![hello(0), hello(GUEST)],
             read: |bytes| Some(StoreHello::read(sized(bytes)?)?.bytes().to_vec()),
         },
-        Wire {
+        WireMessage {
             name: "store: frame",
             samples: vec![
                 framed(StoreRequest::Set, &note),
@@ -45,7 +45,7 @@ pub fn wires() -> Vec<Wire> {
                 (again == bytes[..whole]).then_some(again)
             },
         },
-        Wire {
+        WireMessage {
             name: "store: note",
             samples: vec![note],
             read: |bytes| {
@@ -54,17 +54,17 @@ pub fn wires() -> Vec<Wire> {
                 Some([&length[..], key.as_bytes(), value].concat())
             },
         },
-        Wire {
+        WireMessage {
             name: "store: failure",
             samples: vec![failure_body(&record)],
             read: |bytes| Some(failure_body(&failure(bytes)?)),
         },
-        Wire {
+        WireMessage {
             name: "store: roster",
             samples: postcard::to_stdvec(&roster).into_iter().collect(),
-            read: again::<Roster>,
+            read: again::<ReporterRoster>,
         },
-        Wire {
+        WireMessage {
             name: "the note of rank 0",
             samples: vec![b"abc;127.0.0.1:1,[::1]:2".to_vec()],
             read: |bytes| {
@@ -73,14 +73,14 @@ pub fn wires() -> Vec<Wire> {
                 Some(format!("{job};{}", ways.join(",")).into_bytes())
             },
         },
-        Wire {
+        WireMessage {
             name: "handle",
             samples: vec![
                 format!("rl1.7.3.{:016x}.{:016x}.{:032x}@127.0.0.1:1,[fe80::1%2]:3", 1, 2, 3)
                     .into_bytes(),
             ],
             read: |bytes| {
-                let handle: Handle = std::str::from_utf8(bytes).ok()?.parse().ok()?;
+                let handle: RankHandle = std::str::from_utf8(bytes).ok()?.parse().ok()?;
                 Some(handle.to_string().into_bytes())
             },
         },

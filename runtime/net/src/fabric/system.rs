@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Device, FabricError, NetworkPath, RDMA, TCP};
+use super::{FabricDevice, FabricError, NetworkPath, RDMA, TCP};
 
 /// The folder in which the system lists them.
 pub const SYS: &str = "/sys/class";
@@ -10,7 +10,7 @@ const NET: &str = "net";
 const INFINIBAND: &str = "infiniband";
 
 /// Returns the network interfaces and RDMA devices that are up, below a folder such as [`SYS`].
-pub fn devices(sys: &Path) -> Vec<Device> {
+pub fn devices(sys: &Path) -> Vec<FabricDevice> {
     let mut devices = interfaces(&sys.join(NET));
     devices.extend(rdma(&sys.join(INFINIBAND)));
     devices
@@ -75,7 +75,7 @@ pub(crate) fn fault(device: &str) -> Option<DeviceFault> {
 }
 
 /// Returns the network interfaces that are up and lead somewhere.
-fn interfaces(net: &Path) -> Vec<Device> {
+fn interfaces(net: &Path) -> Vec<FabricDevice> {
     let up = |name: &String| {
         let says = |file: &str| read(&net.join(name).join(file));
         let state = says("operstate").unwrap_or_default();
@@ -85,13 +85,13 @@ fn interfaces(net: &Path) -> Vec<Device> {
     let device = |name: String| {
         let speed = read(&net.join(&name).join("speed")).and_then(|mbit| mbit.parse::<f64>().ok());
         let gbs = speed.filter(|&mbit| mbit > 0.0 && mbit < 1e9).map(|mbit| mbit / 8000.0);
-        Device { name, kind: TCP.into(), gbs }
+        FabricDevice { name, kind: TCP.into(), gbs }
     };
     entries(net).into_iter().filter(up).map(device).collect()
 }
 
 /// Returns the RDMA devices with an active port.
-fn rdma(folder: &Path) -> Vec<Device> {
+fn rdma(folder: &Path) -> Vec<FabricDevice> {
     let device = |name: String| {
         let ports = folder.join(&name).join("ports");
         let port = entries(&ports)
@@ -99,7 +99,7 @@ fn rdma(folder: &Path) -> Vec<Device> {
             .map(|port| ports.join(port))
             .find(|port| read(&port.join("state")).is_some_and(|state| state.contains("ACTIVE")))?;
         let gbs = rate(&port).map(|gbit| gbit / 8.0);
-        Some(Device { name, kind: RDMA.into(), gbs })
+        Some(FabricDevice { name, kind: RDMA.into(), gbs })
     };
     entries(folder).into_iter().filter_map(device).collect()
 }

@@ -8,22 +8,22 @@ fn names(list: &[&str]) -> Vec<String> {
 
 #[test]
 fn the_example_is_read_and_what_is_written_is_read_again() {
-    let fabric = Fabric::parse(TWO).expect("a topology");
+    let fabric = FabricTopology::parse(TWO).expect("a topology");
     assert_eq!(fabric.paths.len(), 2);
     assert_eq!(fabric.device("eth0", "a"), Some("eth0"));
     assert_eq!(fabric.device("eth1", "b"), Some("enp3s0"));
     assert_eq!(fabric.device("eth2", "b"), None);
     let text = fabric.text();
-    assert_eq!(Fabric::parse(&text), Ok(fabric.clone()), "{text}");
-    assert_eq!(Fabric::parse(&text).expect("a topology").text(), text);
-    let odd = Host { name: "a \"b\" \\ c".into(), devices: vec![] };
-    let fabric = Fabric { hosts: vec![odd], ..Fabric::default() };
-    assert_eq!(Fabric::parse(&fabric.text()), Ok(fabric));
+    assert_eq!(FabricTopology::parse(&text), Ok(fabric.clone()), "{text}");
+    assert_eq!(FabricTopology::parse(&text).expect("a topology").text(), text);
+    let odd = FabricHost { name: "a \"b\" \\ c".into(), devices: vec![] };
+    let fabric = FabricTopology { hosts: vec![odd], ..FabricTopology::default() };
+    assert_eq!(FabricTopology::parse(&fabric.text()), Ok(fabric));
 }
 
 #[test]
 fn the_slowest_link_of_a_path_counts() {
-    let fabric = Fabric::parse(TWO).expect("a topology");
+    let fabric = FabricTopology::parse(TWO).expect("a topology");
     let costs = fabric.costs(None, &[]).expect("costs");
     let seen: Vec<(&str, f64)> = costs.iter().map(|c| (c.name.as_str(), c.link.gbs)).collect();
     assert_eq!(seen, [("eth0", 0.5), ("eth1", 0.125)]);
@@ -42,12 +42,12 @@ fn paths_of_any_transport_are_chosen_by_name() {
         "name = \"ib\"\ntransport = \"rdma\"\ndevices = { a = \"mlx5_0\" }",
         1,
     );
-    let fabric = Fabric::parse(&text).expect("a topology");
+    let fabric = FabricTopology::parse(&text).expect("a topology");
     let named_paths = fabric.named_paths(&names(&["eth1", "ib"])).expect("paths");
     let transports: Vec<&str> = named_paths.iter().map(|way| way.transport.as_str()).collect();
     assert_eq!(transports, [TCP, RDMA]);
     assert_eq!((fabric.device("ib", "a"), fabric.device("ib", "b")), (Some("mlx5_0"), Some("ib")));
-    assert_eq!(Fabric::parse(&fabric.text()), Ok(fabric.clone()));
+    assert_eq!(FabricTopology::parse(&fabric.text()), Ok(fabric.clone()));
     let error = fabric.named_paths(&names(&["ib0"])).expect_err("no such path").to_string();
     assert!(error.contains("no path `ib0`; did you mean `ib`?"), "{error}");
 }
@@ -80,10 +80,11 @@ fn what_is_wrong_is_named_with_line_and_column() {
     ];
     for (from, to, wanted) in cases {
         assert!(TWO.contains(from), "{from}");
-        let found = Fabric::parse(&TWO.replacen(from, to, 1)).expect_err(to).to_string();
+        let found = FabricTopology::parse(&TWO.replacen(from, to, 1)).expect_err(to).to_string();
         let placed = found.starts_with("line ") && found.contains(", column ");
         assert!(placed && found.contains(wanted), "{to}: {found}");
     }
-    let error = Fabric::load(std::path::Path::new("/nowhere/topology.toml")).expect_err("no file");
+    let error =
+        FabricTopology::load(std::path::Path::new("/nowhere/topology.toml")).expect_err("no file");
     assert!(error.to_string().contains("/nowhere/topology.toml"), "{error}");
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{Fabric, VERSION};
+use super::{FabricTopology, VERSION};
 
-pub(super) fn text(fabric: &Fabric) -> String {
+pub(super) fn text(fabric: &FabricTopology) -> String {
     let mut out = format!("version = {VERSION}\n");
     for (name, class) in &fabric.classes {
         let (name, latency, gbs) = (quoted(name), class.latency_us, class.gbs);

@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use roundelay_dsl::diag::codes;
 
-use super::alarm::{Alarm, AlarmClock, AlarmScope};
-use super::rank_group::Group;
+use super::alarm::{AlarmClock, AlarmScope, GroupAlarm};
+use super::rank_group::RankGroup;
 use crate::abort::{self, AbortRecord};
-use crate::error::{Error, Location};
-use crate::transport::shm::State;
+use crate::error::{Error, ErrorLocation};
+use crate::transport::shm::RankPresence;
 
 /// The time for which a rank waits for the call of another one that differs from its own, and between two looks.
 const MISMATCH_TIMEOUT: Duration = Duration::from_millis(100);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-impl Group {
+impl RankGroup {
     /// Returns what wakes the thread that this belongs to, from any other.
     pub fn alarm_clock(&self) -> AlarmClock {
         AlarmClock { control: self.control.clone(), own: self.own(), sleeper: self.sleeper }
@@ -30,7 +30,7 @@ impl Group {
     /// Makes the ranks of this group stop, and no others, since this one goes on in another.
     pub fn supersede(&self) {
         let text = format!("rank {} went on to a new generation, without this rank", self.rank);
-        self.control.set_state(self.own(), State::Moved);
+        self.control.set_state(self.own(), RankPresence::Moved);
         self.stop(&AbortRecord { code: codes::ABORTED, rank: self.rank, text });
     }
 
@@ -45,14 +45,14 @@ impl Group {
     }
 
     /// Returns what stops these ranks from any thread.
-    pub fn alarm(&self) -> Alarm {
+    pub fn alarm(&self) -> GroupAlarm {
         let own = AlarmScope {
             control: self.control.clone(),
             net: self.net.clone(),
             members: (0..self.size()).collect(),
         };
         let groups = std::iter::once(own).chain(self.above.clone()).collect();
-        Alarm { rank: self.rank, groups, stopped: self.stopped.clone() }
+        GroupAlarm { rank: self.rank, groups, stopped: self.stopped.clone() }
     }
 
     /// Returns true once a rank has raised the abort flag.
@@ -69,7 +69,7 @@ impl Group {
     }
 
     /// Returns the error of a rank that stops because the abort flag is raised, with the cause.
-    pub fn aborted(&self, location: Option<Location>) -> Error {
+    pub fn aborted(&self, location: Option<ErrorLocation>) -> Error {
         let cause = self.abort_record().unwrap_or_else(|| AbortRecord {
             code: codes::ABORTED,
             rank: self.rank,

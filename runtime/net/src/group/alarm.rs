@@ -9,8 +9,8 @@ use std::time::Duration;
 use parking_lot::FairMutex;
 
 use crate::abort::AbortRecord;
-use crate::net::Net;
-use crate::transport::shm::{Segment, Sleeper};
+use crate::net::RankNetwork;
+use crate::transport::shm::{ShmSegment, SleeperRole};
 
 /// The end of the text by which a part reports a failure of its whole.
 pub(super) const OF_WHOLE: &str = "; these are numbers in the whole of this part";
@@ -18,8 +18,8 @@ pub(super) const OF_WHOLE: &str = "; these are numbers in the whole of this part
 /// A group that an alarm ends: the own one, or a whole of which that is a part.
 #[derive(Clone)]
 pub(super) struct AlarmScope {
-    pub(super) control: Arc<Segment>,
-    pub(super) net: Option<Arc<FairMutex<Net>>>,
+    pub(super) control: Arc<ShmSegment>,
+    pub(super) net: Option<Arc<FairMutex<RankNetwork>>>,
     /// The ranks of the part, as they are called there.
     pub(super) members: Arc<[u32]>,
 }
@@ -56,13 +56,13 @@ impl AlarmScope {
 
 /// Makes the ranks of a group stop, and those of what it is a part of, from any thread.
 #[derive(Clone)]
-pub struct Alarm {
+pub struct GroupAlarm {
     pub(super) rank: u32,
     pub(super) groups: Vec<AlarmScope>,
     pub(super) stopped: Arc<AtomicBool>,
 }
 
-impl Alarm {
+impl GroupAlarm {
     /// Returns the rank that it belongs to.
     pub fn rank(&self) -> u32 {
         self.rank
@@ -87,9 +87,9 @@ impl Alarm {
 
 /// Wakes a thread of this rank.
 pub struct AlarmClock {
-    pub(super) control: Arc<Segment>,
+    pub(super) control: Arc<ShmSegment>,
     pub(super) own: u32,
-    pub(super) sleeper: Sleeper,
+    pub(super) sleeper: SleeperRole,
 }
 
 impl AlarmClock {

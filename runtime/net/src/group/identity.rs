@@ -7,10 +7,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::note::ReporterAt;
-use super::terms::Terms;
+use super::terms::JobTerms;
 use crate::digest::mix;
 use crate::error::Error;
-use crate::net::{GuardedListener, Listener};
+use crate::net::{GuardedListener, RankListener};
 use crate::paths::PathOptions;
 use crate::secret::random;
 use crate::store::Store;
@@ -18,7 +18,7 @@ use crate::transport::rdma;
 
 /// The means by which a rank reports to `roundelay doctor` as long as it lives.
 #[derive(Clone)]
-pub struct Reporting {
+pub struct DoctorReporting {
     /// The port of the reporter, and the key that guests present.
     pub at: ReporterAt,
     /// The thread that answers, which ends when this is dropped.
@@ -27,10 +27,10 @@ pub struct Reporting {
     pub store: Option<Arc<Mutex<Box<dyn Store + Send>>>>,
 }
 
-impl Reporting {
+impl DoctorReporting {
     /// Keeps a reporter.
     pub fn new(at: ReporterAt, reporter: impl Any + Send + Sync) -> Self {
-        Reporting { at, _reporter: Arc::new(reporter), store: None }
+        DoctorReporting { at, _reporter: Arc::new(reporter), store: None }
     }
 
     /// Returns the descriptors of a thread that serves: a socket, what it sleeps on, and the two ends by which it is
@@ -42,13 +42,13 @@ impl Reporting {
 
 /// The identity of a rank over the generations of its communicator.
 #[derive(Clone)]
-pub struct Identity {
+pub struct RankIdentity {
     /// The settings that the ranks share.
-    pub terms: Terms,
+    pub terms: JobTerms,
     /// The paths between hosts, and how connections are made.
     pub options: PathOptions,
     /// The RDMA devices.
-    pub devices: rdma::Choice,
+    pub devices: rdma::DeviceChoice,
     /// The address of this host where the options name none.
     address: IpAddr,
     /// The listener that the ranks of the next generation connect to, once its address was asked for.
@@ -62,20 +62,20 @@ pub struct Identity {
     /// The number of the communicator, which all of its ranks have, and those of no other.
     pub comm: u64,
     /// The means by which it reports, if the hint `doctor` is given.
-    pub reporting: Option<Reporting>,
+    pub reporting: Option<DoctorReporting>,
 }
 
-impl Identity {
+impl RankIdentity {
     /// Makes the identity of a rank that has not met others yet.
     pub fn new(
-        terms: Terms,
+        terms: JobTerms,
         options: PathOptions,
-        devices: rdma::Choice,
+        devices: rdma::DeviceChoice,
         address: IpAddr,
     ) -> Result<Self, Error> {
         let (process, comm) = (u64::from_le_bytes(random()?), u64::from_le_bytes(random()?));
         let (listener, nonce, generation) = (None, u128::from_le_bytes(random()?), 0);
-        Ok(Identity {
+        Ok(RankIdentity {
             terms,
             options,
             devices,
@@ -95,28 +95,28 @@ impl Identity {
         let comm = mix(self.comm, part);
         let (process, nonce) = (u64::from_le_bytes(random()?), u128::from_le_bytes(random()?));
         // The list of the store is that of the whole.
-        let reporting = self.reporting.clone().map(|r| Reporting { store: None, ..r });
-        Ok(Identity { process, nonce, comm, reporting, ..self.clone() })
+        let reporting = self.reporting.clone().map(|r| DoctorReporting { store: None, ..r });
+        Ok(RankIdentity { process, nonce, comm, reporting, ..self.clone() })
     }
 
     /// Takes a listener that is open.
-    pub fn listens(&mut self, listener: Arc<Listener>) {
+    pub fn listens(&mut self, listener: Arc<RankListener>) {
         self.listener = Some(Arc::new(GuardedListener::new(listener)));
     }
 
     /// Returns the listener, opened now if it was not before.
-    pub fn listener(&mut self) -> Result<Arc<Listener>, Error> {
+    pub fn listener(&mut self) -> Result<Arc<RankListener>, Error> {
         if let Some(listener) = &self.listener {
             return Ok(listener.listener().clone());
         }
-        let listener = Arc::new(Listener::open(self.options.clone(), self.address)?);
+        let listener = Arc::new(RankListener::open(self.options.clone(), self.address)?);
         self.listens(listener.clone());
         Ok(listener)
     }
 
     /// Returns the descriptors of its listener, and of what reports.
     pub fn descriptors(&self) -> u64 {
-        let reporting = self.reporting.as_ref().map_or(0, Reporting::descriptors);
+        let reporting = self.reporting.as_ref().map_or(0, DoctorReporting::descriptors);
         reporting + self.listener.as_ref().map_or(0, |guarded| guarded.listener().descriptors())
     }
 

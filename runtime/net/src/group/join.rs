@@ -8,28 +8,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::kept::Kept;
+use super::kept::KeptMemory;
 use super::note::{GroupNotes, read_notes};
-use super::rank_group::{Group, LocalRank};
-use super::terms::Terms;
+use super::rank_group::{LocalRank, RankGroup};
+use super::terms::JobTerms;
 use crate::abort;
 use crate::error::Error;
-use crate::net::{Deadline, EndpointAddress, Net};
+use crate::net::{EndpointAddress, RankNetwork, WaitPolicy};
 use crate::paths;
 use crate::route::{RoutePeer, neighbours};
 use crate::store::Store;
-use crate::transport::shm::{Layout, PAGE, Segment};
+use crate::transport::shm::{PAGE, SegmentLayout, ShmSegment};
 
-impl Group {
+impl RankGroup {
     /// Makes a group of the ranks that `net` has brought together. All of them call together. Ranks that were
     /// in groups before name the memory that they may keep, here as in their notes.
     pub fn join(
         rank: u32,
-        mut net: Net,
-        terms: Terms,
+        mut net: RankNetwork,
+        terms: JobTerms,
         timeout: Duration,
         store: &mut dyn Store,
-        kept: Option<Kept>,
+        kept: Option<KeptMemory>,
     ) -> Result<Self, Error> {
         let options = net.listener().options().clone();
         let shared = read_notes(rank, net.endpoints(), terms, &options).and_then(|others| {
@@ -109,34 +109,36 @@ fn numbers<Unit: PartialEq + Copy>(hosts: &[Unit]) -> Vec<u32> {
 struct SharedSegment {
     peers: Vec<RoutePeer>,
     near: Vec<u32>,
-    segment: Arc<Segment>,
+    segment: Arc<ShmSegment>,
     /// The heap that these ranks keep, if they do, and the numbers of their arenas there. The segment has none then.
-    heap: Option<(Arc<Segment>, Vec<u32>)>,
+    heap: Option<(Arc<ShmSegment>, Vec<u32>)>,
     refusal: Option<String>,
     /// 1 for each rank that has opened its machine's memory.
     fits: Vec<u64>,
 }
 
 fn share(
-    net: &mut Net,
+    net: &mut RankNetwork,
     rank: u32,
     (peers, near): (Vec<RoutePeer>, Vec<u32>),
-    terms: Terms,
+    terms: JobTerms,
     (timeout, store): (Duration, &mut dyn Store),
-    heap: Option<(Arc<Segment>, Vec<u32>)>,
+    heap: Option<(Arc<ShmSegment>, Vec<u32>)>,
 ) -> Result<SharedSegment, Error> {
-    let mut exchange = |net: &mut Net, word| {
+    let mut exchange = |net: &mut RankNetwork, word| {
         let watch = &mut |_| store.look();
-        net.all_words((word, 0), "join", Deadline { timeout, watch, members: &[] })
+        net.all_words((word, 0), "join", WaitPolicy { timeout, watch, members: &[] })
     };
     let leader = near.first().copied().unwrap_or(rank);
     let pid = |&of: &u32| net.endpoints().get(of as usize).map(|endpoint| endpoint.pid as i32);
     let processes: Vec<_> = near.iter().map(pid).collect();
-    let layout =
-        |processes: &[_]| Layout { slot_bytes: terms.slot_bytes(), ..Layout::among(processes) };
+    let layout = |processes: &[_]| SegmentLayout {
+        slot_bytes: terms.slot_bytes(),
+        ..SegmentLayout::among(processes)
+    };
     let create = || match &heap {
-        Some(_) => Segment::create(Layout { arena_bytes: PAGE, ..layout(&processes) }),
-        None => Segment::create(layout(&processes)),
+        Some(_) => ShmSegment::create(SegmentLayout { arena_bytes: PAGE, ..layout(&processes) }),
+        None => ShmSegment::create(layout(&processes)),
     };
     let made = (leader == rank).then(create).transpose()?;
     let number = made.as_ref().map_or(0, |segment| segment.number() as u64);
@@ -146,9 +148,9 @@ fn share(
         None => {
             let pid = processes.first().copied().flatten().unwrap_or(0);
             let number = numbers.get(leader as usize).map_or(0, |&n| n as i32);
-            match Segment::of_process(pid, number) {
+            match ShmSegment::of_process(pid, number) {
                 Ok(segment) => (segment, None),
-                Err(refused) => (Segment::create(layout(&[None]))?, Some(refused.to_string())),
+                Err(refused) => (ShmSegment::create(layout(&[None]))?, Some(refused.to_string())),
             }
         }
     };

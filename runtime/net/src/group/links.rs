@@ -7,44 +7,44 @@ use std::time::{Duration, Instant};
 use roundelay_compiler::cost::PathCost;
 use roundelay_dsl::diag::codes;
 
-use super::rank_group::Group;
-use crate::error::{Error, Source};
-use crate::net::{ConnectionId, Deadline, Net, PendingConnection};
-use crate::transport::fault::Fault;
+use super::rank_group::RankGroup;
+use crate::error::{Error, ErrorSource};
+use crate::net::{ConnectionId, PendingConnection, RankNetwork, WaitPolicy};
+use crate::transport::fault::ConnectionFault;
 use crate::transport::rdma;
-use crate::transport::stream::{Connection, Handshake, handshake};
+use crate::transport::stream::{StreamConnection, StreamHandshake, handshake};
 use crate::transport::{Carrier, Transport};
 
 /// The time that a rank stays until its peers' systems have what it sent over several paths.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection that is being made while this rank does other things.
-pub struct Connecting {
+pub struct ConnectionAttempt {
     connection: ConnectionId,
     stage: ConnectingStage,
 }
 
 enum ConnectingStage {
     Opening(PendingConnection),
-    Meeting(Handshake),
+    Meeting(StreamHandshake),
     Made,
 }
 
-impl Group {
+impl RankGroup {
     /// Connects to ranks that do not share memory with this one: a socket for each peer, channel and
     /// path. They do the same at the same time.
     pub fn connect(
         &mut self,
         wanted: &[ConnectionId],
-        deadline: Deadline<'_>,
-    ) -> Result<Vec<Arc<Connection>>, Error> {
+        deadline: WaitPolicy<'_>,
+    ) -> Result<Vec<Arc<StreamConnection>>, Error> {
         let Some(mut net) = self.net() else {
             return Err(Error::Plan("it names a rank that cannot be reached".into()));
         };
-        let Deadline { timeout, watch, members } = deadline;
+        let WaitPolicy { timeout, watch, members } = deadline;
         let stopped = || self.is_aborted().then(|| self.aborted(None));
         let watch = &mut |peer| watch(peer).or_else(stopped);
-        let sockets = net.open(wanted, Deadline { timeout, watch, members })?;
+        let sockets = net.open(wanted, WaitPolicy { timeout, watch, members })?;
         let (mut made, mut begun, mut meetings) = (Vec::new(), Vec::new(), Vec::new());
         for (&connection, fd) in wanted.iter().zip(sockets) {
             match self.meet(&net, connection, fd) {
@@ -65,7 +65,7 @@ impl Group {
         for ((at, connection), carrier) in begun.into_iter().zip(carriers) {
             made[at] = Some(self.carried(connection, carrier)?);
         }
-        let made: Vec<Arc<Connection>> = made.into_iter().flatten().map(Arc::new).collect();
+        let made: Vec<Arc<StreamConnection>> = made.into_iter().flatten().map(Arc::new).collect();
         self.streamed.extend(made.iter().filter(|c| !c.wakes()).map(Arc::downgrade));
         Ok(made)
     }
@@ -73,25 +73,28 @@ impl Group {
     /// Makes a connection of a fresh socket, or has the ends of what carries it meet over the socket.
     fn meet(
         &self,
-        net: &Net,
+        net: &RankNetwork,
         connection: ConnectionId,
         fd: OwnedFd,
-    ) -> Result<Connection, Handshake> {
+    ) -> Result<StreamConnection, StreamHandshake> {
         match net.listener().device(connection.path.into()) {
             Some(device) => Err(rdma::over_path(fd, device)),
             None => match net.stream(connection, fd) {
-                Ok(stream) => Ok(Connection::over_paths(stream)),
+                Ok(stream) => Ok(StreamConnection::over_paths(stream)),
                 Err(fd) => Err(self.link(connection.peer).begin(fd, &self.means)),
             },
         }
     }
 
     /// Begins to connect to a rank that does not share memory with this one, without waiting for it.
-    pub fn begin_connection(&self, connection: ConnectionId) -> Result<Connecting, Error> {
+    pub fn begin_connection(&self, connection: ConnectionId) -> Result<ConnectionAttempt, Error> {
         let Some(net) = self.net() else {
             return Err(Error::Plan("it names a rank that cannot be reached".into()));
         };
-        Ok(Connecting { connection, stage: ConnectingStage::Opening(net.begin_open(connection)) })
+        Ok(ConnectionAttempt {
+            connection,
+            stage: ConnectingStage::Opening(net.begin_open(connection)),
+        })
     }
 
     /// Goes as far as possible with a connection; returns it once both ends have met.
@@ -99,7 +102,10 @@ impl Group {
     /// # Errors
     ///
     /// [`Error::System`] if there is no way to the peer; that of the job if it was aborted.
-    pub fn go_on(&mut self, connecting: &mut Connecting) -> Result<Option<Arc<Connection>>, Error> {
+    pub fn go_on(
+        &mut self,
+        connecting: &mut ConnectionAttempt,
+    ) -> Result<Option<Arc<StreamConnection>>, Error> {
         let made = self.approach(connecting);
         if made.is_err() {
             // A peer that fails closes what it was about to open, and raises an alarm with the reason.
@@ -111,7 +117,10 @@ impl Group {
         made
     }
 
-    fn approach(&mut self, connecting: &mut Connecting) -> Result<Option<Arc<Connection>>, Error> {
+    fn approach(
+        &mut self,
+        connecting: &mut ConnectionAttempt,
+    ) -> Result<Option<Arc<StreamConnection>>, Error> {
         let connection = connecting.connection;
         let made = match std::mem::replace(&mut connecting.stage, ConnectingStage::Made) {
             ConnectingStage::Opening(mut opening) => {
@@ -129,7 +138,7 @@ impl Group {
         };
         let made = match made {
             Ok(made) => made,
-            Err(handshake @ Handshake::Waiting(_)) => {
+            Err(handshake @ StreamHandshake::Waiting(_)) => {
                 connecting.stage = ConnectingStage::Meeting(handshake);
                 return Ok(None);
             }
@@ -146,16 +155,16 @@ impl Group {
     fn carried(
         &self,
         connection: ConnectionId,
-        carrier: Result<Carrier, Fault>,
-    ) -> Result<Connection, Error> {
+        carrier: Result<Carrier, ConnectionFault>,
+    ) -> Result<StreamConnection, Error> {
         if self.carried.is_some() {
             let stream = self.net().and_then(|net| net.stream_over_device(connection, carrier));
             let stream =
                 stream.ok_or_else(|| Error::Plan("it rides a path that is none".into()))?;
-            return Ok(Connection::over_paths(stream));
+            return Ok(StreamConnection::over_paths(stream));
         }
         match carrier {
-            Ok(carrier) => Ok(Connection::new(carrier)),
+            Ok(carrier) => Ok(StreamConnection::new(carrier)),
             Err(_) if self.is_aborted() => Err(self.aborted(None)),
             Err(fault) => {
                 let (rank, peer) = (self.rank, connection.peer);
@@ -163,7 +172,7 @@ impl Group {
                 let text = format!(
                     "rank {rank} cannot reach rank {peer} by {link}: {fault}; without it: transport=shm,tcp"
                 );
-                Err(Error::System { code: codes::START, text, source: Source::new(fault) })
+                Err(Error::System { code: codes::START, text, source: ErrorSource::new(fault) })
             }
         }
     }
@@ -175,7 +184,7 @@ impl Group {
     }
 
     /// Sets the devices that carry connections which are made from now on.
-    pub fn choose_devices(&mut self, devices: rdma::Choice) {
+    pub fn choose_devices(&mut self, devices: rdma::DeviceChoice) {
         self.means.devices = devices;
     }
 
@@ -192,7 +201,7 @@ impl Group {
 
     /// Returns the paths, by number, on which a stream of this rank does not go though it should.
     pub fn lost_paths(&self) -> u64 {
-        let away = |connection: Arc<Connection>| {
+        let away = |connection: Arc<StreamConnection>| {
             let stream = connection.stream()?;
             (stream.path() != Some(stream.home())).then_some(1 << stream.home())
         };
@@ -203,10 +212,10 @@ impl Group {
     /// other rank can do later.
     pub(super) fn linger(&self) {
         let deadline = Instant::now() + LINGER_TIMEOUT;
-        let waits = |connection: &Arc<Connection>| {
+        let waits = |connection: &Arc<StreamConnection>| {
             connection.stream().is_some_and(|mut s| s.fault().is_none() && !s.is_acknowledged())
         };
-        let connections: Vec<Arc<Connection>> =
+        let connections: Vec<Arc<StreamConnection>> =
             self.streamed.iter().filter_map(Weak::upgrade).collect();
         while connections.iter().any(waits) && !self.is_aborted() && Instant::now() < deadline {
             self.listen();

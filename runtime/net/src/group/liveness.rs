@@ -3,16 +3,16 @@
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-use super::rank_group::Group;
+use super::rank_group::RankGroup;
 use crate::net::REASON_GRACE;
 use crate::process::is_stopped;
-use crate::transport::shm::State;
-use crate::waiting::Waiting;
+use crate::transport::shm::RankPresence;
+use crate::waiting::WaitRecord;
 
 /// The time that ranks elsewhere may take to report their waits. They poll once a millisecond.
 const WAIT_REPORT_TIMEOUT: Duration = Duration::from_millis(200);
 
-impl Group {
+impl RankGroup {
     /// Receives the reports of ranks elsewhere: alarms, and ranks that are gone.
     pub fn listen(&self) {
         let own = self.own();
@@ -67,7 +67,7 @@ impl Group {
     fn stopped_here(&self) -> impl Iterator<Item = u32> {
         let others = (0..self.size()).filter(|&rank| rank != self.rank);
         others.filter(|&rank| match self.state(rank) {
-            (State::Present, Some(pid)) => is_stopped(pid),
+            (RankPresence::Present, Some(pid)) => is_stopped(pid),
             _ => false,
         })
     }
@@ -112,29 +112,31 @@ impl Group {
     }
 
     /// Publishes the wait of this rank, or its end.
-    pub fn publish_wait(&self, waiting: Option<&Waiting>) {
-        self.control.publish_wait(self.own(), waiting.map(Waiting::words));
+    pub fn publish_wait(&self, waiting: Option<&WaitRecord>) {
+        self.control.publish_wait(self.own(), waiting.map(WaitRecord::words));
         if let (None, Some(mut net)) = (waiting, self.net()) {
             net.end_wait();
         }
     }
 
     /// Returns the wait of a rank, if it has published one that can be seen from here.
-    pub fn wait_of(&self, rank: u32) -> Option<Waiting> {
+    pub fn wait_of(&self, rank: u32) -> Option<WaitRecord> {
         let words = match self.local(rank) {
             Some(local) => self.control.wait_of(local.control),
             None => self.net()?.wait_of(rank),
         };
-        Waiting::from_words(words?)
+        WaitRecord::from_words(words?)
     }
 
     /// Returns the state of a rank, and its process if that is on this machine.
-    pub fn state(&self, rank: u32) -> (State, Option<i32>) {
+    pub fn state(&self, rank: u32) -> (RankPresence, Option<i32>) {
         let known = self.pids.get(rank as usize).copied().flatten();
         match self.local(rank).map(|local| self.control.state(local.control)) {
             // It has joined, and takes its place next.
-            None | Some((State::Absent, _)) if known.is_some() => (State::Present, known),
-            None => (State::Present, None),
+            None | Some((RankPresence::Absent, _)) if known.is_some() => {
+                (RankPresence::Present, known)
+            }
+            None => (RankPresence::Present, None),
             Some((state, pid)) => (state, Some(pid)),
         }
     }

@@ -11,7 +11,7 @@
 //! | [`terms`] | the settings that all ranks must share |
 //! | [`server`] | what serves the windows of a rank while its threads wait |
 //! | [`alarm`] | what ends a group from any thread, and what wakes a thread |
-//! | [`rank_group`] | [`Group`]: its state, its memory, its place among other groups |
+//! | [`rank_group`] | [`RankGroup`]: its state, its memory, its place among other groups |
 //! | [`routing`] | the route to each rank |
 //! | [`kept`], [`note`] | memory that the next group may keep; what a rank publishes of itself, and its check |
 //! | [`join`], [`split`] | a group of ranks that are linked; a part of a group |
@@ -20,7 +20,7 @@
 //! | [`liveness`], [`abort`] | states, calls and waits of other ranks; how a group ends |
 //! | [`identity`], [`shrink`] | what a rank keeps between generations; the ranks that make the next one |
 //!
-//! Conventions: an `impl Group` stands in the file of its flow. A rank is named by its number in the group, and
+//! Conventions: an `impl RankGroup` stands in the file of its flow. A rank is named by its number in the group, and
 //! [`LocalRank`] has its numbers in memory. The threads of a rank share its sockets under one lock.
 
 mod abort;
@@ -39,13 +39,13 @@ mod split;
 mod terms;
 mod words;
 
-pub use alarm::{Alarm, AlarmClock};
-pub use identity::{Identity, Reporting};
-pub use kept::Kept;
-pub use links::Connecting;
-pub use note::{Note, ReporterAt, reporters};
-pub use rank_group::{Group, LocalRank};
-pub use server::{Server, Serving};
+pub use alarm::{AlarmClock, GroupAlarm};
+pub use identity::{DoctorReporting, RankIdentity};
+pub use kept::KeptMemory;
+pub use links::ConnectionAttempt;
+pub use note::{RankNote, ReporterAt, reporters};
+pub use rank_group::{LocalRank, RankGroup};
+pub use server::{ServingWait, WindowServer};
 pub use split::GroupPart;
-pub use terms::Terms;
-pub use words::Shown;
+pub use terms::JobTerms;
+pub use words::ShownWord;

@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use roundelay_compiler::cost::PathCost;
 use serde::{Deserialize, Serialize};
 
-use super::kept::Kept;
-use super::terms::Terms;
+use super::kept::KeptMemory;
+use super::terms::JobTerms;
 use crate::error::Error;
-use crate::net::{EndpointAddress, Listener};
+use crate::net::{EndpointAddress, RankListener};
 use crate::paths;
 use crate::paths::PathOptions;
 use crate::route::RoutePeer;
-use crate::transport::{Transport, Transports};
+use crate::transport::{Transport, TransportSet};
 
 /// The place at which a rank's process reports to `roundelay doctor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct ReporterAt {
 /// Returns the places at which these ranks report, by rank.
 pub fn reporters(endpoints: &[EndpointAddress]) -> Vec<Option<(IpAddr, ReporterAt)>> {
     let reporter = |endpoint: &EndpointAddress| {
-        let note: Note = postcard::from_bytes(&endpoint.note).ok()?;
+        let note: RankNote = postcard::from_bytes(&endpoint.note).ok()?;
         Some((endpoint.addresses.first()?.ip(), note.reporter?))
     };
     endpoints.iter().map(reporter).collect()
@@ -34,10 +34,10 @@ pub fn reporters(endpoints: &[EndpointAddress]) -> Vec<Option<(IpAddr, ReporterA
 
 /// The information that a rank gives all others about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Note {
-    terms: Terms,
+pub struct RankNote {
+    terms: JobTerms,
     /// The transports that it has and may use.
-    has: Transports,
+    has: TransportSet,
     /// The paths to other hosts, in order, where there are several.
     paths: Vec<String>,
     /// True for each of the paths that is a device here.
@@ -53,13 +53,13 @@ pub struct Note {
     kept: u64,
 }
 
-impl Note {
+impl RankNote {
     /// Makes the note of this rank, which may keep that memory.
     pub fn of(
-        terms: Terms,
-        listener: &Listener,
+        terms: JobTerms,
+        listener: &RankListener,
         reporter: Option<ReporterAt>,
-        kept: Option<&Kept>,
+        kept: Option<&KeptMemory>,
     ) -> Self {
         // To open devices takes a moment: not if they are of no use.
         let usable = |of: &Transport| of.is_mapped() || of.probe().is_ok();
@@ -69,8 +69,8 @@ impl Note {
         let name = paths::host_name(listener.options());
         let topology = listener.options().topology_file.as_ref().map(|file| file.digest);
         let devices = devices(listener.options());
-        let kept = kept.map_or(0, Kept::word);
-        Note { terms, has, paths, devices, speeds, name, topology, reporter, kept }
+        let kept = kept.map_or(0, KeptMemory::word);
+        RankNote { terms, has, paths, devices, speeds, name, topology, reporter, kept }
     }
 }
 
@@ -92,14 +92,14 @@ pub(super) struct GroupNotes {
 pub(super) fn read_notes(
     rank: u32,
     endpoints: &[EndpointAddress],
-    terms: Terms,
+    terms: JobTerms,
     options: &PathOptions,
 ) -> Result<GroupNotes, Error> {
     let paths = &options.paths[..];
     let (mut names, mut kept) = (Vec::new(), Vec::new());
     let mut slowest = vec![u32::MAX; paths.len()];
     let peer = |(other, endpoint): (u32, &EndpointAddress)| {
-        let note = postcard::from_bytes::<Note>(&endpoint.note).map_err(|e| {
+        let note = postcard::from_bytes::<RankNote>(&endpoint.note).map_err(|e| {
             Error::Start(format!("rank {other} speaks another version of roundelay: {e}"))
         })?;
         if note.terms != terms {

@@ -8,17 +8,17 @@ use parking_lot::{FairMutex, FairMutexGuard};
 use roundelay_compiler::cost::PathCost;
 
 use super::alarm::AlarmScope;
-use super::server::Server;
-use super::terms::Terms;
-use crate::contention::Contention;
+use super::server::WindowServer;
+use super::terms::JobTerms;
+use crate::contention::CoreContention;
 use crate::digest::mix;
 use crate::fork::OwnerProcess;
-use crate::net::{ConnectionId, Net, NetworkCounts};
-use crate::route::Route;
+use crate::net::{ConnectionId, NetworkCounts, RankNetwork};
+use crate::route::RankRoute;
 use crate::transport::rdma;
-use crate::transport::shm::{Exchange, Layout, Segment, Sleeper, State};
-use crate::transport::stream::Connection;
-use crate::transport::{Means, Transports};
+use crate::transport::shm::{RankPresence, SegmentLayout, ShmSegment, SleeperRole, WordExchange};
+use crate::transport::stream::StreamConnection;
+use crate::transport::{StreamResources, TransportSet};
 
 /// The numbers of a rank of this machine in the memory that it shares with this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,17 +30,17 @@ pub struct LocalRank {
 }
 
 /// The ranks of a communicator, and the memory and sockets between them.
-pub struct Group {
+pub struct RankGroup {
     /// The process that is the rank.
     pub(super) process: OwnerProcess,
     pub(super) rank: u32,
-    pub(super) control: Arc<Segment>,
-    pub(super) heap: Arc<Segment>,
+    pub(super) control: Arc<ShmSegment>,
+    pub(super) heap: Arc<ShmSegment>,
     /// The numbers of the ranks of this machine, by rank.
     pub(super) locals: Vec<Option<LocalRank>>,
-    pub(super) exchange: Exchange,
+    pub(super) exchange: WordExchange,
     /// The sockets, if not all ranks share the control segment. Parts raise alarms there too.
-    pub(super) net: Option<Arc<FairMutex<Net>>>,
+    pub(super) net: Option<Arc<FairMutex<RankNetwork>>>,
     /// The whole that this is a part of, the whole that that is a part of, and so on.
     pub(super) above: Vec<AlarmScope>,
     /// The counts of sockets that were needed before the ranks knew that they can do without.
@@ -48,7 +48,7 @@ pub struct Group {
     /// The words of the ranks in the current round, if they are not all in the control segment; the rank that
     /// is in another call, if one is.
     pub(super) words: Option<Result<Vec<u64>, u32>>,
-    pub(super) routes: Vec<Route>,
+    pub(super) routes: Vec<RankRoute>,
     /// The machine of each rank, numbered alike on all ranks.
     pub(super) hosts: Vec<u32>,
     /// The process of each rank on this machine.
@@ -56,49 +56,49 @@ pub struct Group {
     /// The identity, the same on all ranks, and the number of parts that were split off.
     pub(super) id: u64,
     pub(super) splits: u64,
-    pub(super) terms: Terms,
-    /// See [`Group::paths`].
+    pub(super) terms: JobTerms,
+    /// See [`RankGroup::paths`].
     pub(super) paths: Vec<String>,
     /// The transports that carry data between hosts, if several paths name them.
-    pub(super) carried: Option<Transports>,
-    /// See [`Group::path_costs`].
+    pub(super) carried: Option<TransportSet>,
+    /// See [`RankGroup::path_costs`].
     pub(super) costs: Vec<PathCost>,
     /// Connections that are not plain sockets: they move only while this process looks at them, whatever it waits
     /// for, for a peer may still need what an earlier call sent.
-    pub(super) streamed: Vec<Weak<Connection>>,
+    pub(super) streamed: Vec<Weak<StreamConnection>>,
     /// The means of connections, and the transports that all ranks of the job have and may use.
-    pub(super) means: Means,
-    pub(super) all_have: Transports,
+    pub(super) means: StreamResources,
+    pub(super) all_have: TransportSet,
     /// The competition of other programs for this rank's core.
-    pub contention: Contention,
+    pub contention: CoreContention,
     /// The thread that it belongs to.
-    pub(super) sleeper: Sleeper,
+    pub(super) sleeper: SleeperRole,
     /// The server of this rank's windows, if peers reach one through connections.
-    pub(super) server: Option<Arc<dyn Server>>,
-    /// True once this rank itself has raised the abort flag by [`Alarm::raise`](super::alarm::Alarm::raise).
+    pub(super) server: Option<Arc<dyn WindowServer>>,
+    /// True once this rank itself has raised the abort flag by [`GroupAlarm::raise`](super::alarm::GroupAlarm::raise).
     pub(super) stopped: Arc<AtomicBool>,
 }
 
-impl Group {
+impl RankGroup {
     /// Takes this rank's place in the control segment.
     pub(super) fn local_ranks(
         rank: u32,
-        control: Arc<Segment>,
-        heap: Arc<Segment>,
+        control: Arc<ShmSegment>,
+        heap: Arc<ShmSegment>,
         locals: Vec<Option<LocalRank>>,
-        terms: Terms,
+        terms: JobTerms,
     ) -> Self {
         let own = locals.get(rank as usize).copied().flatten().map_or(0, |local| local.heap);
-        let registrations = rdma::Registrations::new(heap.clone(), own);
-        let group = Group {
+        let registrations = rdma::ArenaRegistrations::new(heap.clone(), own);
+        let group = RankGroup {
             process: OwnerProcess::here(),
             rank,
             control,
-            means: Means { devices: rdma::Choice::default(), registrations },
+            means: StreamResources { devices: rdma::DeviceChoice::default(), registrations },
             heap,
             hosts: vec![0; locals.len()],
             locals,
-            exchange: Exchange::new(),
+            exchange: WordExchange::new(),
             net: None,
             above: Vec::new(),
             joined: NetworkCounts::default(),
@@ -112,27 +112,27 @@ impl Group {
             carried: None,
             costs: Vec::new(),
             streamed: Vec::new(),
-            all_have: Transports::NONE,
-            contention: Contention::new(),
-            sleeper: Sleeper::Calls,
+            all_have: TransportSet::NONE,
+            contention: CoreContention::new(),
+            sleeper: SleeperRole::Calls,
             server: None,
             stopped: Arc::default(),
         };
         group.control.show_rank(group.own(), rank, group.size());
-        group.control.set_state(group.own(), State::Present);
+        group.control.set_state(group.own(), RankPresence::Present);
         group
     }
 
     /// Returns the same ranks for the thread that moves messages beside the calls. The group that makes the calls
     /// lives longer: it enters and leaves.
-    pub fn beside(&self) -> Group {
-        Group {
+    pub fn beside(&self) -> RankGroup {
+        RankGroup {
             process: self.process,
             rank: self.rank,
             control: self.control.clone(),
             heap: self.heap.clone(),
             locals: self.locals.clone(),
-            exchange: Exchange::new(),
+            exchange: WordExchange::new(),
             net: self.net.clone(),
             above: self.above.clone(),
             joined: self.joined,
@@ -149,28 +149,28 @@ impl Group {
             streamed: Vec::new(),
             means: self.means.clone(),
             all_have: self.all_have,
-            contention: Contention::new(),
-            sleeper: Sleeper::Messages,
+            contention: CoreContention::new(),
+            sleeper: SleeperRole::Messages,
             server: None,
             stopped: self.stopped.clone(),
         }
     }
 
     /// Returns the same ranks for threads that wait for windows.
-    pub fn beside_windows(&self) -> Group {
+    pub fn beside_windows(&self) -> RankGroup {
         let mut group = self.beside();
-        group.sleeper = Sleeper::Windows;
+        group.sleeper = SleeperRole::Windows;
         group.server = self.server.clone();
         group
     }
 
     /// Has threads that wait serve peers meanwhile.
-    pub fn set_server(&mut self, server: Arc<dyn Server>) {
+    pub fn set_server(&mut self, server: Arc<dyn WindowServer>) {
         self.server = Some(server);
     }
 
     /// Returns the server of this rank's windows, if there is one.
-    pub fn server(&self) -> Option<&Arc<dyn Server>> {
+    pub fn server(&self) -> Option<&Arc<dyn WindowServer>> {
         self.server.as_ref()
     }
 
@@ -190,7 +190,7 @@ impl Group {
     }
 
     /// Wakes another thread of this rank, if it sleeps.
-    pub fn wake_own(&self, sleeper: Sleeper) {
+    pub fn wake_own(&self, sleeper: SleeperRole) {
         self.control.wake(self.own(), sleeper);
     }
 
@@ -211,22 +211,22 @@ impl Group {
     }
 
     /// Returns the parameters of the shared memory.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &SegmentLayout {
         self.control.layout()
     }
 
     /// Returns the memory that holds the arenas.
-    pub fn heap(&self) -> &Arc<Segment> {
+    pub fn heap(&self) -> &Arc<ShmSegment> {
         &self.heap
     }
 
     /// Returns the memory that holds control pages and connections.
-    pub fn control(&self) -> &Arc<Segment> {
+    pub fn control(&self) -> &Arc<ShmSegment> {
         &self.control
     }
 
     /// Returns the way to every rank.
-    pub fn routes(&self) -> &[Route] {
+    pub fn routes(&self) -> &[RankRoute] {
         &self.routes
     }
 
@@ -269,7 +269,7 @@ impl Group {
     }
 
     /// Returns the transports between the ranks: the same on all of them.
-    pub fn transports(&self) -> Transports {
+    pub fn transports(&self) -> TransportSet {
         let one_host = self.hosts.iter().all(|&host| host == self.hosts[0]);
         self.terms.transports.carried(one_host, self.all_have, self.carried)
     }
@@ -311,7 +311,7 @@ impl Group {
         self.terms.lazy
     }
 
-    pub(super) fn net(&self) -> Option<FairMutexGuard<'_, Net>> {
+    pub(super) fn net(&self) -> Option<FairMutexGuard<'_, RankNetwork>> {
         self.net.as_ref().map(|net| net.lock())
     }
 
@@ -328,7 +328,7 @@ impl Group {
 
     /// Returns the memory of an older generation over which this rank is linked with others, if that is neither of
     /// those of this one.
-    fn linked(&self) -> Option<Arc<Segment>> {
+    fn linked(&self) -> Option<Arc<ShmSegment>> {
         let memory = self.net()?.memory()?.clone();
         let is_own = Arc::ptr_eq(&memory, &self.control) || Arc::ptr_eq(&memory, &self.heap);
         (!is_own).then_some(memory)
@@ -352,13 +352,13 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for RankGroup {
     fn drop(&mut self) {
-        if self.sleeper != Sleeper::Calls || !self.process.is_here() {
+        if self.sleeper != SleeperRole::Calls || !self.process.is_here() {
             return;
         }
         self.linger();
-        self.control.set_state(self.own(), State::Left);
+        self.control.set_state(self.own(), RankPresence::Left);
         // An alarm that a part raised in memory may not have gone further yet.
         if self.is_aborted() {
             self.listen();

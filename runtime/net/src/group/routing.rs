@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use super::rank_group::{Group, LocalRank};
-use super::terms::Terms;
+use super::rank_group::{LocalRank, RankGroup};
+use super::terms::JobTerms;
 use crate::route::{RoutePeer, routes};
-use crate::transport::Transports;
-use crate::transport::shm::Segment;
+use crate::transport::TransportSet;
+use crate::transport::shm::ShmSegment;
 
-impl Group {
+impl RankGroup {
     /// Makes a group of all ranks of a segment.
-    pub fn whole(segment: Arc<Segment>, rank: u32) -> Self {
+    pub fn whole(segment: Arc<ShmSegment>, rank: u32) -> Self {
         let locals: Vec<_> =
             (0..segment.layout().ranks).map(|r| Some(LocalRank { control: r, heap: r })).collect();
-        let terms = Terms::of(segment.layout());
+        let terms = JobTerms::of(segment.layout());
         let mut group = Self::local_ranks(rank, segment.clone(), segment, locals, terms);
-        let here = RoutePeer { host: 0, has: Transports::SHM };
+        let here = RoutePeer { host: 0, has: TransportSet::SHM };
         group.find_routes(&vec![here; group.locals.len()], None);
         group.show_number();
         group
@@ -26,13 +26,13 @@ impl Group {
         let local_ranks = |r| self.local(r).is_some();
         // If there are several paths, data goes over their media, not over all devices.
         let transports = match self.carried {
-            Some(_) => self.terms.transports.mapped().or(Transports::TCP),
+            Some(_) => self.terms.transports.mapped().or(TransportSet::TCP),
             None => self.terms.transports,
         };
         self.routes = routes(self.rank, peers, transports, &local_ranks, refusal);
         let Some(carried) = self.carried else { return };
         let over = self.paths.join(", ");
-        for route in self.routes.iter_mut().filter(|r| r.transports == Transports::TCP) {
+        for route in self.routes.iter_mut().filter(|r| r.transports == TransportSet::TCP) {
             route.transports = carried;
             route.why += &format!("; over {over}, the first unless a plan says which");
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// Serves peers. A thread of its own does so, but for the time in which a thread of the program waits: where that one
 /// polls, to wake another beside it would cost more than most operations take.
-pub trait Server: Send + Sync {
+pub trait WindowServer: Send + Sync {
     /// Executes the operations that peers ask for now, if no other thread does.
     fn serve(&self);
 
@@ -16,13 +16,13 @@ pub trait Server: Send + Sync {
 }
 
 /// A thread that waits, and serves peers as long as this lives.
-pub struct Serving(Arc<dyn Server>);
+pub struct ServingWait(Arc<dyn WindowServer>);
 
-impl Serving {
+impl ServingWait {
     /// Registers a wait with the server.
-    pub fn new(server: &Arc<dyn Server>) -> Self {
+    pub fn new(server: &Arc<dyn WindowServer>) -> Self {
         server.count(true);
-        Serving(server.clone())
+        ServingWait(server.clone())
     }
 
     /// Does the server's work that is due.
@@ -31,7 +31,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for ServingWait {
     fn drop(&mut self) {
         self.0.count(false);
     }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::rank_group::Group;
+use super::rank_group::RankGroup;
 use crate::error::Error;
-use crate::net::{Listener, RankPlace, RankStanding, ShrinkProtocol, SurvivorView};
+use crate::net::{RankListener, RankPlace, RankStanding, ShrinkProtocol, SurvivorView};
 use crate::secret::random;
-use crate::transport::shm::State;
+use crate::transport::shm::RankPresence;
 
 /// A rank's view of the others of its group.
 struct GroupView<'a> {
-    group: &'a Group,
-    has_ended: &'a dyn Fn(&Group, u32) -> bool,
+    group: &'a RankGroup,
+    has_ended: &'a dyn Fn(&RankGroup, u32) -> bool,
 }
 
 impl SurvivorView for GroupView<'_> {
@@ -27,7 +27,7 @@ impl SurvivorView for GroupView<'_> {
 
     fn standing(&self, rank: u32) -> RankStanding {
         match self.group.state(rank).0 {
-            State::Moved => RankStanding::Moved,
+            RankPresence::Moved => RankStanding::Moved,
             _ if (self.has_ended)(self.group, rank) => RankStanding::Ended,
             _ if self.group.gone(rank).is_some() => RankStanding::Gone,
             _ => RankStanding::There,
@@ -40,7 +40,7 @@ impl SurvivorView for GroupView<'_> {
     }
 }
 
-impl Group {
+impl RankGroup {
     /// Runs the shrink protocol with the ranks that are left; returns the texts of those that go on, in the
     /// order of their ranks, this one's among them. The listener is the rank's own.
     ///
@@ -49,9 +49,9 @@ impl Group {
     /// [`Error::Start`] if too few come, or others went on without this rank.
     pub fn rally(
         &self,
-        listener: &Arc<Listener>,
+        listener: &Arc<RankListener>,
         own: &str,
-        has_ended: &dyn Fn(&Group, u32) -> bool,
+        has_ended: &dyn Fn(&RankGroup, u32) -> bool,
         timeout: Duration,
         until: Instant,
     ) -> Result<Vec<String>, Error> {

@@ -6,12 +6,12 @@ use parking_lot::FairMutex;
 use roundelay_dsl::diag::codes;
 
 use super::alarm::{AlarmScope, OF_WHOLE};
-use super::rank_group::{Group, LocalRank};
+use super::rank_group::{LocalRank, RankGroup};
 use crate::abort;
 use crate::abort::AbortRecord;
 use crate::error::Error;
-use crate::net::Net;
-use crate::transport::shm::{Layout, PAGE, Segment};
+use crate::net::RankNetwork;
+use crate::transport::shm::{PAGE, SegmentLayout, ShmSegment};
 
 /// A part being split off: what its ranks exchange through the whole group.
 pub struct GroupPart {
@@ -20,24 +20,24 @@ pub struct GroupPart {
     /// The members that share memory with this one, in the order of the part.
     near: Vec<u32>,
     id: u64,
-    control: Option<Arc<Segment>>,
+    control: Option<Arc<ShmSegment>>,
 }
 
-impl Group {
+impl RankGroup {
     /// Begins to split off a part that this rank is in. The first of each machine makes its control segment.
     pub fn begin_part(&self, members: &[u32], id: u64) -> Result<GroupPart, Error> {
         let near: Vec<u32> = members.iter().copied().filter(|&r| self.local(r).is_some()).collect();
         let whole = self.layout();
         let processes: Vec<_> = near.iter().map(|&r| self.state(r).1).collect();
         // Buffers stay in the arenas of the whole.
-        let layout = Layout {
+        let layout = SegmentLayout {
             channels: whole.channels,
             slot_bytes: whole.slot_bytes,
             arena_bytes: PAGE,
-            ..Layout::among(&processes)
+            ..SegmentLayout::among(&processes)
         };
         let is_first = near.first() == Some(&self.rank);
-        let control = is_first.then(|| Segment::create(layout)).transpose()?;
+        let control = is_first.then(|| ShmSegment::create(layout)).transpose()?;
         Ok(GroupPart { members: members.to_vec(), near, id, control })
     }
 
@@ -47,20 +47,20 @@ impl Group {
             let first = part.near.first().copied().unwrap_or(self.rank);
             let pid = self.state(first).1.unwrap_or(0);
             let number = numbers.get(first as usize).map_or(0, |&n| n as i32);
-            part.control = Some(Segment::of_process(pid, number)?);
+            part.control = Some(ShmSegment::of_process(pid, number)?);
         }
         Ok(())
     }
 
     /// Links this rank with those of the part that it does not share memory with.
-    pub fn part_net(&self, part: &GroupPart) -> Result<Option<Net>, Error> {
+    pub fn part_net(&self, part: &GroupPart) -> Result<Option<RankNetwork>, Error> {
         let apart = part.near.len() < part.members.len();
         let net = self.net().filter(|_| apart);
         net.map(|net| net.part(part.id, &part.members, part.at(self.rank))).transpose()
     }
 
     /// Returns the part as a group, once all of its ranks have opened its control segment and are linked.
-    pub fn end_part(&self, part: &GroupPart, net: Option<Net>) -> Result<Group, Error> {
+    pub fn end_part(&self, part: &GroupPart, net: Option<RankNetwork>) -> Result<RankGroup, Error> {
         let Some(control) = part.control.clone() else {
             return Err(Error::Start("a part without a control segment".into()));
         };
@@ -92,7 +92,7 @@ impl Group {
             .zip(members)
             .filter_map(|(rank, &r)| {
                 let way = self.routes.get(r as usize)?.clone();
-                Some(crate::route::Route { rank, ..way })
+                Some(crate::route::RankRoute { rank, ..way })
             })
             .collect();
         group.show_number();

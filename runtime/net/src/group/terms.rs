@@ -2,17 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::transport::Transports;
-use crate::transport::shm::Layout;
+use crate::transport::TransportSet;
+use crate::transport::shm::SegmentLayout;
 
 /// The settings that the ranks of a job must have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Terms {
+pub struct JobTerms {
     /// The links that may be used.
-    pub transports: Transports,
+    pub transports: TransportSet,
     /// Sockets opened to each peer at once.
     pub channels: u32,
-    /// See [`Layout`]; by default that of the transports.
+    /// See [`SegmentLayout`]; by default that of the transports.
     pub slot_bytes: Option<u64>,
     /// True if sockets are opened when a plan first needs them, not at once.
     pub lazy: bool,
@@ -20,12 +20,12 @@ pub struct Terms {
     pub doctor: bool,
 }
 
-impl Terms {
+impl JobTerms {
     /// Returns the terms of ranks that found each other in memory.
-    pub(super) fn of(layout: &Layout) -> Self {
-        let transports = Transports::SHM;
+    pub(super) fn of(layout: &SegmentLayout) -> Self {
+        let transports = TransportSet::SHM;
         let slot_bytes = Some(layout.slot_bytes);
-        Terms { transports, channels: 1, slot_bytes, lazy: false, doctor: false }
+        JobTerms { transports, channels: 1, slot_bytes, lazy: false, doctor: false }
     }
 
     pub(super) fn slot_bytes(&self) -> u64 {
@@ -33,7 +33,7 @@ impl Terms {
     }
 
     /// Describes the difference between this rank's terms and another's.
-    pub(super) fn difference(&self, other: &Terms) -> String {
+    pub(super) fn difference(&self, other: &JobTerms) -> String {
         let mut parts = Vec::new();
         let mut compare = |name: &str, a: String, b: String| {
             if a != b {

@@ -2,12 +2,12 @@
 
 use parking_lot::FairMutexGuard;
 
-use super::rank_group::Group;
-use crate::net::Net;
+use super::rank_group::RankGroup;
+use crate::net::RankNetwork;
 
 /// The result of reading a rank's word in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
+pub enum ShownWord {
     /// The rank shows nothing yet.
     Nothing,
     /// The word of the rank.
@@ -16,7 +16,7 @@ pub enum Shown {
     OtherCall(u32),
 }
 
-impl Group {
+impl RankGroup {
     /// Begins a round in which every rank shows one word; `call` is the digest by which calls are compared.
     pub fn post_word(&mut self, word: u64, call: u32) {
         self.words = None;
@@ -34,22 +34,24 @@ impl Group {
     }
 
     /// Returns the word that a rank shows in that round.
-    pub fn word_of(&mut self, rank: u32) -> Shown {
+    pub fn word_of(&mut self, rank: u32) -> ShownWord {
         if self.net.is_none() {
             let local = self.local(rank);
             let word = local.and_then(|local| self.exchange.read(&self.control, local.control));
-            return word.map_or(Shown::Nothing, Shown::Word);
+            return word.map_or(ShownWord::Nothing, ShownWord::Word);
         }
         if self.words.is_none() {
-            let poll = |mut net: FairMutexGuard<'_, Net>| {
+            let poll = |mut net: FairMutexGuard<'_, RankNetwork>| {
                 Some(net.poll_words()?.map(<[u64]>::to_vec).map_err(|m| m.peer))
             };
             self.words = self.net().and_then(poll);
         }
         match &self.words {
-            None => Shown::Nothing,
-            Some(Ok(words)) => words.get(rank as usize).map_or(Shown::Nothing, |&w| Shown::Word(w)),
-            Some(Err(peer)) => Shown::OtherCall(*peer),
+            None => ShownWord::Nothing,
+            Some(Ok(words)) => {
+                words.get(rank as usize).map_or(ShownWord::Nothing, |&w| ShownWord::Word(w))
+            }
+            Some(Err(peer)) => ShownWord::OtherCall(*peer),
         }
     }
 }

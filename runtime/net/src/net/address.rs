@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::fabric::system;
-use crate::paths::{Medium, PathOptions};
+use crate::paths::{PathMedium, PathOptions};
 use crate::secret::random;
 
 /// An address that a peer listens at, and this rank's own on that path.
@@ -31,7 +31,7 @@ pub(super) fn all(options: &PathOptions, seen: IpAddr) -> Result<Vec<SocketAddr>
     }
     let mut all: Vec<SocketAddr> = Vec::new();
     for (at, (path, medium)) in options.paths.iter().zip(&options.media).enumerate() {
-        let Medium::Interface(name) = medium else {
+        let PathMedium::Interface(name) = medium else {
             all.push(choose(options.interface.as_deref(), seen)?);
             continue;
         };

@@ -11,9 +11,9 @@ use roundelay_dsl::diag::codes;
 use super::address::{DialTarget, at};
 use super::dial::{DialProgress, PeerDial};
 use super::hello::ConnectionName;
-use super::listener::Listener;
-use super::wait_policy::{Deadline, REASON_GRACE, called, pause};
-use crate::error::{Error, Location, Source};
+use super::listener::RankListener;
+use super::wait_policy::{REASON_GRACE, WaitPolicy, called, pause};
+use crate::error::{Error, ErrorLocation, ErrorSource};
 use crate::interrupt;
 
 /// A connection that is wanted.
@@ -25,13 +25,13 @@ pub(super) struct WantedConnection<'a> {
 
 /// The state of a wait for connections.
 pub(super) struct ConnectionWait<'a> {
-    pub(super) listener: Arc<Listener>,
+    pub(super) listener: Arc<RankListener>,
     /// The number by which errors name this rank.
     pub(super) rank: u32,
     /// The operation of the ranks: `join`, `split`, `connect`.
     pub(super) what: &'static str,
     since: Instant,
-    deadline: Deadline<'a>,
+    deadline: WaitPolicy<'a>,
     /// The time since which a peer is known to be gone.
     lost: Option<Instant>,
     /// True if peers may join the job later than this rank.
@@ -40,10 +40,10 @@ pub(super) struct ConnectionWait<'a> {
 
 impl<'a> ConnectionWait<'a> {
     pub(super) fn new(
-        listener: &Arc<Listener>,
+        listener: &Arc<RankListener>,
         rank: u32,
         what: &'static str,
-        deadline: Deadline<'a>,
+        deadline: WaitPolicy<'a>,
     ) -> Self {
         let (listener, since) = (listener.clone(), Instant::now());
         let (lost, early) = (None, false);
@@ -97,7 +97,7 @@ impl<'a> ConnectionWait<'a> {
         let peer = self.name(peer);
         let name = self.what.into();
         let (site, text) = (String::new(), String::new());
-        let location = Location { rank: self.rank, name, step: 0, site, text };
+        let location = ErrorLocation { rank: self.rank, name, step: 0, site, text };
         let strangers = self.listener.remark();
         let after = self.deadline.timeout;
         let remark = format!(
@@ -186,7 +186,7 @@ impl MissingConnection {
                 let (rank, peer) = (pending.rank, pending.name(self.name.to));
                 let place = at(dial.address());
                 let text = format!("rank {rank} cannot connect to rank {peer}{place}: {error}");
-                Err(Error::System { code: codes::START, text, source: Source::new(error) })
+                Err(Error::System { code: codes::START, text, source: ErrorSource::new(error) })
             }
         }
     }

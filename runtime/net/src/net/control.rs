@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::link::{LinkFrame, PeerLink};
 use super::overlay::steps;
-use super::rank_network::Net;
+use super::rank_network::RankNetwork;
 use super::wait_policy::pause;
 use super::waits::{StopReport, WaitReport};
 use crate::abort::{AbortRecord, code_named};
@@ -39,13 +39,13 @@ impl WaitBackoff {
     }
 }
 
-impl Net {
+impl RankNetwork {
     /// Receives the messages of peers, with one system call if there are none. Never waits.
     pub(crate) fn poll(&mut self) {
         self.wait(Duration::ZERO);
     }
 
-    /// Does what [`Net::poll`] does; waits up to a moment until a message comes.
+    /// Does what [`RankNetwork::poll`] does; waits up to a moment until a message comes.
     pub(crate) fn wait(&mut self, moment: Duration) {
         let moving = self.moving();
         // What has come over memory is not waited for.

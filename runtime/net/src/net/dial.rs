@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use super::address::DialTarget;
 use super::hello::{ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello, REPLY};
 use super::socket::tune;
-use crate::error::Source;
+use crate::error::ErrorSource;
 use crate::fork::give_up_in_children;
 use crate::paths::PathOptions;
 use crate::secret::{NONCE, PROOF, ProofSide, random};
@@ -72,7 +72,7 @@ pub(super) enum DialProgress {
 pub(super) enum DialError {
     /// The system failed.
     #[error("{source}")]
-    System { source: Source },
+    System { source: ErrorSource },
     /// The process may open no more descriptors.
     #[error("{0}; allow this process more descriptors (`ulimit -n`), or use fewer channels")]
     Descriptors(#[source] Errno),
@@ -87,7 +87,7 @@ pub(super) enum DialError {
         "{source}, for {patience:?}; its process is gone, or a firewall is between: choose an interface that both \
          hosts reach"
     )]
-    Unreachable { source: Source, patience: Duration },
+    Unreachable { source: ErrorSource, patience: Duration },
     /// It closed the connection.
     #[error("it closed the connection")]
     Closed,
@@ -110,7 +110,7 @@ pub(super) enum DialError {
 
 impl DialError {
     fn system(error: impl Into<io::Error>) -> Self {
-        DialError::System { source: Source::new(error.into()) }
+        DialError::System { source: ErrorSource::new(error.into()) }
     }
 }
 
@@ -274,7 +274,7 @@ impl PeerDial {
         mut stream: TcpStream,
         options: &PathOptions,
     ) -> Result<DialState, AttemptError> {
-        let denied = |e| AttemptError::Final(DialError::System { source: Source::new(e) });
+        let denied = |e| AttemptError::Final(DialError::System { source: ErrorSource::new(e) });
         let nonce = random().map_err(denied)?;
         let hello =
             PeerHello { name: self.name, has_secret: options.secret.is_some(), nonce }.encode();
@@ -300,7 +300,10 @@ impl PeerDial {
             AttemptError::Unreached(error) => {
                 let since = *self.failing_since.get_or_insert(now);
                 if now - since > patience {
-                    return Some(DialError::Unreachable { source: Source::new(error), patience });
+                    return Some(DialError::Unreachable {
+                        source: ErrorSource::new(error),
+                        patience,
+                    });
                 }
                 self.trouble = Some(error);
             }

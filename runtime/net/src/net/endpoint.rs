@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::address;
-use super::listener::Listener;
+use super::listener::RankListener;
 use crate::error::Error;
 
 /// The information that a rank publishes to its peers: addresses, host, process, note.
@@ -40,7 +40,7 @@ pub(super) const ENDPOINT_MAX: usize = 512;
 
 /// Returns the endpoint of a rank with a note.
 pub(super) fn own_endpoint(
-    listener: &Listener,
+    listener: &RankListener,
     rank: u32,
     note: Vec<u8>,
 ) -> Result<EndpointAddress, Error> {

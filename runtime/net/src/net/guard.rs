@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::listener::Listener;
+use super::listener::RankListener;
 use crate::fork::OwnerProcess;
 
 /// The time that ranks of this process have to take a connection in themselves, before the guard does.
@@ -18,7 +18,7 @@ const TURNS_MAX: usize = 64;
 /// turns strangers away unless ranks of this process do so. Where the system gives no thread, that is done when a rank
 /// next waits for another one.
 pub(crate) struct GuardedListener {
-    listener: Arc<Listener>,
+    listener: Arc<RankListener>,
     /// The process whose thread it is.
     process: OwnerProcess,
     thread: Option<JoinHandle<()>>,
@@ -26,7 +26,7 @@ pub(crate) struct GuardedListener {
 
 impl GuardedListener {
     /// Starts the guard of a listener.
-    pub(crate) fn new(listener: Arc<Listener>) -> Self {
+    pub(crate) fn new(listener: Arc<RankListener>) -> Self {
         let guarded = listener.clone();
         let thread = std::thread::Builder::new().name("roundelay door".into());
         let thread = thread.spawn(move || guard(&guarded)).ok();
@@ -34,7 +34,7 @@ impl GuardedListener {
     }
 
     /// Returns the listener.
-    pub(crate) fn listener(&self) -> &Arc<Listener> {
+    pub(crate) fn listener(&self) -> &Arc<RankListener> {
         &self.listener
     }
 }
@@ -52,7 +52,7 @@ impl Drop for GuardedListener {
     }
 }
 
-fn guard(listener: &Listener) {
+fn guard(listener: &RankListener) {
     let is_ready = |timeout: Option<Duration>| {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs() as i64,

@@ -5,15 +5,15 @@ use std::time::Instant;
 
 use super::connect::ConnectionWait;
 use super::endpoint::{damaged, encode, own_endpoint};
-use super::listener::Listener;
-use super::rank_network::Net;
-use super::wait_policy::Deadline;
+use super::listener::RankListener;
+use super::rank_network::RankNetwork;
+use super::wait_policy::WaitPolicy;
 use crate::abort;
 use crate::error::Error;
 use crate::secret::random;
 use crate::store::Store;
 
-impl Net {
+impl RankNetwork {
     /// Joins a communicator as one of `size` ranks, all of which make this call. `id` is the
     /// number of the communicator in the job, and is used once. The note reaches all ranks on this
     /// rank's endpoint.
@@ -27,10 +27,10 @@ impl Net {
         rank: u32,
         size: u32,
         id: u64,
-        listener: Arc<Listener>,
+        listener: Arc<RankListener>,
         store: &mut dyn Store,
         note: Vec<u8>,
-    ) -> Result<Net, Error> {
+    ) -> Result<RankNetwork, Error> {
         if rank >= size {
             return Err(Error::Usage(format!("rank {rank} does not exist among {size} ranks")));
         }
@@ -44,7 +44,7 @@ impl Net {
             (0, _) => notes.publish_job()?,
             _ => notes.job()?,
         };
-        let mut net = Net::new(rank, size, job, id, listener.clone());
+        let mut net = RankNetwork::new(rank, size, job, id, listener.clone());
         if size == 1 {
             net.endpoints = vec![endpoint];
             return Ok(net);
@@ -55,8 +55,12 @@ impl Net {
         let its_endpoint = notes.get(&format!("endpoint/{next}"), next)?;
         net.counts.store = notes.operations;
         let watch = &mut |_| store.look();
-        let mut pending =
-            ConnectionWait::new(&listener, rank, "join", Deadline { timeout, watch, members: &[] });
+        let mut pending = ConnectionWait::new(
+            &listener,
+            rank,
+            "join",
+            WaitPolicy { timeout, watch, members: &[] },
+        );
         match net.gather_endpoints(&mut pending, vec![endpoint, its_endpoint], None) {
             Ok(()) => Ok(net),
             Err(error) => {

@@ -9,7 +9,7 @@ use rustix::net::{SendFlags, Shutdown};
 use serde::{Deserialize, Serialize};
 
 use crate::transport::shm::BoardStream;
-use crate::transport::stream::Resumable;
+use crate::transport::stream::ResumableStream;
 
 /// A message between linked ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ enum LinkStream {
     /// Memory that both ranks have shared before.
     Board(BoardStream),
     /// One connection after the other, over any of the paths.
-    Paths(Box<Resumable>),
+    Paths(Box<ResumableStream>),
 }
 
 impl LinkStream {
@@ -70,7 +70,7 @@ impl LinkStream {
         }
     }
 
-    fn moved(stream: &Resumable, bytes: usize) -> io::Result<usize> {
+    fn moved(stream: &ResumableStream, bytes: usize) -> io::Result<usize> {
         match (bytes, stream.fault()) {
             (0, None) => Err(ErrorKind::WouldBlock.into()),
             (0, Some(why)) => Err(io::Error::other(why.clone())),
@@ -108,7 +108,7 @@ impl PeerLink {
     }
 
     /// Makes a link that the loss of a path must not end.
-    pub(super) fn over_paths(peer: u32, stream: Resumable, limit: usize) -> Self {
+    pub(super) fn over_paths(peer: u32, stream: ResumableStream, limit: usize) -> Self {
         Self::over(peer, LinkStream::Paths(Box::new(stream)), limit)
     }
 
@@ -147,7 +147,7 @@ impl PeerLink {
     }
 
     /// Returns the stream, if it goes over several paths.
-    pub(super) fn stream(&self) -> Option<&Resumable> {
+    pub(super) fn stream(&self) -> Option<&ResumableStream> {
         match &self.stream {
             LinkStream::Plain(_) | LinkStream::Board(_) => None,
             LinkStream::Paths(stream) => Some(stream),
@@ -183,7 +183,7 @@ impl PeerLink {
 
     /// Returns true if bytes wait to be sent.
     pub(super) fn is_full(&self) -> bool {
-        let moves = self.stream().is_some_and(Resumable::is_moving);
+        let moves = self.stream().is_some_and(ResumableStream::is_moving);
         self.end().is_none() && (self.sent < self.outbox.len() || moves)
     }
 

@@ -10,15 +10,15 @@ use super::endpoint::{ENDPOINT_MAX, NOTE_MAX, damaged, decode};
 use super::hello::{CONTROL, ConnectionName};
 use super::link::{LinkFrame, PeerLink};
 use super::overlay::{BruckGather, connects};
-use super::rank_network::Net;
+use super::rank_network::RankNetwork;
 use super::redial::DialTargets;
-use super::wait_policy::{Deadline, called};
+use super::wait_policy::{WaitPolicy, called};
 use crate::abort;
 use crate::abort::AbortRecord;
 use crate::error::Error;
 
 /// Takes connections, each with its place among the wanted.
-type TakeConnections<'a> = dyn FnMut(&mut Net, Vec<(usize, TcpStream)>) + 'a;
+type TakeConnections<'a> = dyn FnMut(&mut RankNetwork, Vec<(usize, TcpStream)>) + 'a;
 
 /// A connection that is wanted.
 pub(super) struct WantedLane {
@@ -28,7 +28,7 @@ pub(super) struct WantedLane {
     pub(super) targets: Option<Vec<DialTarget>>,
 }
 
-impl Net {
+impl RankNetwork {
     /// Raises an alarm with the reason for which this rank gives up, and closes the links.
     pub fn give_up(&mut self, cause: &AbortRecord) {
         self.alarm(cause);
@@ -39,12 +39,12 @@ impl Net {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] if another rank's tag is not this one's. Otherwise the errors of [`Net::join`].
+    /// [`Error::Usage`] if another rank's tag is not this one's. Otherwise the errors of [`RankNetwork::join`].
     pub(crate) fn all_words(
         &mut self,
         (word, tag): (u64, u32),
         what: &'static str,
-        deadline: Deadline<'_>,
+        deadline: WaitPolicy<'_>,
     ) -> Result<Vec<u64>, Error> {
         let mut pending = ConnectionWait::new(&self.listener, self.rank, what, deadline);
         self.gather_words((word, tag), &mut pending)
@@ -206,7 +206,7 @@ impl Net {
     fn await_from<T>(
         &mut self,
         pending: &mut ConnectionWait<'_>,
-        mut take: impl FnMut(&mut Net) -> Result<Result<T, Error>, u32>,
+        mut take: impl FnMut(&mut RankNetwork) -> Result<Result<T, Error>, u32>,
     ) -> Result<T, Error> {
         let mut backoff = WaitBackoff::new();
         loop {

@@ -1,6 +1,6 @@
 //! Listens for the connections of all communicators of a process, on one socket.
 //!
-//! No thread waits here. Every wait of [`net`](super) calls [`Listener::progress`], which accepts new
+//! No thread waits here. Every wait of [`net`](super) calls [`RankListener::progress`], which accepts new
 //! connections, reads their hellos, and keeps those that proved to be of ranks of this job until a rank takes
 //! them. Strangers cost a bounded number of descriptors, of bytes and of seconds, and never a rank's place.
 
@@ -28,7 +28,7 @@ use crate::fabric::system;
 use crate::fork::give_up_in_children;
 use crate::guesses::WrongGuesses;
 use crate::limits::LISTENER;
-use crate::paths::{Medium, PathOptions};
+use crate::paths::{PathMedium, PathOptions};
 use crate::transport::rdma;
 
 /// Closed communicators that are remembered, to refuse ranks that still connect for them.
@@ -41,7 +41,7 @@ const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);
 const CLOCK: u64 = u64::MAX;
 
 /// The listening sockets of a process, one for each path, shared by its communicators.
-pub struct Listener {
+pub struct RankListener {
     /// The addresses at which it listens, by path.
     addresses: Vec<SocketAddr>,
     options: PathOptions,
@@ -76,7 +76,7 @@ struct ListenerState {
     is_dismissed: bool,
 }
 
-impl Listener {
+impl RankListener {
     /// Returns the number of descriptors of a listener: those that listen, the one for their
     /// events, and its clock.
     pub(crate) fn descriptors(&self) -> u64 {
@@ -85,7 +85,7 @@ impl Listener {
 
     /// Opens the listener at the addresses that the options choose, one for each path, else at `seen`, the
     /// address of this rank in the eyes of the rendezvous store.
-    pub fn open(options: PathOptions, seen: IpAddr) -> Result<Listener, Error> {
+    pub fn open(options: PathOptions, seen: IpAddr) -> Result<RankListener, Error> {
         let failed = |e: rustix::io::Errno| {
             let text = format!("the listener of a rank cannot wait for connections: {e}");
             Error::system(text, e, "")
@@ -106,7 +106,7 @@ impl Listener {
         let (data, flags) = (epoll::EventData::new_u64(CLOCK), epoll::EventFlags::IN);
         epoll::add(&events, &clock, data, flags).map_err(failed)?;
         let next = listeners.len() as u64;
-        Ok(Listener {
+        Ok(RankListener {
             addresses,
             options,
             listeners,
@@ -141,15 +141,17 @@ impl Listener {
 
     /// Returns the speed of each path according to the system, in Mbit/s; 0 if that is not known.
     pub(crate) fn speeds(&self) -> Vec<u32> {
-        let speed = |(at, medium): (&SocketAddr, &Medium)| match medium {
-            Medium::Interface(_) => address::speed(at.ip()),
-            Medium::Device(choice) => choice.devices.first().map_or(0, |name| system::mbit(name)),
+        let speed = |(at, medium): (&SocketAddr, &PathMedium)| match medium {
+            PathMedium::Interface(_) => address::speed(at.ip()),
+            PathMedium::Device(choice) => {
+                choice.devices.first().map_or(0, |name| system::mbit(name))
+            }
         };
         self.addresses.iter().zip(&self.options.media).map(speed).collect()
     }
 
     /// Returns the device that carries data on a path, if one does and there are several paths.
-    pub(crate) fn device(&self, path: usize) -> Option<&rdma::Choice> {
+    pub(crate) fn device(&self, path: usize) -> Option<&rdma::DeviceChoice> {
         self.options.media.get(path).filter(|_| self.options.paths.len() > 1)?.device()
     }
 
@@ -168,7 +170,7 @@ impl Listener {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Returns a descriptor that is readable when [`Listener::progress`] has work to do.
+    /// Returns a descriptor that is readable when [`RankListener::progress`] has work to do.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
@@ -178,7 +180,7 @@ impl Listener {
         self.pending.load(Ordering::Relaxed) > 0
     }
 
-    /// Lets the ranks of a job in. Ends with [`Listener::close`].
+    /// Lets the ranks of a job in. Ends with [`RankListener::close`].
     pub(crate) fn expect(&self, job: u128) {
         *self.lock().jobs.entry(job).or_default() += 1;
     }

@@ -6,11 +6,11 @@ use sha2::{Digest, Sha256};
 
 use super::overlay::neighbours;
 use crate::error::Error;
-use crate::transport::shm::{Board, Segment};
+use crate::transport::shm::{ShmSegment, StreamBoard};
 
 /// The ranks of a new generation that share memory with this one already, all in one: survivors of its last one.
 pub struct MemoryPeers {
-    pub(crate) memory: Arc<Segment>,
+    pub(crate) memory: Arc<ShmSegment>,
     /// The number of this rank in the memory, and those of the others, by their ranks in the new generation.
     pub(crate) own: u32,
     pub(crate) numbers: Vec<Option<u32>>,
@@ -23,7 +23,7 @@ impl MemoryPeers {
         rank: u32,
         size: u32,
         job: u128,
-    ) -> Result<Option<(Board, MemoryPeers)>, Error> {
+    ) -> Result<Option<(StreamBoard, MemoryPeers)>, Error> {
         let peers = neighbours(rank, size);
         let shares = |&peer: &u32| self.numbers.get(peer as usize).is_some_and(Option::is_some);
         if !peers.iter().any(shares) {
@@ -32,7 +32,7 @@ impl MemoryPeers {
         // Ranks that are left out see the board: not the number that connections name.
         let digest = Sha256::digest(job.to_le_bytes());
         let name = u128::from_le_bytes(std::array::from_fn(|at| digest[at]));
-        let board = Board::open(&self.memory, self.own, name, peers.len() as u64)?;
+        let board = StreamBoard::open(&self.memory, self.own, name, peers.len() as u64)?;
         Ok(Some((board, self)))
     }
 }

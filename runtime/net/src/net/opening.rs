@@ -11,13 +11,13 @@ use super::dial::{DialProgress, PeerDial};
 use super::endpoint::ConnectionId;
 use super::hello::{ConnectionName, lane};
 use super::linking::WantedLane;
-use super::rank_network::Net;
+use super::rank_network::RankNetwork;
 use super::redial::{DialTargets, StreamRedial};
-use super::wait_policy::Deadline;
-use crate::error::{Error, Source};
+use super::wait_policy::WaitPolicy;
+use crate::error::{Error, ErrorSource};
 use crate::transport::Carrier;
-use crate::transport::fault::Fault;
-use crate::transport::stream::Resumable;
+use crate::transport::fault::ConnectionFault;
+use crate::transport::stream::ResumableStream;
 
 /// A connection that is being made. The lower rank connects, the higher one accepts, as soon as each of them
 /// wishes for it.
@@ -26,17 +26,17 @@ pub(crate) struct PendingConnection {
     dial: Option<PeerDial>,
 }
 
-impl Net {
+impl RankNetwork {
     /// Opens a connection for each of these peers and channels. Both sides name each other, in any
     /// order; a pair and a channel are opened once. The sockets are non-blocking.
     ///
     /// # Errors
     ///
-    /// The errors of [`Net::join`].
+    /// The errors of [`RankNetwork::join`].
     pub(crate) fn open(
         &mut self,
         wanted: &[ConnectionId],
-        deadline: Deadline<'_>,
+        deadline: WaitPolicy<'_>,
     ) -> Result<Vec<OwnedFd>, Error> {
         let (rank, size) = (self.rank, self.size);
         let paths = self.listener.addresses().len();
@@ -120,7 +120,7 @@ impl Net {
                     "rank {} cannot connect to rank {}{place}: {error}",
                     self.rank, name.to
                 );
-                Err(Error::System { code: codes::START, text, source: Source::new(error) })
+                Err(Error::System { code: codes::START, text, source: ErrorSource::new(error) })
             }
         }
     }
@@ -130,7 +130,7 @@ impl Net {
         &self,
         connection: ConnectionId,
         fd: OwnedFd,
-    ) -> Result<Resumable, OwnedFd> {
+    ) -> Result<ResumableStream, OwnedFd> {
         match self.redial_connection(connection) {
             Some(redial) => Ok(redial.stream(fd, connection.path.into())),
             None => Err(fd),
@@ -142,8 +142,8 @@ impl Net {
     pub(crate) fn stream_over_device(
         &self,
         connection: ConnectionId,
-        carrier: Result<Carrier, Fault>,
-    ) -> Option<Resumable> {
+        carrier: Result<Carrier, ConnectionFault>,
+    ) -> Option<ResumableStream> {
         let redial = self.redial_connection(connection)?;
         Some(redial.stream_over_device(carrier, connection.path.into()))
     }

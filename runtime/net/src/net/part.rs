@@ -4,19 +4,19 @@ use sha2::{Digest, Sha256};
 
 use super::connect::ConnectionWait;
 use super::overlay::neighbours;
-use super::rank_network::Net;
-use super::wait_policy::Deadline;
+use super::rank_network::RankNetwork;
+use super::wait_policy::WaitPolicy;
 use crate::error::Error;
 
-impl Net {
+impl RankNetwork {
     /// Makes a communicator of some of this one's ranks: `members` gives their numbers here, in the order of
     /// their numbers there, and this rank is the `rank`-th. All members make this call with the same list and
-    /// `id`, which is used once, and then [`Net::connect_part`].
+    /// `id`, which is used once, and then [`RankNetwork::connect_part`].
     ///
     /// # Errors
     ///
     /// [`Error::Usage`] if the list makes no sense.
-    pub(crate) fn part(&self, id: u64, members: &[u32], rank: u32) -> Result<Net, Error> {
+    pub(crate) fn part(&self, id: u64, members: &[u32], rank: u32) -> Result<RankNetwork, Error> {
         let usage = |text: String| Err(Error::Usage(text));
         let mut sorted = members.to_vec();
         sorted.sort_unstable();
@@ -30,7 +30,8 @@ impl Net {
             let own = self.rank;
             return usage(format!("rank {own} is not the member at place {rank} of {members:?}"));
         }
-        let mut net = Net::new(rank, members.len() as u32, self.job, id, self.listener.clone());
+        let mut net =
+            RankNetwork::new(rank, members.len() as u32, self.job, id, self.listener.clone());
         net.endpoints =
             members.iter().filter_map(|&m| self.endpoints.get(m as usize).cloned()).collect();
         Ok(net)
@@ -42,8 +43,8 @@ impl Net {
     ///
     /// # Errors
     ///
-    /// The errors of [`Net::join`].
-    pub fn connect_part(&mut self, deadline: Deadline<'_>) -> Result<(), Error> {
+    /// The errors of [`RankNetwork::join`].
+    pub fn connect_part(&mut self, deadline: WaitPolicy<'_>) -> Result<(), Error> {
         let bytes: Vec<u8> = deadline.members.iter().flat_map(|m| m.to_le_bytes()).collect();
         let digest = Sha256::digest(bytes);
         let tag = u32::from_le_bytes(std::array::from_fn(|at| digest[at]));

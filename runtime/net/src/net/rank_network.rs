@@ -8,16 +8,16 @@ use super::calls::CallReports;
 use super::endpoint::EndpointAddress;
 use super::hello::ConnectionName;
 use super::link::PeerLink;
-use super::listener::Listener;
+use super::listener::RankListener;
 use super::memory_peers::MemoryPeers;
 use super::overlay::neighbours;
 use super::redial::{DialTargets, StreamRedial};
 use super::waits::WaitReports;
 use super::words::WordRounds;
 use crate::abort::AbortRecord;
-use crate::transport::shm::{Board, BoardStream, Segment};
+use crate::transport::shm::{BoardStream, ShmSegment, StreamBoard};
 
-/// The counts of what a [`Net`] has done.
+/// The counts of what a [`RankNetwork`] has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NetworkCounts {
     /// Connections that this rank made.
@@ -37,16 +37,16 @@ pub struct NetworkCounts {
 }
 
 /// One rank's connections to the other ranks of a communicator.
-pub struct Net {
+pub struct RankNetwork {
     pub(super) rank: u32,
     pub(super) size: u32,
     pub(super) job: u128,
     pub(super) id: u64,
-    pub(super) listener: Arc<Listener>,
+    pub(super) listener: Arc<RankListener>,
     pub(super) endpoints: Vec<EndpointAddress>,
     pub(super) links: Vec<PeerLink>,
     /// The memory over which this rank is linked with those that it shares it with already.
-    pub(super) near: Option<(Board, MemoryPeers)>,
+    pub(super) near: Option<(StreamBoard, MemoryPeers)>,
     pub(super) words: WordRounds,
     pub(super) waits: WaitReports,
     pub(super) calls: CallReports,
@@ -60,10 +60,16 @@ pub struct Net {
     pub(super) counts: NetworkCounts,
 }
 
-impl Net {
-    pub(super) fn new(rank: u32, size: u32, job: u128, id: u64, listener: Arc<Listener>) -> Net {
+impl RankNetwork {
+    pub(super) fn new(
+        rank: u32,
+        size: u32,
+        job: u128,
+        id: u64,
+        listener: Arc<RankListener>,
+    ) -> RankNetwork {
         listener.expect(job);
-        Net {
+        RankNetwork {
             rank,
             size,
             job,
@@ -85,7 +91,7 @@ impl Net {
     }
 
     /// Returns the listener that this rank is reached through.
-    pub(crate) fn listener(&self) -> &Arc<Listener> {
+    pub(crate) fn listener(&self) -> &Arc<RankListener> {
         &self.listener
     }
 
@@ -110,14 +116,14 @@ impl Net {
         self.gone.get(&peer).map(String::as_str)
     }
 
-    /// Describes how a rank ended, if a rank of its machine reported that. Unlike [`Net::gone`] it is certain: no
+    /// Describes how a rank ended, if a rank of its machine reported that. Unlike [`RankNetwork::gone`] it is certain: no
     /// call of that rank returns any more. What it sent before may have been lost.
     pub(crate) fn ended(&self, peer: u32) -> Option<&str> {
         self.ended.get(&peer).map(String::as_str)
     }
 
     /// Returns the memory over which this rank is linked with others, if it is.
-    pub(crate) fn memory(&self) -> Option<&Arc<Segment>> {
+    pub(crate) fn memory(&self) -> Option<&Arc<ShmSegment>> {
         self.near.as_ref().map(|(board, _)| board.segment())
     }
 
@@ -176,7 +182,7 @@ impl Net {
     }
 }
 
-impl Drop for Net {
+impl Drop for RankNetwork {
     fn drop(&mut self) {
         self.listener.close(self.job, self.id, self.rank);
     }

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use super::address::DialTarget;
 use super::dial::{DialError, DialProgress, PeerDial};
 use super::hello::{ConnectionName, again};
-use super::listener::Listener;
+use super::listener::RankListener;
 use crate::fabric::system;
 use crate::transport::Carrier;
-use crate::transport::fault::Fault;
+use crate::transport::fault::ConnectionFault;
 use crate::transport::rdma;
-use crate::transport::stream::{Dialed, Handshake, Reach, Resumable};
-use crate::transport::tcp::Socket;
+use crate::transport::stream::{DialResult, PeerDialer, ResumableStream, StreamHandshake};
+use crate::transport::tcp::TcpSocket;
 
 /// The pause after attempts that failed for good.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -29,26 +29,26 @@ pub(super) type DialTargets = Arc<OnceLock<Vec<DialTarget>>>;
 /// An attempt to connect over a path.
 enum RedialAttempt {
     Dial(PeerDial),
-    Meeting(Handshake, Instant),
+    Meeting(StreamHandshake, Instant),
 }
 
 /// The attempts to make a stream again.
 pub(super) struct StreamRedial {
-    listener: Arc<Listener>,
+    listener: Arc<RankListener>,
     /// The name by which this rank connects where it dials.
     name: ConnectionName,
     /// The addresses by path, once the peer's endpoint is known.
     targets: DialTargets,
     attempts: Vec<Option<RedialAttempt>>,
     /// The attempts that the peer began: path, handshake, and begin.
-    begun: Vec<(usize, Handshake, Instant)>,
+    begun: Vec<(usize, StreamHandshake, Instant)>,
     /// The time since which no attempt is made, the reason, and true if the listener refused.
-    failed: Vec<Option<(Instant, Fault, bool)>>,
+    failed: Vec<Option<(Instant, ConnectionFault, bool)>>,
 }
 
 impl StreamRedial {
     pub(super) fn new(
-        listener: &Arc<Listener>,
+        listener: &Arc<RankListener>,
         name: ConnectionName,
         targets: DialTargets,
     ) -> Self {
@@ -65,7 +65,7 @@ impl StreamRedial {
     }
 
     /// Makes a stream that is at home on that path. It begins on this connection, wherever that is.
-    pub(super) fn stream(self, fd: OwnedFd, home: usize) -> Resumable {
+    pub(super) fn stream(self, fd: OwnedFd, home: usize) -> ResumableStream {
         let own = rustix::net::getsockname(&fd).ok();
         let own = own.and_then(|own| SocketAddr::try_from(own).ok()).map(|own| own.ip());
         let is_own = |path: &usize| {
@@ -74,33 +74,38 @@ impl StreamRedial {
         };
         let sockets = (0..self.attempts.len()).filter(|&path| self.device(path).is_none());
         let path = [home].into_iter().chain(sockets).find(is_own).unwrap_or(home);
-        self.begin(Ok(Socket::new(fd).into()), (home, path))
+        self.begin(Ok(TcpSocket::new(fd).into()), (home, path))
     }
 
     /// Returns the stream of a path that is a device, from the handshake of the ends there.
     pub(super) fn stream_over_device(
         self,
-        carrier: Result<Carrier, Fault>,
+        carrier: Result<Carrier, ConnectionFault>,
         home: usize,
-    ) -> Resumable {
+    ) -> ResumableStream {
         self.begin(carrier, (home, home))
     }
 
-    fn begin(self, carrier: Result<Carrier, Fault>, places: (usize, usize)) -> Resumable {
+    fn begin(
+        self,
+        carrier: Result<Carrier, ConnectionFault>,
+        places: (usize, usize),
+    ) -> ResumableStream {
         let chooses = self.name.from < self.name.to;
         let timeout = self.listener.options().timeout / 2;
-        Resumable::new(carrier, places, chooses, timeout, Box::new(self))
+        ResumableStream::new(carrier, places, chooses, timeout, Box::new(self))
     }
 
     /// Returns the device that a path is. Links on which ranks only talk stay with sockets.
-    fn device(&self, path: usize) -> Option<&rdma::Choice> {
+    fn device(&self, path: usize) -> Option<&rdma::DeviceChoice> {
         self.listener.device(path).filter(|_| !self.name.is_control())
     }
 
     /// Begins an attempt, unless it can be seen to be in vain.
-    fn attempt(&self, path: usize) -> Result<RedialAttempt, Fault> {
+    fn attempt(&self, path: usize) -> Result<RedialAttempt, ConnectionFault> {
         let targets = self.targets.get().filter(|targets| path < targets.len());
-        let targets = targets.ok_or(Fault::Protocol("nothing is known of it on this path"))?;
+        let targets =
+            targets.ok_or(ConnectionFault::Protocol("nothing is known of it on this path"))?;
         let name = ConnectionName { lane: again(self.name.lane, path), ..self.name };
         let Some(choice) = self.device(path) else {
             return Ok(RedialAttempt::Dial(PeerDial::again(name, vec![targets[path]])));
@@ -115,14 +120,14 @@ impl StreamRedial {
     }
 
     /// Goes on with an attempt; gives what is left of it, and what it led to.
-    fn progress(&self, path: usize, attempt: RedialAttempt) -> (Option<RedialAttempt>, Dialed) {
-        let waiting = || Dialed::Waiting { answers: true, trouble: None };
+    fn progress(&self, path: usize, attempt: RedialAttempt) -> (Option<RedialAttempt>, DialResult) {
+        let waiting = || DialResult::Waiting { answers: true, trouble: None };
         match attempt {
             RedialAttempt::Meeting(handshake, since) => match handshake.turn() {
-                Handshake::Done(carrier) => (None, Dialed::Made(carrier)),
-                Handshake::Failed(why) => (None, failed(why, false)),
-                Handshake::Waiting(_) if since.elapsed() > MEETING_TIMEOUT => {
-                    (None, failed(Fault::Late, false))
+                StreamHandshake::Done(carrier) => (None, DialResult::Made(carrier)),
+                StreamHandshake::Failed(why) => (None, failed(why, false)),
+                StreamHandshake::Waiting(_) if since.elapsed() > MEETING_TIMEOUT => {
+                    (None, failed(ConnectionFault::Late, false))
                 }
                 handshake => (Some(RedialAttempt::Meeting(handshake, since)), waiting()),
             },
@@ -136,16 +141,16 @@ impl StreamRedial {
                         self.progress(path, RedialAttempt::Meeting(handshake, Instant::now()))
                     }
                     (DialProgress::Connected(stream), None) => {
-                        (None, Dialed::Made(Socket::new(stream.into()).into()))
+                        (None, DialResult::Made(TcpSocket::new(stream.into()).into()))
                     }
                     (DialProgress::Failed(error), _) => {
                         let is_shut = is_shut || matches!(error, DialError::Refused(_));
-                        (None, failed(Fault::other(error), is_shut))
+                        (None, failed(ConnectionFault::other(error), is_shut))
                     }
                     (DialProgress::Waiting, _) => {
-                        let dialed = match dial.trouble().cloned().map(Fault::other) {
-                            Some(fault) if is_shut => Dialed::Refused(fault),
-                            trouble => Dialed::Waiting { answers: dial.is_answered(), trouble },
+                        let dialed = match dial.trouble().cloned().map(ConnectionFault::other) {
+                            Some(fault) if is_shut => DialResult::Refused(fault),
+                            trouble => DialResult::Waiting { answers: dial.is_answered(), trouble },
                         };
                         (Some(RedialAttempt::Dial(dial)), dialed)
                     }
@@ -156,33 +161,33 @@ impl StreamRedial {
 }
 
 /// Begins to meet the peer on a path that is a device, over this socket.
-fn over(choice: &rdma::Choice, fd: OwnedFd) -> Handshake {
+fn over(choice: &rdma::DeviceChoice, fd: OwnedFd) -> StreamHandshake {
     match fault(choice) {
-        Some(why) => Handshake::Failed(why),
+        Some(why) => StreamHandshake::Failed(why),
         None => rdma::over_path(fd, choice),
     }
 }
 
 /// Describes the fault of a device that this host's system reports, if there is one.
-fn fault(choice: &rdma::Choice) -> Option<Fault> {
-    choice.devices.first().and_then(|device| system::fault(device)).map(Fault::other)
+fn fault(choice: &rdma::DeviceChoice) -> Option<ConnectionFault> {
+    choice.devices.first().and_then(|device| system::fault(device)).map(ConnectionFault::other)
 }
 
-fn failed(fault: Fault, is_shut: bool) -> Dialed {
+fn failed(fault: ConnectionFault, is_shut: bool) -> DialResult {
     match is_shut {
-        true => Dialed::Refused(fault),
-        false => Dialed::Waiting { answers: false, trouble: Some(fault) },
+        true => DialResult::Refused(fault),
+        false => DialResult::Waiting { answers: false, trouble: Some(fault) },
     }
 }
 
-impl Reach for StreamRedial {
+impl PeerDialer for StreamRedial {
     fn paths(&self) -> &[String] {
         &self.listener.options().paths
     }
 
-    fn dial(&mut self, path: usize) -> Dialed {
+    fn dial(&mut self, path: usize) -> DialResult {
         let Some(place) = self.attempts.get_mut(path) else {
-            return failed(Fault::Protocol("there is no such path"), false);
+            return failed(ConnectionFault::Protocol("there is no such path"), false);
         };
         match &self.failed[path] {
             Some((when, why, is_shut)) if when.elapsed() < RETRY_PAUSE => {
@@ -196,8 +201,8 @@ impl Reach for StreamRedial {
             Err(why) => (None, failed(why, false)),
         };
         self.failed[path] = match (&left, &dialed) {
-            (None, Dialed::Refused(why)) => Some((Instant::now(), why.clone(), true)),
-            (None, Dialed::Waiting { trouble: Some(fault), .. }) => {
+            (None, DialResult::Refused(why)) => Some((Instant::now(), why.clone(), true)),
+            (None, DialResult::Waiting { trouble: Some(fault), .. }) => {
                 Some((Instant::now(), fault.clone(), false))
             }
             _ => None,
@@ -214,16 +219,16 @@ impl Reach for StreamRedial {
     fn incoming(&mut self) -> Option<(usize, Carrier)> {
         while let Some((path, fd)) = self.taken() {
             match self.device(path) {
-                None => return Some((path, Socket::new(fd).into())),
+                None => return Some((path, TcpSocket::new(fd).into())),
                 Some(choice) => self.begun.push((path, over(choice, fd), Instant::now())),
             }
         }
         let mut found = None;
         for (path, handshake, since) in std::mem::take(&mut self.begun) {
             match handshake.turn() {
-                Handshake::Done(carrier) if found.is_none() => found = Some((path, carrier)),
-                Handshake::Failed(_) => {}
-                Handshake::Waiting(_) if since.elapsed() > MEETING_TIMEOUT => {}
+                StreamHandshake::Done(carrier) if found.is_none() => found = Some((path, carrier)),
+                StreamHandshake::Failed(_) => {}
+                StreamHandshake::Waiting(_) if since.elapsed() > MEETING_TIMEOUT => {}
                 handshake => self.begun.push((path, handshake, since)),
             }
         }

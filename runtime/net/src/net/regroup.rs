@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use super::connect::ConnectionWait;
 use super::endpoint::{encode, own_endpoint};
-use super::listener::Listener;
+use super::listener::RankListener;
 use super::memory_peers::MemoryPeers;
-use super::rank_network::Net;
-use super::wait_policy::Deadline;
+use super::rank_network::RankNetwork;
+use super::wait_policy::WaitPolicy;
 use crate::abort;
 use crate::error::Error;
 
 /// A generation that ranks are to make.
-pub struct Generation<'a> {
+pub struct GenerationMembers<'a> {
     /// This rank.
     pub rank: u32,
     /// The number of ranks.
@@ -28,23 +28,23 @@ pub struct Generation<'a> {
     pub near: Option<MemoryPeers>,
 }
 
-impl Net {
+impl RankNetwork {
     /// Joins a communicator as one of the ranks of a generation; all of them make this call with the same addresses
     /// and names. The note reaches all ranks on this rank's endpoint. A rank that has not come to the job yet is
     /// asked again.
     ///
     /// # Errors
     ///
-    /// The errors of [`Net::join`]; [`Error::Memory`] if there is none for the words of this rank.
+    /// The errors of [`RankNetwork::join`]; [`Error::Memory`] if there is none for the words of this rank.
     pub fn regroup(
-        generation: Generation<'_>,
-        listener: &Arc<Listener>,
+        generation: GenerationMembers<'_>,
+        listener: &Arc<RankListener>,
         note: Vec<u8>,
-        deadline: Deadline<'_>,
-    ) -> Result<Net, Error> {
-        let Generation { rank, size, names: (job, id), what, addresses, near } = generation;
+        deadline: WaitPolicy<'_>,
+    ) -> Result<RankNetwork, Error> {
+        let GenerationMembers { rank, size, names: (job, id), what, addresses, near } = generation;
         let endpoint = own_endpoint(listener, rank, note)?;
-        let mut net = Net::new(rank, size, job, id, listener.clone());
+        let mut net = RankNetwork::new(rank, size, job, id, listener.clone());
         if size == 1 {
             net.endpoints = vec![endpoint];
             return Ok(net);

@@ -1,11 +1,11 @@
 //! The reports of ranks while one of them waits: the words of a round, their calls, their waits.
 
 use super::link::LinkFrame;
-use super::rank_network::Net;
+use super::rank_network::RankNetwork;
 use super::waits::{StopReport, WaitReport, WaitWords};
 use super::words::WordMismatch;
 
-impl Net {
+impl RankNetwork {
     /// Begins to exchange a word among all ranks. The tag is that of the call. The round before
     /// must have ended.
     pub(crate) fn begin_words(&mut self, word: u64, tag: u32) {
@@ -14,7 +14,7 @@ impl Net {
     }
 
     /// Returns the words of all ranks in the round that was begun, by rank, once all are there; a mismatch if
-    /// a rank's tag is another one. Reads the links as [`Net::poll`] does.
+    /// a rank's tag is another one. Reads the links as [`RankNetwork::poll`] does.
     pub(crate) fn poll_words(&mut self) -> Option<Result<&[u64], WordMismatch>> {
         if self.words.result().is_none() {
             self.poll();
@@ -22,7 +22,7 @@ impl Net {
         self.words.result()
     }
 
-    /// Returns the words of all ranks, as [`Net::poll_words`] does, without reading the links.
+    /// Returns the words of all ranks, as [`RankNetwork::poll_words`] does, without reading the links.
     pub(super) fn gathered_words(&self) -> Option<Result<&[u64], WordMismatch>> {
         self.words.result()
     }

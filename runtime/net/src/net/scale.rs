@@ -7,7 +7,7 @@ use super::overlay::{BruckGather, GatheredParts, neighbours, steps};
 
 /// The assumptions of the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Assumptions {
+pub struct ScaleAssumptions {
     /// Seconds that a message takes from rank to rank.
     pub message: f64,
     /// Operations a second that the rendezvous store serves.
@@ -20,16 +20,16 @@ pub struct Assumptions {
     pub has_secret: bool,
 }
 
-impl Default for Assumptions {
+impl Default for ScaleAssumptions {
     fn default() -> Self {
         let (message, store_rate, bandwidth) = (50e-6, 100e3, 10e9);
-        Assumptions { message, store_rate, bandwidth, endpoint: 96, has_secret: true }
+        ScaleAssumptions { message, store_rate, bandwidth, endpoint: 96, has_secret: true }
     }
 }
 
 /// The costs of joining.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Figures {
+pub struct ScaleFigures {
     /// The number of ranks.
     pub ranks: u32,
     /// Ranks that end with all endpoints: all ranks, or the logic is wrong.
@@ -52,7 +52,7 @@ pub struct Figures {
     pub gather_seconds: f64,
 }
 
-impl Figures {
+impl ScaleFigures {
     /// Returns the modelled seconds from the first rank's start to the last rank's end, if all start at once.
     pub fn seconds(&self) -> f64 {
         self.store_seconds + self.gather_seconds
@@ -89,7 +89,7 @@ impl GatheredParts for RankRun {
 }
 
 /// Lets `ranks` ranks join, without sockets.
-pub fn join(ranks: u32, given: &Assumptions) -> Figures {
+pub fn join(ranks: u32, given: &ScaleAssumptions) -> ScaleFigures {
     let operations = store_operations(ranks.clamp(1, 1 << 24));
     gather(ranks, given, 2, operations, 0)
 }
@@ -100,7 +100,7 @@ const AGREEMENTS: u32 = 3;
 
 /// Lets `ranks` ranks come together in a new generation, whose handles all of them were given, without sockets. None of
 /// them shares memory with another: links over memory take no handshakes.
-pub fn reconfigure(ranks: u32, given: &Assumptions) -> Figures {
+pub fn reconfigure(ranks: u32, given: &ScaleAssumptions) -> ScaleFigures {
     gather(ranks, given, 1, 0, AGREEMENTS)
 }
 
@@ -108,11 +108,11 @@ pub fn reconfigure(ranks: u32, given: &Assumptions) -> Figures {
 /// and ends with `agreements` rounds of words.
 fn gather(
     ranks: u32,
-    given: &Assumptions,
+    given: &ScaleAssumptions,
     known: u32,
     store_operations: u32,
     agreements: u32,
-) -> Figures {
+) -> ScaleFigures {
     let size = ranks.clamp(1, 1 << 24);
     let own =
         |rank| BruckGather::new(rank, size, RankRun { first: rank, count: known.min(size), size });
@@ -143,7 +143,7 @@ fn gather(
     let handshake = if given.has_secret { 6 } else { 4 };
     let messages = f64::from(steps * (handshake + 1 + agreements)) * given.message;
     let store = u64::from(size) * u64::from(store_operations);
-    Figures {
+    ScaleFigures {
         ranks: size,
         complete: all.iter().filter(is_complete).count() as u32,
         steps,
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn each_rank_has_all_endpoints_at_any_size() {
         for ranks in (1..200).chain([255, 256, 257, 1000, 4096, 65_537, 131_072]) {
-            let figures = join(ranks, &Assumptions::default());
+            let figures = join(ranks, &ScaleAssumptions::default());
             assert_eq!(figures.complete, ranks, "{ranks} ranks");
             assert!(figures.store_a_rank <= 2 * steps(ranks) + 3);
             assert!(figures.links_a_rank <= 2 * steps(ranks));
@@ -174,19 +174,19 @@ mod tests {
     #[test]
     fn a_generation_takes_logarithmically_many_messages_and_no_store() {
         for ranks in (1..200).chain([255, 256, 257, 1000, 4096, 65_537, 131_072]) {
-            let figures = reconfigure(ranks, &Assumptions::default());
+            let figures = reconfigure(ranks, &ScaleAssumptions::default());
             assert_eq!((figures.complete, figures.store), (ranks, 0), "{ranks} ranks");
             assert!(figures.links_a_rank <= 2 * steps(ranks));
             assert!(figures.messages_a_rank <= 10 * steps(ranks), "{figures:?}");
         }
-        let figures = reconfigure(131_072, &Assumptions::default());
+        let figures = reconfigure(131_072, &ScaleAssumptions::default());
         assert_eq!((figures.steps, figures.messages_a_rank), (17, 167));
         assert!(figures.seconds() < 0.1, "{figures:?}");
     }
 
     #[test]
     fn a_job_of_131072_ranks_joins_in_seconds() {
-        let figures = join(131_072, &Assumptions::default());
+        let figures = join(131_072, &ScaleAssumptions::default());
         assert_eq!((figures.steps, figures.links_a_rank, figures.store_a_rank), (17, 33, 3));
         assert_eq!(figures.bytes_a_rank, (131_072 - 2) * 96);
         assert!(figures.seconds() < 5.0, "{figures:?}");

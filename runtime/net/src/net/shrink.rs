@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::dial::{DialProgress, PeerDial};
 use super::hello::{ConnectionName, SHRINK};
-use super::listener::Listener;
+use super::listener::RankListener;
 use super::wait_policy::pause;
 use crate::error::Error;
 use crate::interrupt;
@@ -67,7 +67,7 @@ pub(crate) trait SurvivorView {
 
 /// One run of the shrink protocol, by one rank of a communicator.
 pub(crate) struct ShrinkProtocol<'a> {
-    pub(crate) listener: &'a Arc<Listener>,
+    pub(crate) listener: &'a Arc<RankListener>,
     pub(crate) comm: u64,
     pub(crate) rank: u32,
     pub(crate) size: u32,

@@ -10,7 +10,7 @@ use crate::error::Error;
 pub(crate) const REASON_GRACE: Duration = Duration::from_millis(100);
 
 /// The policy of a wait for other ranks: its timeout, and a check that may end it sooner.
-pub struct Deadline<'a> {
+pub struct WaitPolicy<'a> {
     /// The longest wait.
     pub timeout: Duration,
     /// A check that is made every few milliseconds of a wait for a rank, and returns the reason to give up,

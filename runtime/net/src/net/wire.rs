@@ -4,10 +4,10 @@ use super::endpoint::EndpointAddress;
 use super::hello::{CONTROL, ConnectionName, HelloRefusal, HelloReply, PeerHello};
 use super::link::LinkFrame;
 use super::shrink::ShrinkMessage;
-use crate::wire::{Wire, again, sized};
+use crate::wire::{WireMessage, again, sized};
 
 /// Returns the messages of sockets between ranks.
-pub fn wires() -> Vec<Wire> {
+pub fn wires() -> Vec<WireMessage> {
     let name =
         ConnectionName { job: 1 << 100 | 5, comm: 1 << 50, to: 3, from: 131_071, lane: CONTROL };
     let hello = |has_secret| PeerHello { name, has_secret, nonce: [7; 32] }.encode().to_vec();
@@ -41,27 +41,27 @@ pub fn wires() -> Vec<Wire> {
     let messages =
         [ShrinkMessage::Here(3, "rl1.0".into()), ShrinkMessage::List(vec!["a".into(), "b".into()])];
     vec![
-        Wire {
+        WireMessage {
             name: "listener: hello",
             samples: vec![hello(false), hello(true)],
             read: |bytes| Some(PeerHello::decode(sized(bytes)?).ok()?.encode().to_vec()),
         },
-        Wire {
+        WireMessage {
             name: "listener: reply",
             samples: replies.iter().map(|reply| reply.encode().to_vec()).collect(),
             read: |bytes| Some(HelloReply::decode(sized(bytes)?)?.encode().to_vec()),
         },
-        Wire {
+        WireMessage {
             name: "link: endpoint",
             samples: vec![bytes(&endpoint)],
             read: again::<EndpointAddress>,
         },
-        Wire {
+        WireMessage {
             name: "link: frame",
             samples: frames.iter().filter_map(|frame| postcard::to_stdvec(frame).ok()).collect(),
             read: again::<LinkFrame>,
         },
-        Wire {
+        WireMessage {
             name: "shrink: message",
             samples: messages
                 .iter()

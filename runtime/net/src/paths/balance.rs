@@ -1,7 +1,7 @@
 //! Decides how much of a call each path is given.
 
 use roundelay_compiler::cost::{LinkCost, balance};
-use roundelay_compiler::plan::{Shares, WHOLE, Weighted};
+use roundelay_compiler::plan::{PathShares, WHOLE, WeightedSplit};
 
 use super::trial::DivisionTrials;
 use super::{PathCode, PathMeasurement};
@@ -46,7 +46,7 @@ impl PathState {
 
 /// The state of the paths, and the shares that follow.
 #[derive(Debug, Clone)]
-pub struct Balance {
+pub struct PathBalance {
     known: Vec<PathState>,
     /// The state that shares follow from: that of their last change, and the call at which it was.
     used: Vec<PathState>,
@@ -60,7 +60,7 @@ pub struct Balance {
     pub trials: DivisionTrials,
 }
 
-impl Balance {
+impl PathBalance {
     /// Begins with the estimate of the model for each path.
     pub fn new(links: &[LinkCost]) -> Self {
         let known =
@@ -68,7 +68,7 @@ impl Balance {
         let known: Vec<PathState> = links.iter().map(known).collect();
         let used = known.clone();
         let (own, trials) = (PathMeasurement::default(), DivisionTrials::default());
-        Balance { known, used, since: 0, measured: false, left: 1, own, trials }
+        PathBalance { known, used, since: 0, measured: false, left: 1, own, trials }
     }
 
     /// Returns the number of paths.
@@ -87,7 +87,7 @@ impl Balance {
         &mut self,
         ranks: &[Vec<PathCode>],
         call: u64,
-        split: &Weighted,
+        split: &WeightedSplit,
         bytes: u64,
     ) -> bool {
         let worst = |path: usize| {
@@ -104,7 +104,7 @@ impl Balance {
         self.assume();
         let now = flows(split, &self.known);
         let (old, new) = (self.shares(split, bytes), balance::shares(&now, bytes));
-        let time = |shares: &Shares| balance::time_us(&now, bytes, shares);
+        let time = |shares: &PathShares| balance::time_us(&now, bytes, shares);
         let (before, after) = (time(&old), time(&new));
         self.left = match after > 0.0 && after.is_finite() {
             // A bandwidth that was only assumed is measured at once, by calls that can.
@@ -135,7 +135,7 @@ impl Balance {
     }
 
     /// Returns the shares of a call of `bytes` bytes.
-    pub fn shares(&self, split: &Weighted, bytes: u64) -> Shares {
+    pub fn shares(&self, split: &WeightedSplit, bytes: u64) -> PathShares {
         // Every rank divides by itself, by numbers that another rounding would change.
         let _environment = DefaultEnvironment::ensure();
         balance::shares(&flows(split, &self.used), bytes)
@@ -143,23 +143,23 @@ impl Balance {
 
     /// Returns true if the model's advice for calls of `bytes` bytes is to be tried: they are divided, and so
     /// short that what it does not know may cost more than that gains.
-    pub fn is_doubtful(&self, split: &Weighted, bytes: u64) -> bool {
+    pub fn is_doubtful(&self, split: &WeightedSplit, bytes: u64) -> bool {
         let shares = self.shares(split, bytes);
         let time = balance::time_us(&flows(split, &self.used), bytes, &shares);
         shares.only().is_none() && time < SHORT_US
     }
 
     /// Returns the shares of such a call if it is not to be divided: all to the best path.
-    pub fn whole(&self, split: &Weighted, bytes: u64) -> Shares {
+    pub fn whole(&self, split: &WeightedSplit, bytes: u64) -> PathShares {
         let (flows, paths) = (flows(split, &self.used), self.paths() as u32);
-        let alone = |path: u32| Shares::single(path, paths);
+        let alone = |path: u32| PathShares::single(path, paths);
         let time = |path: &u32| balance::time_us(&flows, bytes, &alone(*path));
         let best = (0..paths).min_by(|a, b| time(a).total_cmp(&time(b)));
         alone(best.unwrap_or(0))
     }
 
     /// Describes the shares of such a call, and the reason for them.
-    pub fn explain(&self, names: &[String], shares: &Shares) -> String {
+    pub fn explain(&self, names: &[String], shares: &PathShares) -> String {
         let each = names.iter().zip(&self.used).zip(shares.list());
         let each: Vec<String> = each
             .map(|((name, path), share)| {
@@ -180,7 +180,7 @@ impl Balance {
 }
 
 /// Returns the times of the parts. With no path left there is nothing to choose: the former paths are tried.
-fn flows(split: &Weighted, known: &[PathState]) -> Vec<balance::Flow> {
+fn flows(split: &WeightedSplit, known: &[PathState]) -> Vec<balance::PathFlow> {
     let links: Vec<LinkCost> = known.iter().map(|path| path.link).collect();
     let mut flows = balance::flows(split, &links);
     if known.iter().any(|path| !path.lost) {
@@ -195,18 +195,18 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use roundelay_compiler::plan::Load;
+    use roundelay_compiler::plan::PartLoad;
 
     const LARGE: u64 = 64 << 20;
 
     /// Returns a ring of two ranks on each of two paths.
-    fn ring() -> Weighted {
-        let load = Load { rounds: 2, moved: 1024 };
-        Weighted { units: 1, parts: 2, scratch: vec![], loads: vec![load; 2] }
+    fn ring() -> WeightedSplit {
+        let load = PartLoad { rounds: 2, moved: 1024 };
+        WeightedSplit { units: 1, parts: 2, scratch: vec![], loads: vec![load; 2] }
     }
 
-    fn balance(gbs: [f64; 2]) -> Balance {
-        Balance::new(&gbs.map(|gbs| LinkCost { gbs, ..LinkCost::NETWORK }))
+    fn balance(gbs: [f64; 2]) -> PathBalance {
+        PathBalance::new(&gbs.map(|gbs| LinkCost { gbs, ..LinkCost::NETWORK }))
     }
 
     /// Returns the words of a rank; each part has the bytes moved over a path, and the milliseconds.
@@ -216,7 +216,7 @@ mod tests {
         PathCode::all(&own.words(parts.len(), lost), parts.len())
     }
 
-    fn percent(shares: &Shares) -> Vec<u32> {
+    fn percent(shares: &PathShares) -> Vec<u32> {
         shares.list().iter().map(|share| (share * 100 + 32768) / 65536).collect()
     }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use roundelay_compiler::cost::{LinkCost, PathCost};
 
-use super::options::{Medium, PathOptions, TopologyFile};
+use super::options::{PathMedium, PathOptions, TopologyFile};
 use crate::digest::mix;
 use crate::error::Error;
-use crate::fabric::{Fabric, RDMA, system};
-use crate::transport::Transports;
-use crate::transport::rdma::{self, Choice};
+use crate::fabric::{FabricTopology, RDMA, system};
+use crate::transport::TransportSet;
+use crate::transport::rdma::{self, DeviceChoice};
 
 /// Settles which paths there are and what each is on this host: those of the topology file that the options
 /// name, or of these those that were named; without a file names are of interfaces and RDMA devices.
@@ -21,11 +21,11 @@ use crate::transport::rdma::{self, Choice};
 /// [`Error::Start`] if a path is a device that cannot be had here.
 pub fn settle(
     options: &mut PathOptions,
-    transports: Transports,
+    transports: TransportSet,
     gid: Option<u32>,
 ) -> Result<(), Error> {
     if let Some(file) = &options.topology {
-        let fabric = Fabric::load(Path::new(file))?;
+        let fabric = FabricTopology::load(Path::new(file))?;
         if options.paths.is_empty() {
             options.paths = fabric.paths.iter().map(|path| path.name.clone()).collect();
         }
@@ -37,13 +37,13 @@ pub fn settle(
         None => system::named_paths(&options.paths),
     };
     let host = host_name(options);
-    let mut media: Vec<Medium> = Vec::new();
+    let mut media: Vec<PathMedium> = Vec::new();
     for way in named_paths? {
         let name = &way.name;
         let place = way.devices.get(&host).unwrap_or(name).clone();
         let medium = match way.transport == RDMA {
-            true => Medium::Device(Choice { devices: vec![place], gid }),
-            false => Medium::Interface(place),
+            true => PathMedium::Device(DeviceChoice { devices: vec![place], gid }),
+            false => PathMedium::Interface(place),
         };
         media.push(medium);
     }
@@ -74,15 +74,15 @@ fn devices(options: &PathOptions) -> Result<(), Error> {
 }
 
 /// Checks that paths are of transports that may be used. One path is none, unless it is a device.
-fn allowed(options: &PathOptions, transports: Transports) -> Result<(), Error> {
+fn allowed(options: &PathOptions, transports: TransportSet) -> Result<(), Error> {
     let several = options.paths.len() > 1;
     for (name, medium) in options.paths.iter().zip(&options.media) {
         let transport = medium.transport();
         let what = match medium {
             _ if transports.contains(transport) => continue,
-            Medium::Device(_) => "an RDMA device",
-            Medium::Interface(_) if several => "a network interface",
-            Medium::Interface(_) => continue,
+            PathMedium::Device(_) => "an RDMA device",
+            PathMedium::Interface(_) if several => "a network interface",
+            PathMedium::Interface(_) => continue,
         };
         let text = format!(
             "path `{name}` is {what}, and the hint `transport` excludes {transport}: leave out one of them"
@@ -93,8 +93,8 @@ fn allowed(options: &PathOptions, transports: Transports) -> Result<(), Error> {
 }
 
 /// Returns the transports that carry data between hosts, if there are several paths.
-pub(crate) fn carried(media: &[Medium]) -> Option<Transports> {
-    (media.len() > 1).then(|| media.iter().map(Medium::transport).collect())
+pub(crate) fn carried(media: &[PathMedium]) -> Option<TransportSet> {
+    (media.len() > 1).then(|| media.iter().map(PathMedium::transport).collect())
 }
 
 /// Returns the name of this host in topology files.
@@ -120,7 +120,7 @@ pub fn costs(
         return Ok(file.fabric.costs(Some(&options.paths), &hosts)?);
     }
     let known = speeds.iter().all(|&speed| speed > 0 && speed < u32::MAX);
-    let cost = |((name, medium), &speed): ((&String, &Medium), &u32)| {
+    let cost = |((name, medium), &speed): ((&String, &PathMedium), &u32)| {
         // Nine tenths and a half of a link are content.
         let gbs = if known { f64::from(speed) / 8000.0 * 0.95 } else { LinkCost::NETWORK.gbs };
         let link = if medium.device().is_some() { LinkCost::DEVICE } else { LinkCost::NETWORK };
@@ -164,30 +164,34 @@ mod tests {
             ..options(paths)
         };
         let mut two = given(&["other", "slow"]);
-        settle(&mut two, Transports::default(), None).expect("settled");
-        let media = ["other", "127.0.0.1"].map(|name| Medium::Interface(name.into()));
+        settle(&mut two, TransportSet::default(), None).expect("settled");
+        let media = ["other", "127.0.0.1"].map(|name| PathMedium::Interface(name.into()));
         assert_eq!(two.media, media);
-        assert_eq!(carried(&two.media), Some(Transports::TCP));
-        let all = text(settle(&mut given(&[]), Transports::default(), None));
+        assert_eq!(carried(&two.media), Some(TransportSet::TCP));
+        let all = text(settle(&mut given(&[]), TransportSet::default(), None));
         assert!(all.contains("path `fast` is the RDMA device `nowhere9` here: "), "{all}");
-        let none = text(settle(&mut given(&["slow", "fest"]), Transports::default(), None));
+        let none = text(settle(&mut given(&["slow", "fest"]), TransportSet::default(), None));
         assert!(none.contains("no path `fest`; did you mean `fast`?"), "{none}");
         std::fs::remove_file(&file).expect("the file goes");
     }
 
     #[test]
     fn paths_must_be_of_transports_that_may_be_used() {
-        let device =
-            |name: &str| Medium::Device(Choice { devices: vec![name.into()], ..Choice::default() });
-        let interface = |name: &str| Medium::Interface(name.into());
-        let said = |media: &[Medium], transports| {
+        let device = |name: &str| {
+            PathMedium::Device(DeviceChoice {
+                devices: vec![name.into()],
+                ..DeviceChoice::default()
+            })
+        };
+        let interface = |name: &str| PathMedium::Interface(name.into());
+        let said = |media: &[PathMedium], transports| {
             let mut options = options(&["a", "b"][..media.len()]);
             options.media = media.to_vec();
             allowed(&options, transports).err().map(|e| e.to_string())
         };
-        let (no_rdma, no_tcp) = (Transports::TCP, Transports::RDMA);
+        let (no_rdma, no_tcp) = (TransportSet::TCP, TransportSet::RDMA);
         let mixed = [interface("eth0"), device("mlx5_0")];
-        assert_eq!(said(&mixed, Transports::default()), None);
+        assert_eq!(said(&mixed, TransportSet::default()), None);
         let without = said(&mixed, no_rdma).expect("refused");
         assert!(without.contains("path `b` is an RDMA device") && without.contains("rdma"));
         let without = said(&mixed, no_tcp).expect("refused");
@@ -197,7 +201,7 @@ mod tests {
         let kinds = [&mixed[..], &[device("a"), device("b")], &mixed[1..]].map(carried);
         assert_eq!(
             kinds,
-            [Some(Transports::TCP.or(Transports::RDMA)), Some(Transports::RDMA), None]
+            [Some(TransportSet::TCP.or(TransportSet::RDMA)), Some(TransportSet::RDMA), None]
         );
     }
 }

@@ -116,12 +116,12 @@ impl PathCode {
 
 /// The times at which the parts of a call were there.
 #[derive(Debug, Clone, Default)]
-pub struct Clock {
+pub struct PartClock {
     began: Option<Instant>,
     ended: Vec<Duration>,
 }
 
-impl Clock {
+impl PartClock {
     /// Begins a measurement of `parts` parts.
     pub fn begin(&mut self, parts: usize) {
         self.began = Some(Instant::now());

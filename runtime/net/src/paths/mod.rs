@@ -3,7 +3,7 @@
 //!
 //! The module `net` opens the addresses of each path on a host; `transport/stream/resume` lets a
 //! stream go on over another path when its own fails. This module decides how much each path is given.
-//! [`Balance`] begins with the estimate of the model. Each rank measures, for every call that is split over the
+//! [`PathBalance`] begins with the estimate of the model. Each rank measures, for every call that is split over the
 //! paths, when each part of it was there and the bytes that its sockets moved. At fixed intervals of calls the ranks
 //! exchange this as words: of each path the longest time of a byte on any rank, and whether a rank has lost
 //! it. So all ranks compute the same shares at the same call.
@@ -29,8 +29,8 @@ mod measure;
 mod options;
 mod trial;
 
-pub use balance::Balance;
+pub use balance::PathBalance;
 pub(crate) use list::carried;
 pub use list::{costs, host_name, settle};
-pub use measure::{Clock, PathCode, PathMeasurement};
-pub use options::{Medium, PathOptions};
+pub use measure::{PartClock, PathCode, PathMeasurement};
+pub use options::{PathMedium, PathOptions};

@@ -3,43 +3,43 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fabric::Fabric;
+use crate::fabric::FabricTopology;
 use crate::limits::LISTENER;
 use crate::ports::PortRange;
-use crate::secret::Secret;
+use crate::secret::JobSecret;
 use crate::transport::Transport;
 use crate::transport::rdma;
 
 /// A topology file, and the digest by which ranks compare it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TopologyFile {
-    pub(super) fabric: Fabric,
+    pub(super) fabric: FabricTopology,
     pub(crate) digest: u64,
 }
 
 /// The kind of a path on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Medium {
+pub enum PathMedium {
     /// A network interface, an address or a network, as [`PathOptions::interface`].
     Interface(String),
     /// An RDMA device. Connections through it begin as sockets on [`PathOptions::interface`].
-    Device(rdma::Choice),
+    Device(rdma::DeviceChoice),
 }
 
-impl Medium {
+impl PathMedium {
     /// Returns the transport that it is a path of.
     pub(crate) fn transport(&self) -> Transport {
         match self {
-            Medium::Interface(_) => Transport::Tcp,
-            Medium::Device(_) => Transport::Rdma,
+            PathMedium::Interface(_) => Transport::Tcp,
+            PathMedium::Device(_) => Transport::Rdma,
         }
     }
 
     /// Returns the device, if it is one.
-    pub(crate) fn device(&self) -> Option<&rdma::Choice> {
+    pub(crate) fn device(&self) -> Option<&rdma::DeviceChoice> {
         match self {
-            Medium::Interface(_) => None,
-            Medium::Device(choice) => Some(choice),
+            PathMedium::Interface(_) => None,
+            PathMedium::Device(choice) => Some(choice),
         }
     }
 }
@@ -55,12 +55,12 @@ pub struct PathOptions {
     /// The paths to other hosts, in order, where there are several; the same on all ranks.
     pub paths: Vec<String>,
     /// The kind of each of them on this host.
-    pub media: Vec<Medium>,
+    pub media: Vec<PathMedium>,
     /// A topology file, and its content once it was read.
     pub topology: Option<String>,
     pub(crate) topology_file: Option<Arc<TopologyFile>>,
     /// The secret that all ranks of the job share.
-    pub secret: Option<Secret>,
+    pub secret: Option<JobSecret>,
     /// The time that joining and splitting may take, and after which, about, a vanished host is noticed.
     pub timeout: Duration,
     /// The longest time that a new connection may take to identify itself.

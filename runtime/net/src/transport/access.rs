@@ -2,20 +2,20 @@
 
 /// A permission to access memory of a peer: address, key, rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Grant {
+pub struct AccessGrant {
     /// The address at the peer.
     pub address: u64,
     /// The key of the registration there.
     pub key: u32,
     /// The accesses that are permitted.
-    pub may: May,
+    pub may: AccessRights,
     /// True if an aligned word of 8 bytes is read and written as one.
     pub words: bool,
 }
 
 /// The kinds of access that are permitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct May {
+pub struct AccessRights {
     /// True if reads are.
     pub read: bool,
     /// True if writes are.
@@ -24,7 +24,7 @@ pub struct May {
 
 /// One access to memory of the peer: a read into this process, or a write out of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Access {
+pub struct RemoteAccess {
     /// The number under which its completion is reported.
     pub id: u64,
     /// True for a read, false for a write.
@@ -41,7 +41,7 @@ pub struct Access {
 
 /// A report on accesses, which complete in the order in which they began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News {
+pub enum AccessReport {
     /// A part of one is where it belongs.
     Moved {
         /// The number of the access.

@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::fault::Fault;
+use super::fault::ConnectionFault;
 use super::list::transports;
 use super::one_sided::OneSided;
 use super::rdma::DeviceStream;
 use super::stream::ByteStream;
-use super::tcp::Socket;
+use super::tcp::TcpSocket;
 
 /// Defines [`Carrier`]. No table of functions stands between a message and its system call.
 macro_rules! define_carrier {
@@ -51,14 +51,14 @@ macro_rules! define_carrier {
             }
 
             #[inline]
-            fn read(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, Fault> {
+            fn read(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, ConnectionFault> {
                 match self {
                     $($(Carrier::$name(stream) => <$carrier as ByteStream>::read(stream, places),)?)+
                 }
             }
 
             #[inline]
-            unsafe fn read_placed(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, Fault> {
+            unsafe fn read_placed(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, ConnectionFault> {
                 match self {
                     // SAFETY: promised by the caller.
                     $($(Carrier::$name(stream) => unsafe {
@@ -68,14 +68,14 @@ macro_rules! define_carrier {
             }
 
             #[inline]
-            fn write(&self, places: &[IoSlice<'_>]) -> Result<usize, Fault> {
+            fn write(&self, places: &[IoSlice<'_>]) -> Result<usize, ConnectionFault> {
                 match self {
                     $($(Carrier::$name(stream) => <$carrier as ByteStream>::write(stream, places),)?)+
                 }
             }
 
             #[inline]
-            unsafe fn write_zero_copy(&self, places: &[IoSlice<'_>]) -> Result<usize, Fault> {
+            unsafe fn write_zero_copy(&self, places: &[IoSlice<'_>]) -> Result<usize, ConnectionFault> {
                 match self {
                     // SAFETY: promised by the caller.
                     $($(Carrier::$name(stream) => unsafe {
@@ -92,7 +92,7 @@ macro_rules! define_carrier {
             }
 
             #[inline]
-            fn settle(&self) -> Result<bool, Fault> {
+            fn settle(&self) -> Result<bool, ConnectionFault> {
                 match self {
                     $($(Carrier::$name(stream) => <$carrier as ByteStream>::settle(stream),)?)+
                 }
@@ -104,13 +104,13 @@ macro_rules! define_carrier {
                 }
             }
 
-            fn silence(&mut self, now: Instant) -> Option<Fault> {
+            fn silence(&mut self, now: Instant) -> Option<ConnectionFault> {
                 match self {
                     $($(Carrier::$name(stream) => <$carrier as ByteStream>::silence(stream, now),)?)+
                 }
             }
 
-            fn over(&self) -> Option<Fault> {
+            fn over(&self) -> Option<ConnectionFault> {
                 match self {
                     $($(Carrier::$name(stream) => <$carrier as ByteStream>::over(stream),)?)+
                 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::error::Source;
+use crate::error::ErrorSource;
 
 /// The reason for which a connection moves nothing any more, said of the peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum ConnectionFault {
     /// The peer closed the connection.
     Closed,
     /// The peer reset the connection.
@@ -29,52 +29,54 @@ pub enum Fault {
     /// This number of bytes was acknowledged and has not arrived.
     Missing(u64),
     /// A device failed, or the attempt to make a connection did, with an error of its own.
-    Other(Source),
+    Other(ErrorSource),
     /// No path is left: the names of all, and what was found on each.
-    NoPath(Vec<(String, Option<Fault>)>),
+    NoPath(Vec<(String, Option<ConnectionFault>)>),
 }
 
-impl Fault {
+impl ConnectionFault {
     /// Makes the fault of an error that this module does not know.
-    pub(crate) fn other(error: impl std::error::Error + Send + Sync + 'static) -> Fault {
-        Fault::Other(Source::new(error))
+    pub(crate) fn other(error: impl std::error::Error + Send + Sync + 'static) -> ConnectionFault {
+        ConnectionFault::Other(ErrorSource::new(error))
     }
 
     /// Returns the fault that an error of the system shows; `None` if nothing has ended.
     #[cold]
-    pub(crate) fn of(error: Errno) -> Option<Fault> {
+    pub(crate) fn of(error: Errno) -> Option<ConnectionFault> {
         match error {
             // No news: the next poll tries again.
             Errno::AGAIN | Errno::INTR => None,
-            Errno::PIPE => Some(Fault::Closed),
-            Errno::CONNRESET => Some(Fault::Reset),
-            Errno::TIMEDOUT => Some(Fault::Mute),
-            error => Some(Fault::Failed(error)),
+            Errno::PIPE => Some(ConnectionFault::Closed),
+            Errno::CONNRESET => Some(ConnectionFault::Reset),
+            Errno::TIMEDOUT => Some(ConnectionFault::Mute),
+            error => Some(ConnectionFault::Failed(error)),
         }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ConnectionFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Closed => f.write_str("it closed the connection"),
-            Fault::Reset => f.write_str("it reset the connection"),
-            Fault::Mute => f.write_str("it does not answer on the connection"),
-            Fault::Failed(error) => write!(f, "the connection to it failed: {error}"),
-            Fault::SetUp(error) => write!(f, "its connection could not be set up: {error}"),
-            Fault::Silent(what, time) => {
+            ConnectionFault::Closed => f.write_str("it closed the connection"),
+            ConnectionFault::Reset => f.write_str("it reset the connection"),
+            ConnectionFault::Mute => f.write_str("it does not answer on the connection"),
+            ConnectionFault::Failed(error) => write!(f, "the connection to it failed: {error}"),
+            ConnectionFault::SetUp(error) => {
+                write!(f, "its connection could not be set up: {error}")
+            }
+            ConnectionFault::Silent(what, time) => {
                 write!(f, "nothing was {what} for {} ms", time.as_millis())
             }
-            Fault::Late => f.write_str("it did not answer in time"),
-            Fault::Protocol(what) => f.write_str(what),
-            Fault::Missing(bytes) => {
+            ConnectionFault::Late => f.write_str("it did not answer in time"),
+            ConnectionFault::Protocol(what) => f.write_str(what),
+            ConnectionFault::Missing(bytes) => {
                 write!(
                     f,
                     "{bytes} bytes were acknowledged and never came: is there a proxy between?"
                 )
             }
-            Fault::Other(error) => error.fmt(f),
-            Fault::NoPath(paths) => {
+            ConnectionFault::Other(error) => error.fmt(f),
+            ConnectionFault::NoPath(paths) => {
                 f.write_str("no path to it is left (")?;
                 for (at, (name, fault)) in paths.iter().enumerate() {
                     f.write_str(if at == 0 { "" } else { "; " })?;
@@ -89,11 +91,11 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {
+impl std::error::Error for ConnectionFault {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Fault::Failed(error) | Fault::SetUp(error) => Some(error),
-            Fault::Other(error) => Some(&**error),
+            ConnectionFault::Failed(error) | ConnectionFault::SetUp(error) => Some(error),
+            ConnectionFault::Other(error) => Some(&**error),
             _ => None,
         }
     }

@@ -10,7 +10,7 @@ macro_rules! transports {
             /// Shared memory, between ranks of one machine.
             Shm SHM shm;
             /// TCP.
-            Tcp TCP tcp carries Socket;
+            Tcp TCP tcp carries TcpSocket;
             /// InfiniBand and RoCE, between ranks that both have it.
             Rdma RDMA rdma carries DeviceStream;
         }

@@ -50,6 +50,6 @@ mod unavailable;
 
 pub use carrier::Carrier;
 pub use list::Transport;
-pub(crate) use resources::Means;
-pub use set::Transports;
-pub use unavailable::Unavailable;
+pub(crate) use resources::StreamResources;
+pub use set::TransportSet;
+pub use unavailable::TransportUnavailable;

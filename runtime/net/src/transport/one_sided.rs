@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-pub use super::access::{Access, Grant, May, News};
-use super::rdma::Exposure;
+pub use super::access::{AccessGrant, AccessReport, AccessRights, RemoteAccess};
+use super::rdma::MemoryExposure;
 
 /// A connection whose devices access memory of either end.
 pub trait OneSided {
@@ -12,10 +12,14 @@ pub trait OneSided {
 
     /// Grants the peer access to memory, with the rights that `may` returns once the device is known; `None` if the device
     /// cannot grant any.
-    fn grant(&self, exposure: &Exposure, may: &dyn Fn() -> May) -> Option<Grant>;
+    fn grant(
+        &self,
+        exposure: &MemoryExposure,
+        may: &dyn Fn() -> AccessRights,
+    ) -> Option<AccessGrant>;
 
     /// Lets accesses use local memory that was granted to the peer too; memory of a GPU is accessible in no other way.
-    fn lend(&self, exposure: &Arc<Exposure>);
+    fn lend(&self, exposure: &Arc<MemoryExposure>);
 
     /// Begins an access, after all before it.
     ///
@@ -23,8 +27,8 @@ pub trait OneSided {
     ///
     /// The memory here stays valid until its completion was reported, or until the connection was
     /// [cut](super::stream::ByteStream::cut).
-    unsafe fn begin(&self, access: Access);
+    unsafe fn begin(&self, access: RemoteAccess);
 
     /// Reports what became of accesses since the last call.
-    fn hear(&self, each: &mut dyn FnMut(News));
+    fn hear(&self, each: &mut dyn FnMut(AccessReport));
 }

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::fault::Fault;
+use super::fault::ConnectionFault;
 use super::message::{ArrivedMessage, IoVec, IoVecMut};
 
 /// The sending end of a connection that messages are posted to.
@@ -51,7 +51,7 @@ pub trait PostedSender {
     fn kept(&self) -> u64;
 
     /// Returns the reason for which something that was posted will never arrive, if there is one.
-    fn lost(&self) -> Option<Fault>;
+    fn lost(&self) -> Option<ConnectionFault>;
 
     /// Returns the descriptor that shows when more can be taken, and true if it always does.
     fn wakes(&self) -> (Option<Arc<OwnedFd>>, bool);

@@ -2,11 +2,11 @@
 
 use std::os::fd::OwnedFd;
 
-use super::fault::Fault;
+use super::fault::ConnectionFault;
 use super::list::{Transport, transports};
-use super::resources::Means;
-use super::stream::Handshake;
-use super::unavailable::Unavailable;
+use super::resources::StreamResources;
+use super::stream::StreamHandshake;
+use super::unavailable::TransportUnavailable;
 use super::{rdma, shm, tcp};
 
 macro_rules! define_setup {
@@ -17,20 +17,20 @@ macro_rules! define_setup {
             /// # Errors
             ///
             /// The reason why it cannot be used here, and the remedy.
-            pub fn probe(self) -> Result<Vec<String>, Unavailable> {
+            pub fn probe(self) -> Result<Vec<String>, TransportUnavailable> {
                 match self {
                     $(Transport::$name => $module::probe(),)+
                 }
             }
 
             /// Begins to meet the peer at the other end of a fresh socket.
-            pub(crate) fn begin(self, socket: OwnedFd, means: &Means) -> Handshake {
+            pub(crate) fn begin(self, socket: OwnedFd, means: &StreamResources) -> StreamHandshake {
                 match self {
                     $($(Transport::$name => {
                         let _ = stringify!($carrier);
                         $module::begin(socket, means)
                     })?)+
-                    _ => Handshake::Failed(Fault::Protocol("its links are no streams")),
+                    _ => StreamHandshake::Failed(ConnectionFault::Protocol("its links are no streams")),
                 }
             }
         }

@@ -1,10 +1,10 @@
 //! Why a transport cannot be used here.
 
-use crate::error::{Error, Source};
+use crate::error::{Error, ErrorSource};
 
 /// The reason why a transport cannot be used here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
+pub enum TransportUnavailable {
     /// Memory cannot be shared.
     #[error(transparent)]
     Memory(#[from] Error),
@@ -12,12 +12,12 @@ pub enum Unavailable {
     #[error("{source}")]
     Devices {
         /// The reason, and the remedy.
-        source: Source,
+        source: ErrorSource,
     },
 }
 
-impl Unavailable {
+impl TransportUnavailable {
     pub(super) fn devices(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Unavailable::Devices { source: Source::new(error) }
+        TransportUnavailable::Devices { source: ErrorSource::new(error) }
     }
 }

@@ -4,23 +4,23 @@ use std::any::Any;
 use std::time::Duration;
 
 use super::nonblocking::KeptOwner;
-use super::operations::Copy;
-use super::parts::Parts;
+use super::operations::WindowCopy;
+use super::parts::WindowParts;
 use crate::comm::communicator::Communicator;
-use crate::comm::memory::{Host, Memory, MemoryMut};
+use crate::comm::memory::{ElementMemory, Host, MemoryMut};
 use crate::comm::work::Work;
-use roundelay_engine::window::{Attributes, Fetch, Rights};
+use roundelay_engine::window::{AtomicFetch, PartAttributes, WindowRights};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;
 
 /// A [`Window`](super::Window) of elements whose type is known when the program runs. Operations are those of
 /// [`Window`](super::Window); their elements are of the window's type, and places are counted in elements.
 pub struct AnyWindow {
-    pub(super) parts: Parts,
+    pub(super) parts: WindowParts,
 }
 
 /// An address on its way to another thread, with whatever owns it.
-struct Owned(Box<dyn Any + Send>);
+struct OwnedAddress(Box<dyn Any + Send>);
 
 impl Communicator {
     /// Makes a window of memory at an address, as [`Communicator::window_with`] does of a buffer. `owner` is dropped
@@ -38,7 +38,7 @@ impl Communicator {
         &mut self,
         (address, elements): (*mut u8, usize),
         dtype: DType,
-        rights: Rights,
+        rights: WindowRights,
         owner: Box<dyn Any + Send>,
     ) -> Result<AnyWindow, Error> {
         let bytes = elements.checked_mul(dtype.size()).ok_or_else(|| {
@@ -83,7 +83,7 @@ impl AnyWindow {
     /// # Errors
     ///
     /// Those of that function, and [`Error::Usage`] for elements of another type.
-    pub fn put<M: Memory<Engine = Host>>(
+    pub fn put<M: ElementMemory<Engine = Host>>(
         &self,
         data: &M,
         peer: u32,
@@ -93,7 +93,7 @@ impl AnyWindow {
         let bytes = data.lend();
         let place = self.place(at, bytes.len());
         // SAFETY: it is borrowed, and only read.
-        unsafe { self.parts.copy(Copy::Put, place, bytes.as_ptr().cast_mut(), peer) }
+        unsafe { self.parts.copy(WindowCopy::Put, place, bytes.as_ptr().cast_mut(), peer) }
     }
 
     /// See [`Window::get`](super::Window::get).
@@ -111,7 +111,7 @@ impl AnyWindow {
         let bytes = data.lend_mut();
         let place = self.place(at, bytes.len());
         // SAFETY: it is borrowed.
-        unsafe { self.parts.copy(Copy::Get, place, bytes.as_mut_ptr(), peer) }
+        unsafe { self.parts.copy(WindowCopy::Get, place, bytes.as_mut_ptr(), peer) }
     }
 
     /// See [`Window::accumulate`](super::Window::accumulate).
@@ -119,7 +119,7 @@ impl AnyWindow {
     /// # Errors
     ///
     /// Those of [`AnyWindow::put`].
-    pub fn accumulate<M: Memory<Engine = Host>>(
+    pub fn accumulate<M: ElementMemory<Engine = Host>>(
         &self,
         data: &M,
         op: RedOp,
@@ -130,7 +130,9 @@ impl AnyWindow {
         let bytes = data.lend();
         let place = self.place(at, bytes.len());
         // SAFETY: it is borrowed, and only read.
-        unsafe { self.parts.copy(Copy::Accumulate(op), place, bytes.as_ptr().cast_mut(), peer) }
+        unsafe {
+            self.parts.copy(WindowCopy::Accumulate(op), place, bytes.as_ptr().cast_mut(), peer)
+        }
     }
 
     /// Starts [`AnyWindow::put`]; `kept` is dropped when it has ended: whatever owns the memory.
@@ -138,7 +140,7 @@ impl AnyWindow {
     /// # Safety
     ///
     /// The memory is good until `kept` is dropped.
-    pub unsafe fn start_put<M: Memory<Engine = Host>>(
+    pub unsafe fn start_put<M: ElementMemory<Engine = Host>>(
         &self,
         data: &M,
         peer: u32,
@@ -146,7 +148,7 @@ impl AnyWindow {
         kept: Box<dyn Any + Send>,
     ) -> Result<Work<()>, Error> {
         // SAFETY: what the caller promises.
-        unsafe { self.start_read(Copy::Put, data, (peer, at), kept) }
+        unsafe { self.start_read(WindowCopy::Put, data, (peer, at), kept) }
     }
 
     /// Starts [`AnyWindow::accumulate`], as [`AnyWindow::start_put`].
@@ -154,7 +156,7 @@ impl AnyWindow {
     /// # Safety
     ///
     /// As there.
-    pub unsafe fn start_accumulate<M: Memory<Engine = Host>>(
+    pub unsafe fn start_accumulate<M: ElementMemory<Engine = Host>>(
         &self,
         data: &M,
         op: RedOp,
@@ -162,12 +164,12 @@ impl AnyWindow {
         kept: Box<dyn Any + Send>,
     ) -> Result<Work<()>, Error> {
         // SAFETY: what the caller promises.
-        unsafe { self.start_read(Copy::Accumulate(op), data, (peer, at), kept) }
+        unsafe { self.start_read(WindowCopy::Accumulate(op), data, (peer, at), kept) }
     }
 
-    unsafe fn start_read<M: Memory<Engine = Host>>(
+    unsafe fn start_read<M: ElementMemory<Engine = Host>>(
         &self,
-        copy: Copy,
+        copy: WindowCopy,
         data: &M,
         (peer, at): (u32, usize),
         kept: Box<dyn Any + Send>,
@@ -177,7 +179,9 @@ impl AnyWindow {
         let (offset, len) = self.place(at, bytes.len());
         let place = (offset, bytes.as_ptr().cast_mut(), len);
         // SAFETY: what the caller promises.
-        Ok(forget(unsafe { self.parts.start(copy, place, peer, KeptOwner::new(Owned(kept))) }))
+        Ok(forget(unsafe {
+            self.parts.start(copy, place, peer, KeptOwner::new(OwnedAddress(kept)))
+        }))
     }
 
     /// Starts [`AnyWindow::get`], as [`AnyWindow::start_put`].
@@ -197,7 +201,9 @@ impl AnyWindow {
         let (offset, len) = self.place(at, bytes.len());
         let place = (offset, bytes.as_mut_ptr(), len);
         // SAFETY: what the caller promises.
-        Ok(forget(unsafe { self.parts.start(Copy::Get, place, peer, KeptOwner::new(Owned(kept))) }))
+        Ok(forget(unsafe {
+            self.parts.start(WindowCopy::Get, place, peer, KeptOwner::new(OwnedAddress(kept)))
+        }))
     }
 
     /// See [`Window::fetch_add`](super::Window::fetch_add).
@@ -206,7 +212,7 @@ impl AnyWindow {
     ///
     /// Those of that function.
     pub fn fetch_add(&self, value: u64, peer: u32, at: usize) -> Result<u64, Error> {
-        self.parts.fetch(Fetch::Add(value), peer, self.place(at, 0).0)
+        self.parts.fetch(AtomicFetch::Add(value), peer, self.place(at, 0).0)
     }
 
     /// See [`Window::compare_swap`](super::Window::compare_swap).
@@ -215,7 +221,7 @@ impl AnyWindow {
     ///
     /// Those of that function.
     pub fn compare_swap(&self, from: u64, to: u64, peer: u32, at: usize) -> Result<u64, Error> {
-        self.parts.fetch(Fetch::Swap(from, to), peer, self.place(at, 0).0)
+        self.parts.fetch(AtomicFetch::Swap(from, to), peer, self.place(at, 0).0)
     }
 
     /// See [`Window::signal`](super::Window::signal).
@@ -265,7 +271,7 @@ impl AnyWindow {
     /// # Errors
     ///
     /// Those of that function.
-    pub fn withdraw(&self, rights: Rights) -> Result<(), Error> {
+    pub fn withdraw(&self, rights: WindowRights) -> Result<(), Error> {
         self.parts.withdraw(rights)
     }
 
@@ -274,7 +280,7 @@ impl AnyWindow {
     /// # Errors
     ///
     /// Those of that function.
-    pub fn attributes(&self, peer: u32) -> Result<Attributes, Error> {
+    pub fn attributes(&self, peer: u32) -> Result<PartAttributes, Error> {
         self.parts.attributes(peer)
     }
 
@@ -294,8 +300,8 @@ impl AnyWindow {
 }
 
 /// Returns the work without what it gives back.
-fn forget(work: Work<Owned>) -> Work<()> {
-    work.map(|Owned(kept)| drop(kept))
+fn forget(work: Work<OwnedAddress>) -> Work<()> {
+    work.map(|OwnedAddress(kept)| drop(kept))
 }
 
 impl std::fmt::Debug for AnyWindow {

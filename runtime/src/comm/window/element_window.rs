@@ -3,9 +3,9 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use super::operations::Copy;
-use super::parts::Parts;
-use roundelay_engine::window::{Attributes, Fetch, Rights};
+use super::operations::WindowCopy;
+use super::parts::WindowParts;
+use roundelay_engine::window::{AtomicFetch, PartAttributes, WindowRights};
 use roundelay_net::dtype::{Element, RedOp};
 use roundelay_net::error::Error;
 
@@ -37,12 +37,12 @@ use roundelay_net::error::Error;
 /// written to its memory any more. Memory that a peer may still write to, since it was stopped while it did, is kept
 /// until the process ends.
 pub struct Window<T: Element> {
-    pub(super) parts: Parts,
+    pub(super) parts: WindowParts,
     elements: PhantomData<T>,
 }
 
 impl<T: Element> Window<T> {
-    pub(super) fn of(parts: Parts) -> Self {
+    pub(super) fn of(parts: WindowParts) -> Self {
         Window { parts, elements: PhantomData }
     }
 
@@ -74,7 +74,7 @@ impl<T: Element> Window<T> {
     ///
     /// [`Error::Usage`] if the rank does not exist; [`Error::Window`] and [`Error::Aborted`] once the communicator has
     /// ended.
-    pub fn attributes(&self, peer: u32) -> Result<Attributes, Error> {
+    pub fn attributes(&self, peer: u32) -> Result<PartAttributes, Error> {
         self.parts.attributes(peer)
     }
 
@@ -90,7 +90,7 @@ impl<T: Element> Window<T> {
     pub fn put(&self, data: &[T], peer: u32, at: usize) -> Result<(), Error> {
         let (place, from) = (Self::place(at, data.len()), data.as_ptr().cast::<u8>());
         // SAFETY: it is borrowed, and only read.
-        unsafe { self.parts.copy(Copy::Put, place, from.cast_mut(), peer) }
+        unsafe { self.parts.copy(WindowCopy::Put, place, from.cast_mut(), peer) }
     }
 
     /// Reads elements of a peer's part, from element `at` on. Sees what this rank has put there before.
@@ -102,7 +102,7 @@ impl<T: Element> Window<T> {
     pub fn get(&self, data: &mut [T], peer: u32, at: usize) -> Result<(), Error> {
         let (place, to) = (Self::place(at, data.len()), data.as_mut_ptr().cast::<u8>());
         // SAFETY: it is borrowed.
-        unsafe { self.parts.copy(Copy::Get, place, to, peer) }
+        unsafe { self.parts.copy(WindowCopy::Get, place, to, peer) }
     }
 
     /// Combines elements with those of a peer's part, from element `at` on, by an operator: each element as one with
@@ -115,7 +115,7 @@ impl<T: Element> Window<T> {
     pub fn accumulate(&self, data: &[T], op: RedOp, peer: u32, at: usize) -> Result<(), Error> {
         let (place, from) = (Self::place(at, data.len()), data.as_ptr().cast::<u8>());
         // SAFETY: it is borrowed, and only read.
-        unsafe { self.parts.copy(Copy::Accumulate(op), place, from.cast_mut(), peer) }
+        unsafe { self.parts.copy(WindowCopy::Accumulate(op), place, from.cast_mut(), peer) }
     }
 
     /// Adds to the 64-bit word that begins at element `at` of a peer's part, wrapping around, and returns what it was:
@@ -126,7 +126,7 @@ impl<T: Element> Window<T> {
     /// The errors of [`Window::put`], and [`Error::Window`] if the word does not begin at a multiple of 8 bytes.
     #[inline]
     pub fn fetch_add(&self, value: u64, peer: u32, at: usize) -> Result<u64, Error> {
-        self.parts.fetch(Fetch::Add(value), peer, Self::place(at, 0).0)
+        self.parts.fetch(AtomicFetch::Add(value), peer, Self::place(at, 0).0)
     }
 
     /// Stores `to` in the 64-bit word that begins at element `at` of a peer's part if it is `from`, and returns what
@@ -137,7 +137,7 @@ impl<T: Element> Window<T> {
     /// The errors of [`Window::fetch_add`].
     #[inline]
     pub fn compare_swap(&self, from: u64, to: u64, peer: u32, at: usize) -> Result<u64, Error> {
-        self.parts.fetch(Fetch::Swap(from, to), peer, Self::place(at, 0).0)
+        self.parts.fetch(AtomicFetch::Swap(from, to), peer, Self::place(at, 0).0)
     }
 
     /// Signals a peer: it sees the signal after everything that this thread has done to its part before. Signals are
@@ -221,7 +221,7 @@ impl<T: Element> Window<T> {
     ///
     /// [`Error::Timeout`] if a peer does not end in time what it has begun: the rights are withdrawn then too, but that
     /// peer may still write. It does not end the job.
-    pub fn withdraw(&self, rights: Rights) -> Result<(), Error> {
+    pub fn withdraw(&self, rights: WindowRights) -> Result<(), Error> {
         self.parts.withdraw(rights)
     }
 }

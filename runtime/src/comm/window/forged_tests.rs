@@ -5,23 +5,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::element_window::Window;
-use super::parts::Reach;
-use crate::bootstrap::Setup;
+use super::parts::PartReach;
+use crate::bootstrap::JobSetup;
 use crate::comm::communicator::Communicator;
 use roundelay_dsl::diag::codes;
-use roundelay_engine::messages::What;
-use roundelay_engine::window::{Fetch, PIECE, Remote, Rights};
+use roundelay_engine::messages::TransferKind;
+use roundelay_engine::window::{AtomicFetch, PIECE, ServedPart, WindowRights};
 use roundelay_net::dtype::RedOp;
-use roundelay_net::error::{Error, Refusal};
+use roundelay_net::error::{AccessRefusal, Error};
 use roundelay_net::memory::Buffer;
-use roundelay_net::transport::Transports;
+use roundelay_net::transport::TransportSet;
 
 const LEN: usize = 100_000;
 const BYTES: u64 = 8 * LEN as u64;
 
 /// Plays two ranks over sockets.
 fn two(body: impl Fn(&mut Communicator) + Sync) {
-    let setup = |_| Setup::new().transports(Transports::TCP).slot_bytes(64 << 10);
+    let setup = |_| JobSetup::new().transports(TransportSet::TCP).slot_bytes(64 << 10);
     let ranks = Communicator::local_over(2, setup).expect("two ranks");
     let body = &body;
     std::thread::scope(|scope| {
@@ -34,25 +34,33 @@ fn two(body: impl Fn(&mut Communicator) + Sync) {
 /// Returns the key of rank 1's part, or 0 on that rank.
 fn key_of(window: &Window<u64>) -> u64 {
     match &window.parts.peers[1] {
-        Reach::Served(remote) => remote.key(),
-        Reach::Mapped(_) => 0,
+        PartReach::Served(remote) => remote.key(),
+        PartReach::Mapped(_) => 0,
     }
 }
 
 /// Does what the packet says, and returns how it was refused.
-fn forged(window: &Window<u64>, what: What, offset: u64, bytes: usize) -> Option<Refusal> {
-    let (What::Put(key) | What::Get(key) | What::Accumulate(key, _) | What::Fetch(key, _)) = what
+fn forged(
+    window: &Window<u64>,
+    what: TransferKind,
+    offset: u64,
+    bytes: usize,
+) -> Option<AccessRefusal> {
+    let (TransferKind::Put(key)
+    | TransferKind::Get(key)
+    | TransferKind::Accumulate(key, _)
+    | TransferKind::Fetch(key, _)) = what
     else {
         panic!("{what:?} is no operation on memory")
     };
-    let remote = Arc::new(Remote::new(1, key, BYTES, Rights::ALL));
+    let remote = Arc::new(ServedPart::new(1, key, BYTES, WindowRights::ALL));
     let service = window.parts.service.as_ref().expect("it is served");
     service.messenger.serve_window(0, None, vec![remote.clone()], &[1]).expect("a connection");
     let mut data = vec![7u8; bytes];
     let place = (offset, data.as_mut_ptr(), bytes);
     // SAFETY: the bytes are there until it has ended.
     let operation = unsafe { window.parts.begin(&remote, what, place) }.expect("begun");
-    let is_answered = !matches!(what, What::Put(_) | What::Accumulate(..));
+    let is_answered = !matches!(what, TransferKind::Put(_) | TransferKind::Accumulate(..));
     let refusal = match window.parts.finish(&operation) {
         Err(Error::Window { refusal, .. }) => Some(refusal),
         Ok(()) => None,
@@ -70,7 +78,7 @@ fn forged(window: &Window<u64>, what: What, offset: u64, bytes: usize) -> Option
 }
 
 /// Checks that the job was ended for this reason: a rank may hear of it in its wait, or before its wait has begun.
-fn assert_ended(error: &Error, code: codes::Code, text: &str) {
+fn assert_ended(error: &Error, code: codes::ErrorCode, text: &str) {
     let said = error.to_string();
     let earlier = error.code() == codes::USAGE && said.contains("cannot be used after an error");
     assert!(error.code() == code || earlier, "{} {said}", error.code());
@@ -80,7 +88,11 @@ fn assert_ended(error: &Error, code: codes::Code, text: &str) {
 #[test]
 fn a_peer_that_lies_is_refused_and_nothing_is_written() {
     two(|comm| {
-        let rights = if comm.rank() == 1 { Rights::WRITE | Rights::ATOMICS } else { Rights::ALL };
+        let rights = if comm.rank() == 1 {
+            WindowRights::WRITE | WindowRights::ATOMICS
+        } else {
+            WindowRights::ALL
+        };
         let old = comm.window(Buffer::from(vec![3u64; LEN])).expect("a window");
         let gone = key_of(&old);
         old.free(comm).expect("the buffer");
@@ -90,7 +102,9 @@ fn a_peer_that_lies_is_refused_and_nothing_is_written() {
             let mut mine = vec![0; LEN];
             window.read(0, &mut mine).expect("its own part");
             assert!(mine.iter().all(|&x| x == 5), "something was written");
-            window.withdraw(Rights::WRITE | Rights::ATOMICS).expect("nothing is under way");
+            window
+                .withdraw(WindowRights::WRITE | WindowRights::ATOMICS)
+                .expect("nothing is under way");
             comm.barrier().expect("both are there");
             comm.barrier().expect("both are there");
             window.read(0, &mut mine).expect("its own part");
@@ -99,41 +113,48 @@ fn a_peer_that_lies_is_refused_and_nothing_is_written() {
             return;
         }
         let key = key_of(&window);
-        let sum = |key| What::Accumulate(key, RedOp::Sum);
-        let add = |key| What::Fetch(key, Fetch::Add(1));
+        let sum = |key| TransferKind::Accumulate(key, RedOp::Sum);
+        let add = |key| TransferKind::Fetch(key, AtomicFetch::Add(1));
         // Few bytes come at once, and many go to their place by themselves.
         for bytes in [8, 4096, 80_000] {
             for lie in [key ^ 1, 0, gone] {
-                for what in [What::Put(lie), What::Get(lie), sum(lie), add(lie)] {
-                    assert_eq!(forged(&window, what, 0, bytes), Some(Refusal::Gone), "{what:?}");
+                for what in [TransferKind::Put(lie), TransferKind::Get(lie), sum(lie), add(lie)] {
+                    assert_eq!(
+                        forged(&window, what, 0, bytes),
+                        Some(AccessRefusal::Gone),
+                        "{what:?}"
+                    );
                 }
             }
-            let end = Some(Refusal::Bounds { bytes: BYTES });
+            let end = Some(AccessRefusal::Bounds { bytes: BYTES });
             for offset in [BYTES - bytes as u64 + 8, BYTES, u64::MAX - 7, 1 << 63] {
-                for what in [What::Put(key), What::Get(key), sum(key)] {
+                for what in [TransferKind::Put(key), TransferKind::Get(key), sum(key)] {
                     assert_eq!(forged(&window, what, offset, bytes), end, "{what:?} {offset}");
                 }
             }
-            let needs = |needed, has: &str| Some(Refusal::Rights { needed, has: has.into() });
-            let got = forged(&window, What::Get(key), 0, bytes);
+            let needs = |needed, has: &str| Some(AccessRefusal::Rights { needed, has: has.into() });
+            let got = forged(&window, TransferKind::Get(key), 0, bytes);
             assert_eq!(got, needs("read", "write + atomics"));
             for op in [RedOp::Avg, RedOp::PremulSum] {
-                let refused = forged(&window, What::Accumulate(key, op), 0, bytes);
-                assert!(matches!(refused, Some(Refusal::Elements(_))), "{op}");
+                let refused = forged(&window, TransferKind::Accumulate(key, op), 0, bytes);
+                assert!(matches!(refused, Some(AccessRefusal::Elements(_))), "{op}");
             }
             let part = forged(&window, sum(key), 4, bytes);
-            assert!(matches!(part, Some(Refusal::Elements(_))), "no whole elements");
+            assert!(matches!(part, Some(AccessRefusal::Elements(_))), "no whole elements");
         }
-        assert_eq!(forged(&window, add(key), 4, 8), Some(Refusal::Alignment { offset: 4 }));
-        assert_eq!(forged(&window, add(key), BYTES, 8), Some(Refusal::Bounds { bytes: BYTES }));
-        let long = forged(&window, What::Get(key), 0, PIECE + 8);
-        assert!(matches!(long, Some(Refusal::Bounds { .. })), "longer than a piece");
+        assert_eq!(forged(&window, add(key), 4, 8), Some(AccessRefusal::Alignment { offset: 4 }));
+        assert_eq!(
+            forged(&window, add(key), BYTES, 8),
+            Some(AccessRefusal::Bounds { bytes: BYTES })
+        );
+        let long = forged(&window, TransferKind::Get(key), 0, PIECE + 8);
+        assert!(matches!(long, Some(AccessRefusal::Bounds { .. })), "longer than a piece");
         comm.barrier().expect("both are there");
         comm.barrier().expect("both are there");
-        for (what, needed) in [(What::Put(key), "write"), (sum(key), "atomics")] {
+        for (what, needed) in [(TransferKind::Put(key), "write"), (sum(key), "atomics")] {
             for bytes in [8, 80_000] {
                 let refused = forged(&window, what, 0, bytes);
-                let rights = Refusal::Rights { needed, has: "none".into() };
+                let rights = AccessRefusal::Rights { needed, has: "none".into() };
                 assert_eq!(refused, Some(rights), "{what:?}");
             }
         }

@@ -4,9 +4,12 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::element_window::Window;
-use super::parts::{Parts, Reach, Service};
+use super::parts::{PartReach, WindowParts, WindowService};
 use crate::comm::communicator::Communicator;
-use roundelay_engine::window::{Block, Direct, Exposed, Kept, Place, Remote, Rights, Span};
+use roundelay_engine::window::{
+    ExposedPart, MappedPart, MemorySpan, PartMemory, PartOwners, ServedPart, WindowBlock,
+    WindowRights,
+};
 use roundelay_net::dtype::{DType, Element};
 use roundelay_net::error::Error;
 use roundelay_net::memory::Buffer;
@@ -47,7 +50,7 @@ impl Communicator {
     /// the communicator stays usable. [`Error::Unsupported`] for `bool`. Otherwise the errors of
     /// [`Communicator::run`].
     pub fn window<T: Element>(&mut self, buffer: Buffer<T>) -> Result<Window<T>, Error> {
-        self.window_with(buffer, Rights::ALL)
+        self.window_with(buffer, WindowRights::ALL)
     }
 
     /// Makes a window that gives its peers these rights; they may differ between ranks.
@@ -58,7 +61,7 @@ impl Communicator {
     pub fn window_with<T: Element>(
         &mut self,
         mut buffer: Buffer<T>,
-        rights: Rights,
+        rights: WindowRights,
     ) -> Result<Window<T>, Error> {
         let (memory, bytes) = (buffer.as_mut_ptr().cast::<u8>(), size_of_val(&buffer[..]) as u64);
         self.make_window((memory, bytes), T::DTYPE, rights, Box::new(buffer)).map(Window::of)
@@ -69,9 +72,9 @@ impl Communicator {
         &mut self,
         (memory, bytes): (*mut u8, u64),
         dtype: DType,
-        rights: Rights,
+        rights: WindowRights,
         owner: Box<dyn Any + Send>,
-    ) -> Result<Parts, Error> {
+    ) -> Result<WindowParts, Error> {
         if dtype == DType::Bool {
             let text =
                 "a window of bool has no meaning: peers may write bytes that are neither; use u8";
@@ -103,9 +106,9 @@ impl Communicator {
         let (words, block) = words?;
         agree(&reports, self.rank, dtype)?;
         let core = self.core()?;
-        let place = Place::new(Span::new(memory, bytes), dtype, block);
-        let kept = Kept { memory: owner, words: Box::new(words) };
-        let own = Arc::new(Exposed::new(place, kept));
+        let place = PartMemory::new(MemorySpan::new(memory, bytes), dtype, block);
+        let kept = PartOwners { memory: owner, words: Box::new(words) };
+        let own = Arc::new(ExposedPart::new(place, kept));
         let rank = core.rank();
         let mut served = Vec::new();
         let reach = |(peer, report): (u32, &PartReport)| {
@@ -114,19 +117,23 @@ impl Communicator {
                 let end = at.checked_add(len).unwrap_or(ELSEWHERE);
                 core.group.lies_in_arena(peer, at, end)
             };
-            if peer != rank && !(is_mapped(at, bytes) && is_mapped(words, Block::bytes(size))) {
-                let rights = Rights::of_bits(kind >> 8);
-                let remote = Arc::new(Remote::new(peer, key, bytes, rights));
+            if peer != rank && !(is_mapped(at, bytes) && is_mapped(words, WindowBlock::bytes(size)))
+            {
+                let rights = WindowRights::of_bits(kind >> 8);
+                let remote = Arc::new(ServedPart::new(peer, key, bytes, rights));
                 served.push(remote.clone());
-                return Ok(Reach::Served(remote));
+                return Ok(PartReach::Served(remote));
             }
             let address = if peer == rank { memory } else { heap.mapped(at, bytes)? };
-            let block = Block::new(heap.clone(), words, size)?;
-            let direct = Direct::new(Place::new(Span::new(address, bytes), dtype, block), rank);
+            let block = WindowBlock::new(heap.clone(), words, size)?;
+            let direct = MappedPart::new(
+                PartMemory::new(MemorySpan::new(address, bytes), dtype, block),
+                rank,
+            );
             direct.attach(true);
-            Ok(Reach::Mapped(direct))
+            Ok(PartReach::Mapped(direct))
         };
-        let peers: Result<Vec<Reach>, Error> = (0..).zip(&reports).map(reach).collect();
+        let peers: Result<Vec<PartReach>, Error> = (0..).zip(&reports).map(reach).collect();
         // The others wait for this rank.
         let peers = peers.map_err(|error| core.fail(error))?;
         // Peers that do not map this rank's part: all, if none can.
@@ -134,7 +141,7 @@ impl Communicator {
             peer != rank && (mine.memory == ELSEWHERE || core.group.local(peer).is_none())
         };
         let serves = (0..size).any(|peer| wants(&peer));
-        let reaches = |&peer: &u32| matches!(peers[peer as usize], Reach::Served(_));
+        let reaches = |&peer: &u32| matches!(peers[peer as usize], PartReach::Served(_));
         let linked: Vec<u32> = (0..size).filter(|peer| wants(peer) || reaches(peer)).collect();
         let mut service = None;
         if !linked.is_empty() {
@@ -142,10 +149,10 @@ impl Communicator {
             let exposed = serves.then(|| own.clone());
             messenger.serve_window(mine.key, exposed, served, &linked)?;
             core.group.set_server(Arc::new(messenger.clone()));
-            service = Some(Service { messenger, key: mine.key });
+            service = Some(WindowService { messenger, key: mine.key });
         }
         let (group, over) = (core.group.beside_windows(), core.life.flag());
-        let parts = Parts::new(group, (own, peers, service), over, timeout);
+        let parts = WindowParts::new(group, (own, peers, service), over, timeout);
         // No part is used before all are there.
         core.words(0)?;
         Ok(parts)
@@ -154,7 +161,7 @@ impl Communicator {
     /// Ends the parts of a window on all ranks; returns what owns this rank's memory.
     pub(super) fn free_window(
         &mut self,
-        parts: &mut Parts,
+        parts: &mut WindowParts,
     ) -> Result<Option<Box<dyn Any + Send>>, Error> {
         let core = self.core()?;
         if !Arc::ptr_eq(&core.life.flag(), &parts.over) {
@@ -166,7 +173,7 @@ impl Communicator {
         parts.release();
         parts.detach();
         core.words(0)?;
-        parts.withdraw(Rights::ALL)?;
+        parts.withdraw(WindowRights::ALL)?;
         parts.end_service(true);
         parts.is_freed = true;
         Ok(parts.own.take().map(|kept| kept.memory))

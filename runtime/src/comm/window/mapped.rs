@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use super::any::AnyWindow;
 use super::element_window::Window;
-use super::parts::Reach;
-use roundelay_engine::window::{Announced, Rights};
+use super::parts::PartReach;
+use roundelay_engine::window::{Announced, WindowRights};
 use roundelay_net::dtype::Element;
-use roundelay_net::error::{Error, Refusal};
+use roundelay_net::error::{AccessRefusal, Error};
 use roundelay_net::fork::OwnerProcess;
-use roundelay_net::transport::shm::Segment;
+use roundelay_net::transport::shm::ShmSegment;
 
 /// A peer's part of a window, mapped here ([`Window::map_remote`]). While it lives the peer cannot
 /// [withdraw](Window::withdraw) rights, nor free the window: it waits for it.
-pub struct Mapped<'a, T: Element> {
+pub struct RemoteMapping<'a, T: Element> {
     memory: *mut T,
     len: usize,
     is_writable: bool,
@@ -25,9 +25,9 @@ pub struct Mapped<'a, T: Element> {
 }
 
 // SAFETY: it is an address of shared memory, which unsafe code of the caller's alone uses, and a word for atomics.
-unsafe impl<T: Element> Send for Mapped<'_, T> {}
+unsafe impl<T: Element> Send for RemoteMapping<'_, T> {}
 // SAFETY: as above.
-unsafe impl<T: Element> Sync for Mapped<'_, T> {}
+unsafe impl<T: Element> Sync for RemoteMapping<'_, T> {}
 
 impl<T: Element> Window<T> {
     /// Maps a peer's part: its elements are then loads and, with the right to write, stores. Memory of this rank itself
@@ -39,26 +39,26 @@ impl<T: Element> Window<T> {
     ///
     /// [`Error::Window`] if the peer's part is not mapped here, or may not be read. Otherwise the errors of
     /// [`Window::signal`].
-    pub fn map_remote(&self, peer: u32) -> Result<Mapped<'_, T>, Error> {
+    pub fn map_remote(&self, peer: u32) -> Result<RemoteMapping<'_, T>, Error> {
         let what = || format!("map the part of rank {peer}");
         match self.parts.reach(peer, what)? {
-            Reach::Mapped(direct) => {
-                let entered = direct.enter(Rights::READ);
+            PartReach::Mapped(direct) => {
+                let entered = direct.enter(WindowRights::READ);
                 let access = entered.map_err(|refusal| self.parts.refused(what, refusal))?;
                 let place = direct.place();
                 let len = place.bytes() as usize / size_of::<T>();
                 let memory = place.at(0, place.bytes()).map_err(|r| self.parts.refused(what, r))?;
-                let is_writable = place.block().rights().contains(Rights::WRITE);
+                let is_writable = place.block().rights().contains(WindowRights::WRITE);
                 let (memory, elements) = (memory.cast(), PhantomData);
                 let (access, process) = (ManuallyDrop::new(access), OwnerProcess::here());
-                Ok(Mapped { memory, len, is_writable, access, process, elements })
+                Ok(RemoteMapping { memory, len, is_writable, access, process, elements })
             }
-            Reach::Served(_) => Err(self.parts.refused(what, Refusal::NotMapped)),
+            PartReach::Served(_) => Err(self.parts.refused(what, AccessRefusal::NotMapped)),
         }
     }
 }
 
-impl<T: Element> Mapped<'_, T> {
+impl<T: Element> RemoteMapping<'_, T> {
     /// Returns the first element.
     pub fn as_ptr(&self) -> *const T {
         self.memory
@@ -80,7 +80,7 @@ impl<T: Element> Mapped<'_, T> {
     }
 }
 
-impl<T: Element> Drop for Mapped<'_, T> {
+impl<T: Element> Drop for RemoteMapping<'_, T> {
     fn drop(&mut self) {
         // The access is that of the rank, and goes on in its process when a child drops its copy.
         if self.process.is_here() {
@@ -90,7 +90,7 @@ impl<T: Element> Drop for Mapped<'_, T> {
     }
 }
 
-impl<T: Element> std::fmt::Debug for Mapped<'_, T> {
+impl<T: Element> std::fmt::Debug for RemoteMapping<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Mapped").field("dtype", &T::DTYPE).field("len", &self.len).finish()
     }
@@ -103,7 +103,7 @@ pub struct AnyMapped {
     memory: *mut u8,
     bytes: usize,
     is_writable: bool,
-    _segment: Arc<Segment>,
+    _segment: Arc<ShmSegment>,
 }
 
 // SAFETY: it is an address of shared memory, which unsafe code of the caller's alone uses.

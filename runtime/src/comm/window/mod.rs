@@ -24,6 +24,6 @@ mod served;
 
 pub use any::AnyWindow;
 pub use element_window::Window;
-pub use mapped::{AnyMapped, Mapped};
+pub use mapped::{AnyMapped, RemoteMapping};
 pub(crate) use nonblocking::{KeptOwner, ended, gather};
 pub(crate) use served::{pieces, typed};

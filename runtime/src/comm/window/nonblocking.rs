@@ -8,11 +8,11 @@ use std::sync::atomic::AtomicBool;
 use parking_lot::Mutex;
 
 use super::element_window::Window;
-use super::operations::Copy;
-use super::parts::{Parts, Reach};
+use super::operations::WindowCopy;
+use super::parts::{PartReach, WindowParts};
 use super::served::{pieces, typed};
-use crate::comm::work::{Promise, Work, promised};
-use roundelay_engine::messages::{Operation, What};
+use crate::comm::work::{Work, WorkPromise, promised};
+use roundelay_engine::messages::{MessageOperation, TransferKind};
 use roundelay_net::dtype::{Element, RedOp};
 use roundelay_net::error::Error;
 
@@ -48,14 +48,14 @@ impl<B> Drop for KeptOwner<B> {
 }
 
 /// Pieces of an operation that have not ended.
-struct Begun<B> {
+struct PendingPieces<B> {
     left: usize,
     error: Option<Error>,
     kept: Option<KeptOwner<B>>,
-    promise: Promise<B>,
+    promise: WorkPromise<B>,
 }
 
-impl<B> Begun<B> {
+impl<B> PendingPieces<B> {
     /// Ends the work once all pieces have.
     fn piece(begun: &Mutex<Self>, result: Result<(), Error>) {
         let mut state = begun.lock();
@@ -76,7 +76,7 @@ impl<B> Begun<B> {
     }
 }
 
-impl Parts {
+impl WindowParts {
     /// Starts to put, get or accumulate; on a part that is mapped, it is done at once.
     ///
     /// # Safety
@@ -84,7 +84,7 @@ impl Parts {
     /// The bytes at the address are good for it as long as `kept` lives, and for it alone.
     pub(super) unsafe fn start<B: Send + 'static>(
         &self,
-        copy: Copy,
+        copy: WindowCopy,
         (offset, address, bytes): (u64, *mut u8, usize),
         peer: u32,
         kept: KeptOwner<B>,
@@ -92,7 +92,7 @@ impl Parts {
         let place = (offset, bytes);
         let what = || self.describe(copy, place, peer);
         let remote = match self.reach(peer, what) {
-            Ok(Reach::Served(remote)) if bytes > 0 => remote.clone(),
+            Ok(PartReach::Served(remote)) if bytes > 0 => remote.clone(),
             _ => {
                 // SAFETY: what the caller promises.
                 let done = unsafe { self.copy(copy, place, address, peer) };
@@ -116,19 +116,19 @@ impl Parts {
     /// Starts a flush.
     pub(super) fn start_flush(&self, peer: u32) -> Work<()> {
         let remote = match self.reach(peer, || format!("flush to rank {peer}")) {
-            Ok(Reach::Served(remote)) => remote.clone(),
+            Ok(PartReach::Served(remote)) => remote.clone(),
             _ => return ended(self.flush(peer)),
         };
         remote.set_due(false);
         let nothing = (0, std::ptr::null_mut(), 0);
         // SAFETY: it has no bytes.
-        let operation = unsafe { self.begin(&remote, What::Flush(remote.key()), nothing) };
+        let operation = unsafe { self.begin(&remote, TransferKind::Flush(remote.key()), nothing) };
         let (rank, size) = (self.rank, self.dtype.size() as u64);
         let flushed = gather(vec![operation], (&self.over, rank), KeptOwner::new(()));
         self.leave_running();
         let (promise, work) = promised();
         flushed.on_end(move |result| {
-            promise.end(result.and_then(|()| Parts::refusal(&remote, rank, size)));
+            promise.end(result.and_then(|()| WindowParts::refusal(&remote, rank, size)));
         });
         work
     }
@@ -136,20 +136,20 @@ impl Parts {
 
 /// Returns the work that ends with operations, of which one that ends after `over` says so.
 pub(crate) fn gather<B: Send + 'static>(
-    operations: Vec<Result<Arc<Operation>, Error>>,
+    operations: Vec<Result<Arc<MessageOperation>, Error>>,
     (over, rank): (&Arc<AtomicBool>, u32),
     kept: KeptOwner<B>,
 ) -> Work<B> {
     let (promise, work) = promised();
-    let begun = Begun { left: operations.len(), error: None, kept: Some(kept), promise };
+    let begun = PendingPieces { left: operations.len(), error: None, kept: Some(kept), promise };
     let begun = Arc::new(Mutex::new(begun));
     for operation in operations {
         let (shared, over) = (begun.clone(), over.clone());
         match operation {
-            Err(error) => Begun::piece(&shared, Err(error)),
+            Err(error) => PendingPieces::piece(&shared, Err(error)),
             Ok(operation) => {
                 let own = operation.clone();
-                let ends = move || Begun::piece(&shared, typed(own.result(), &over, rank));
+                let ends = move || PendingPieces::piece(&shared, typed(own.result(), &over, rank));
                 if let Err(ends) = operation.then(Box::new(ends)) {
                     ends();
                 }
@@ -187,7 +187,7 @@ impl<T: Element> Window<T> {
     where
         B: Deref<Target = [T]> + Send + 'static,
     {
-        self.read_async(Copy::Put, data, peer, at)
+        self.read_async(WindowCopy::Put, data, peer, at)
     }
 
     /// Starts [`Window::accumulate`]. The elements come back with the result.
@@ -195,10 +195,10 @@ impl<T: Element> Window<T> {
     where
         B: Deref<Target = [T]> + Send + 'static,
     {
-        self.read_async(Copy::Accumulate(op), data, peer, at)
+        self.read_async(WindowCopy::Accumulate(op), data, peer, at)
     }
 
-    fn read_async<B>(&self, copy: Copy, data: B, peer: u32, at: usize) -> Work<B>
+    fn read_async<B>(&self, copy: WindowCopy, data: B, peer: u32, at: usize) -> Work<B>
     where
         B: Deref<Target = [T]> + Send + 'static,
     {
@@ -222,7 +222,7 @@ impl<T: Element> Window<T> {
         let (offset, bytes) = Self::place(at, lent.len());
         let place = (offset, lent.as_mut_ptr().cast(), bytes);
         // SAFETY: they lie there as long as it is kept, and nothing else touches them.
-        unsafe { self.parts.start(Copy::Get, place, peer, kept) }
+        unsafe { self.parts.start(WindowCopy::Get, place, peer, kept) }
     }
 
     /// Starts [`Window::flush`], after everything that was started on that peer's part before.

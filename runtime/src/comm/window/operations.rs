@@ -2,32 +2,34 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::parts::{Parts, Reach};
-use roundelay_engine::messages::What;
-use roundelay_engine::window::{Direct, Failed, Fetch, Place, Remote};
+use super::parts::{PartReach, WindowParts};
+use roundelay_engine::messages::TransferKind;
+use roundelay_engine::window::{
+    AccumulateFailure, AtomicFetch, MappedPart, PartMemory, ServedPart,
+};
 use roundelay_net::dtype::RedOp;
-use roundelay_net::error::{Error, Refusal};
+use roundelay_net::error::{AccessRefusal, Error};
 
 /// An operation on bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Copy {
+pub(super) enum WindowCopy {
     Put,
     Get,
     Accumulate(RedOp),
 }
 
-impl Copy {
+impl WindowCopy {
     /// Returns the operation on a part that is served.
-    pub(super) fn asked(self, remote: &Remote) -> What {
+    pub(super) fn asked(self, remote: &ServedPart) -> TransferKind {
         match self {
-            Copy::Put => What::Put(remote.key()),
-            Copy::Get => What::Get(remote.key()),
-            Copy::Accumulate(op) => What::Accumulate(remote.key(), op),
+            WindowCopy::Put => TransferKind::Put(remote.key()),
+            WindowCopy::Get => TransferKind::Get(remote.key()),
+            WindowCopy::Accumulate(op) => TransferKind::Accumulate(remote.key(), op),
         }
     }
 }
 
-impl Parts {
+impl WindowParts {
     /// Puts, gets or accumulates bytes at an offset of a peer's part; returns when the caller's are its own again.
     ///
     /// # Safety
@@ -36,7 +38,7 @@ impl Parts {
     #[inline]
     pub(super) unsafe fn copy(
         &self,
-        copy: Copy,
+        copy: WindowCopy,
         place: (u64, usize),
         address: *mut u8,
         peer: u32,
@@ -44,10 +46,10 @@ impl Parts {
         let what = || self.describe(copy, place, peer);
         match self.reach(peer, what)? {
             // SAFETY: what the caller promises.
-            Reach::Mapped(direct) => unsafe {
+            PartReach::Mapped(direct) => unsafe {
                 self.copy_mapped(direct, copy, place, address, what)
             },
-            Reach::Served(remote) => {
+            PartReach::Served(remote) => {
                 self.combines(copy, place).map_err(|refusal| self.refused(what, refusal))?;
                 let bytes = (place.0, address, place.1);
                 // SAFETY: as above.
@@ -59,42 +61,56 @@ impl Parts {
     #[inline]
     unsafe fn copy_mapped(
         &self,
-        direct: &Direct,
-        copy: Copy,
+        direct: &MappedPart,
+        copy: WindowCopy,
         place: (u64, usize),
         address: *mut u8,
         what: impl Fn() -> String,
     ) -> Result<(), Error> {
         match copy {
             // SAFETY: what the caller promises.
-            Copy::Put => self.done(unsafe { direct.put(place, address, || self.goes_on()) }, what),
+            WindowCopy::Put => {
+                self.done(unsafe { direct.put(place, address, || self.goes_on()) }, what)
+            }
             // SAFETY: as above.
-            Copy::Get => self.done(unsafe { direct.get(place, address, || self.goes_on()) }, what),
-            Copy::Accumulate(op) => {
-                let waits = |holder, waited| self.wait_lock(holder, waited).map_err(Failed::Ended);
+            WindowCopy::Get => {
+                self.done(unsafe { direct.get(place, address, || self.goes_on()) }, what)
+            }
+            WindowCopy::Accumulate(op) => {
+                let waits = |holder, waited| {
+                    self.wait_lock(holder, waited).map_err(AccumulateFailure::Ended)
+                };
                 // SAFETY: as above.
                 let done = unsafe { direct.accumulate(place, (address, op), waits) };
                 done.map_err(|failed| match failed {
-                    Failed::Refused(refusal) => self.refused(what, refusal),
-                    Failed::Ended(error) => error,
+                    AccumulateFailure::Refused(refusal) => self.refused(what, refusal),
+                    AccumulateFailure::Ended(error) => error,
                 })
             }
         }
     }
 
     /// Fails unless an accumulate fits the elements.
-    pub(super) fn combines(&self, copy: Copy, place: (u64, usize)) -> Result<(), Refusal> {
+    pub(super) fn combines(
+        &self,
+        copy: WindowCopy,
+        place: (u64, usize),
+    ) -> Result<(), AccessRefusal> {
         match copy {
-            Copy::Accumulate(op) => {
-                Place::combines((self.dtype, self.dtype), op, place.0, place.1 as u64)
+            WindowCopy::Accumulate(op) => {
+                PartMemory::combines((self.dtype, self.dtype), op, place.0, place.1 as u64)
             }
-            Copy::Put | Copy::Get => Ok(()),
+            WindowCopy::Put | WindowCopy::Get => Ok(()),
         }
     }
 
     /// Returns the result of a copy, which has come to its end unless the job has ended.
     #[inline]
-    fn done(&self, done: Result<bool, Refusal>, what: impl Fn() -> String) -> Result<(), Error> {
+    fn done(
+        &self,
+        done: Result<bool, AccessRefusal>,
+        what: impl Fn() -> String,
+    ) -> Result<(), Error> {
         match done {
             Ok(true) => Ok(()),
             Ok(false) => Err(self.ended(what)),
@@ -104,17 +120,17 @@ impl Parts {
 
     /// Does an atomic operation on the word at an offset; returns what it was before.
     #[inline]
-    pub(super) fn fetch(&self, fetch: Fetch, peer: u32, offset: u64) -> Result<u64, Error> {
+    pub(super) fn fetch(&self, fetch: AtomicFetch, peer: u32, offset: u64) -> Result<u64, Error> {
         let what = || {
-            let name = if let Fetch::Add(_) = fetch { "fetch_add" } else { "compare_swap" };
+            let name = if let AtomicFetch::Add(_) = fetch { "fetch_add" } else { "compare_swap" };
             let at = offset / self.dtype.size() as u64;
             format!("{name} on the word of rank {peer} at element {at}")
         };
         match self.reach(peer, what)? {
-            Reach::Mapped(direct) => {
+            PartReach::Mapped(direct) => {
                 direct.fetch(offset, fetch).map_err(|refusal| self.refused(what, refusal))
             }
-            Reach::Served(remote) => self.fetch_served(remote, offset, fetch, what),
+            PartReach::Served(remote) => self.fetch_served(remote, offset, fetch, what),
         }
     }
 
@@ -123,11 +139,11 @@ impl Parts {
     pub(super) fn flush(&self, peer: u32) -> Result<(), Error> {
         match self.reach(peer, || format!("flush to rank {peer}"))? {
             // Loads and stores are done when they return; others see them in this order.
-            Reach::Mapped(_) => {
+            PartReach::Mapped(_) => {
                 fence(Ordering::SeqCst);
                 Ok(())
             }
-            Reach::Served(remote) => self.flush_served(remote),
+            PartReach::Served(remote) => self.flush_served(remote),
         }
     }
 
@@ -162,13 +178,18 @@ impl Parts {
     }
 
     #[cold]
-    pub(super) fn describe(&self, copy: Copy, (offset, bytes): (u64, usize), peer: u32) -> String {
+    pub(super) fn describe(
+        &self,
+        copy: WindowCopy,
+        (offset, bytes): (u64, usize),
+        peer: u32,
+    ) -> String {
         let (dtype, size) = (self.dtype, self.dtype.size());
         let (len, at) = (bytes / size, offset / size as u64);
         let (name, way) = match copy {
-            Copy::Put => ("put", "to"),
-            Copy::Get => ("get", "from"),
-            Copy::Accumulate(_) => ("accumulate", "to"),
+            WindowCopy::Put => ("put", "to"),
+            WindowCopy::Get => ("get", "from"),
+            WindowCopy::Accumulate(_) => ("accumulate", "to"),
         };
         format!("{name} {len} x {dtype} {way} rank {peer} at element {at}")
     }

@@ -7,17 +7,19 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use roundelay_engine::executor::wait::{Look, WaitLoop};
-use roundelay_engine::executor::watchdog::{Gone, Trouble, examine};
-use roundelay_engine::messages::Messenger;
-use roundelay_engine::window::{Access, Attributes, Direct, Exposed, Remote, Rights, Span};
+use roundelay_engine::executor::wait::{WaitAction, WaitLoop};
+use roundelay_engine::executor::watchdog::{PeerFailure, PeerLoss, examine};
+use roundelay_engine::messages::RankMessenger;
+use roundelay_engine::window::{
+    ExposedPart, MappedPart, MemorySpan, PartAttributes, ServedPart, WindowAccess, WindowRights,
+};
 use roundelay_net::abort;
 use roundelay_net::dtype::DType;
-use roundelay_net::error::{Error, Location, Refusal};
+use roundelay_net::error::{AccessRefusal, Error, ErrorLocation};
 use roundelay_net::fork::OwnerProcess;
-use roundelay_net::group::Group;
+use roundelay_net::group::RankGroup;
 use roundelay_net::interrupt;
-use roundelay_net::transport::shm::{Segment, Sleeper};
+use roundelay_net::transport::shm::{ShmSegment, SleeperRole};
 
 /// The longest time that a window that is dropped waits for peers that are about to write.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -26,40 +28,40 @@ const DRAIN: Duration = Duration::from_secs(1);
 const LOCKED: Duration = Duration::from_millis(2);
 
 /// The way to a peer's part.
-pub(super) enum Reach {
+pub(super) enum PartReach {
     /// It is mapped here.
-    Mapped(Direct),
+    Mapped(MappedPart),
     /// Its own process serves it.
-    Served(Arc<Remote>),
+    Served(Arc<ServedPart>),
 }
 
 /// The service of a window between ranks that do not map each other's parts.
-pub(super) struct Service {
-    pub(super) messenger: Messenger,
+pub(super) struct WindowService {
+    pub(super) messenger: RankMessenger,
     /// The number by which peers name this rank's part.
     pub(super) key: u64,
 }
 
 /// The state that a rank holds of a window.
-pub(super) struct Parts {
+pub(super) struct WindowParts {
     /// The process that is the rank.
     process: OwnerProcess,
     pub(super) rank: u32,
     pub(super) dtype: DType,
-    pub(super) own: Arc<Exposed>,
-    pub(super) peers: Vec<Reach>,
+    pub(super) own: Arc<ExposedPart>,
+    pub(super) peers: Vec<PartReach>,
     /// None if all ranks map all parts.
-    pub(super) service: Option<Service>,
+    pub(super) service: Option<WindowService>,
     /// The signals of each rank that were taken.
     pub(super) taken: Arc<[AtomicU64]>,
     /// The peers whose parts are mapped until the window ends.
     held: Mutex<BTreeSet<u32>>,
-    control: Arc<Segment>,
+    control: Arc<ShmSegment>,
     /// The numbers in it of the ranks of this machine.
     locals: Vec<Option<u32>>,
     crowded: bool,
     /// For threads that wait: it examines peers.
-    group: Mutex<Group>,
+    group: Mutex<RankGroup>,
     /// True once the communicator has ended, or gone on.
     pub(super) over: Arc<AtomicBool>,
     /// Nanoseconds of the longest time without progress.
@@ -69,7 +71,7 @@ pub(super) struct Parts {
 }
 
 /// The purpose of a wait.
-pub(super) struct Awaited<'a> {
+pub(super) struct AwaitedAccess<'a> {
     pub(super) name: &'a str,
     pub(super) text: String,
     pub(super) peer: u32,
@@ -79,14 +81,14 @@ pub(super) struct Awaited<'a> {
     pub(super) is_fatal: bool,
 }
 
-impl Parts {
+impl WindowParts {
     pub(super) fn new(
-        group: Group,
-        (own, peers, service): (Arc<Exposed>, Vec<Reach>, Option<Service>),
+        group: RankGroup,
+        (own, peers, service): (Arc<ExposedPart>, Vec<PartReach>, Option<WindowService>),
         over: Arc<AtomicBool>,
         timeout: Duration,
     ) -> Self {
-        Parts {
+        WindowParts {
             process: OwnerProcess::here(),
             rank: group.rank(),
             dtype: own.place().dtype(),
@@ -116,7 +118,7 @@ impl Parts {
 
     /// Returns the way to a peer, if an operation can begin: `what` says which.
     #[inline]
-    pub(super) fn reach(&self, peer: u32, what: impl Fn() -> String) -> Result<&Reach, Error> {
+    pub(super) fn reach(&self, peer: u32, what: impl Fn() -> String) -> Result<&PartReach, Error> {
         self.check_process()?;
         if !self.goes_on() {
             return Err(self.ended(what));
@@ -143,9 +145,9 @@ impl Parts {
     #[cold]
     pub(super) fn ended(&self, what: impl Fn() -> String) -> Error {
         if self.over.load(Ordering::Acquire) {
-            return self.refused(what, Refusal::Over);
+            return self.refused(what, AccessRefusal::Over);
         }
-        let location = Location {
+        let location = ErrorLocation {
             rank: self.rank,
             name: "window".into(),
             step: 0,
@@ -157,25 +159,25 @@ impl Parts {
 
     /// Returns the error of a refused operation. A peer whose job has ended takes its part away: then that is the cause.
     #[cold]
-    pub(super) fn refused(&self, what: impl Fn() -> String, refusal: Refusal) -> Error {
-        if matches!(refusal, Refusal::Rights { .. }) && !self.goes_on() {
+    pub(super) fn refused(&self, what: impl Fn() -> String, refusal: AccessRefusal) -> Error {
+        if matches!(refusal, AccessRefusal::Rights { .. }) && !self.goes_on() {
             return self.ended(what);
         }
         Error::Window { rank: self.rank, what: what(), refusal }
     }
 
-    pub(super) fn attributes(&self, peer: u32) -> Result<Attributes, Error> {
+    pub(super) fn attributes(&self, peer: u32) -> Result<PartAttributes, Error> {
         let size = self.dtype.size() as u64;
         Ok(match self.reach(peer, || "ask for the attributes of a window".into())? {
-            Reach::Mapped(direct) => {
+            PartReach::Mapped(direct) => {
                 let place = direct.place();
                 let (len, rights) = ((place.bytes() / size) as usize, place.block().rights());
-                Attributes { access: Access::Mapped, len, rights, by_device: 0 }
+                PartAttributes { access: WindowAccess::Mapped, len, rights, by_device: 0 }
             }
-            Reach::Served(remote) => {
+            PartReach::Served(remote) => {
                 let (len, rights) = ((remote.bytes() / size) as usize, remote.rights());
                 let by_device = remote.by_device();
-                Attributes { access: Access::Served, len, rights, by_device }
+                PartAttributes { access: WindowAccess::Served, len, rights, by_device }
             }
         })
     }
@@ -184,8 +186,8 @@ impl Parts {
     #[inline]
     pub(super) fn signal(&self, peer: u32) -> Result<(), Error> {
         match self.reach(peer, || format!("signal rank {peer}"))? {
-            Reach::Mapped(direct) => direct.signal(),
-            Reach::Served(remote) => return self.served_signal(remote),
+            PartReach::Mapped(direct) => direct.signal(),
+            PartReach::Served(remote) => return self.served_signal(remote),
         }
         self.wake(peer);
         Ok(())
@@ -195,7 +197,7 @@ impl Parts {
     #[inline]
     pub(super) fn wake(&self, peer: u32) {
         if let Some(local) = self.locals.get(peer as usize).copied().flatten() {
-            self.control.wake(local, Sleeper::Windows);
+            self.control.wake(local, SleeperRole::Windows);
         }
     }
 
@@ -219,7 +221,7 @@ impl Parts {
             }
             std::hint::spin_loop();
         }
-        let awaited = Awaited {
+        let awaited = AwaitedAccess {
             name: "wait_signal",
             text: format!("a signal from rank {peer}"),
             peer,
@@ -227,15 +229,15 @@ impl Parts {
             is_fatal: true,
         };
         match reach {
-            Reach::Mapped(_) => self.until(&awaited, is_there),
-            Reach::Served(remote) => self.served_wait(remote),
+            PartReach::Mapped(_) => self.until(&awaited, is_there),
+            PartReach::Served(remote) => self.served_wait(remote),
         }
     }
 
     /// Waits until something is so that a rank of this machine brings about.
     pub(super) fn until(
         &self,
-        awaited: &Awaited<'_>,
+        awaited: &AwaitedAccess<'_>,
         is_so: impl Fn() -> bool,
     ) -> Result<(), Error> {
         let mut wait = WaitLoop::new(self.timeout(), self.crowded).without_interrupts();
@@ -245,7 +247,7 @@ impl Parts {
             }
             let mut group = self.group.lock();
             let look = wait.pause(&mut group);
-            if look == Look::Examine && interrupt::is_due() {
+            if look == WaitAction::Examine && interrupt::is_due() {
                 drop(group);
                 let is_requested = interrupt::is_requested();
                 group = self.group.lock();
@@ -254,7 +256,7 @@ impl Parts {
                     return Err(group.aborted(None));
                 }
             }
-            if matches!(look, Look::Again | Look::Doze) {
+            if matches!(look, WaitAction::Again | WaitAction::Doze) {
                 continue;
             }
             if let Some(result) = self.look(awaited, look, &mut group, &is_so) {
@@ -267,17 +269,17 @@ impl Parts {
     #[cold]
     pub(super) fn look(
         &self,
-        awaited: &Awaited<'_>,
-        look: Look,
-        group: &mut Group,
+        awaited: &AwaitedAccess<'_>,
+        look: WaitAction,
+        group: &mut RankGroup,
         is_so: &dyn Fn() -> bool,
     ) -> Option<Result<(), Error>> {
-        let Awaited { name, text, peer, ends_with_peer, is_fatal } = awaited;
+        let AwaitedAccess { name, text, peer, ends_with_peer, is_fatal } = awaited;
         if self.over.load(Ordering::Acquire) {
             let what = || format!("wait for {text}");
-            return Some(Err(self.refused(what, Refusal::Over)));
+            return Some(Err(self.refused(what, AccessRefusal::Over)));
         }
-        let location = || Location {
+        let location = || ErrorLocation {
             rank: self.rank,
             name: (*name).into(),
             step: 0,
@@ -285,7 +287,7 @@ impl Parts {
             text: format!("wait for {text}"),
         };
         let gone = match examine(group, *peer, 0, None) {
-            Some(Trouble::Gone(gone)) => Some(gone),
+            Some(PeerFailure::Gone(gone)) => Some(gone),
             _ => None,
         };
         if gone.is_some() && *ends_with_peer {
@@ -302,8 +304,8 @@ impl Parts {
             return Some(Err(group.aborted(Some(location()))));
         }
         let error = match gone {
-            Some(gone) => Gone::lost(gone, *peer, text, location()),
-            None if look == Look::Expired => Error::Timeout {
+            Some(gone) => PeerLoss::lost(gone, *peer, text, location()),
+            None if look == WaitAction::Expired => Error::Timeout {
                 location: location().into(),
                 awaited: text.clone(),
                 peer: *peer,
@@ -324,16 +326,19 @@ impl Parts {
         if waited < LOCKED {
             return Ok(());
         }
-        let awaited = Awaited {
+        let awaited = AwaitedAccess {
             name: "accumulate",
             text: format!("rank {holder} to end its accumulate"),
             peer: holder,
             ends_with_peer: false,
             is_fatal: true,
         };
-        let look = if waited >= self.timeout() { Look::Expired } else { Look::Examine };
+        let look = if waited >= self.timeout() { WaitAction::Expired } else { WaitAction::Examine };
         let mut group = self.group.lock();
-        if group.is_aborted() || look == Look::Expired || waited.subsec_millis().is_multiple_of(8) {
+        if group.is_aborted()
+            || look == WaitAction::Expired
+            || waited.subsec_millis().is_multiple_of(8)
+        {
             return self.look(&awaited, look, &mut group, &|| false).unwrap_or(Ok(()));
         }
         Ok(())
@@ -347,13 +352,13 @@ impl Parts {
     }
 
     /// Withdraws rights from all peers, and waits until nothing is under way that needed them.
-    pub(super) fn withdraw(&self, rights: Rights) -> Result<(), Error> {
+    pub(super) fn withdraw(&self, rights: WindowRights) -> Result<(), Error> {
         self.check_process()?;
         let block = self.own.place().block();
         self.own.withdraw(rights);
         self.renew_grants();
         for peer in self.origins() {
-            let awaited = Awaited {
+            let awaited = AwaitedAccess {
                 name: "withdraw",
                 text: format!("rank {peer} to end its access, or to drop what it has mapped"),
                 peer,
@@ -368,7 +373,7 @@ impl Parts {
     /// Says that this rank looks at no peer's words any more.
     pub(super) fn detach(&self) {
         for reach in &self.peers {
-            if let Reach::Mapped(direct) = reach {
+            if let PartReach::Mapped(direct) = reach {
                 direct.attach(false);
             }
         }
@@ -379,23 +384,23 @@ impl Parts {
         &self,
         peer: u32,
         what: impl Fn() -> String,
-    ) -> Result<(Span, bool, Arc<Segment>), Error> {
-        let Reach::Mapped(direct) = self.reach(peer, &what)? else {
-            return Err(self.refused(what, Refusal::NotMapped));
+    ) -> Result<(MemorySpan, bool, Arc<ShmSegment>), Error> {
+        let PartReach::Mapped(direct) = self.reach(peer, &what)? else {
+            return Err(self.refused(what, AccessRefusal::NotMapped));
         };
         let mut held = self.held.lock();
         if !held.contains(&peer) {
-            direct.hold(Rights::READ).map_err(|refusal| self.refused(what, refusal))?;
+            direct.hold(WindowRights::READ).map_err(|refusal| self.refused(what, refusal))?;
             held.insert(peer);
         }
-        let is_writable = direct.place().block().rights().contains(Rights::WRITE);
+        let is_writable = direct.place().block().rights().contains(WindowRights::WRITE);
         Ok((direct.place().span(), is_writable, self.group.lock().heap().clone()))
     }
 
     /// Ends what [`Self::hold`] has begun.
     pub(super) fn release(&self) {
         for peer in std::mem::take(&mut *self.held.lock()) {
-            if let Reach::Mapped(direct) = &self.peers[peer as usize] {
+            if let PartReach::Mapped(direct) = &self.peers[peer as usize] {
                 direct.release();
             }
         }
@@ -404,9 +409,9 @@ impl Parts {
     /// Ends this rank's part without the others: what they may still touch serves nothing else.
     fn abandon(&self) {
         let block = self.own.place().block();
-        self.own.withdraw(Rights::ALL);
+        self.own.withdraw(WindowRights::ALL);
         let group = self.group.lock();
-        let is_gone = |peer| matches!(examine(&group, peer, 0, None), Some(Trouble::Gone(_)));
+        let is_gone = |peer| matches!(examine(&group, peer, 0, None), Some(PeerFailure::Gone(_)));
         let until = Instant::now() + DRAIN;
         let drains = |peer: u32| {
             while !block.is_quiet(peer) {
@@ -427,7 +432,7 @@ impl Parts {
     }
 }
 
-impl Drop for Parts {
+impl Drop for WindowParts {
     fn drop(&mut self) {
         // A process that was forked from the rank's is no rank: nothing is ended.
         if !self.process.is_here() {

@@ -5,14 +5,14 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use super::element_window::Window;
-use super::parts::Reach;
-use crate::bootstrap::Setup;
+use super::parts::PartReach;
+use crate::bootstrap::JobSetup;
 use crate::comm::Communicator;
 use crate::internal::wires;
-use roundelay_engine::window::Rights;
+use roundelay_engine::window::WindowRights;
 use roundelay_net::memory::Buffer;
-use roundelay_net::transport::Transports;
-use roundelay_tests::Dice;
+use roundelay_net::transport::TransportSet;
+use roundelay_tests::SeededRandom;
 
 const LEN: usize = 512;
 /// A rank waits no longer for content that was announced and does not come.
@@ -23,13 +23,13 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Returns the key of the peer's part.
 fn key_of(window: &Window<u64>, peer: usize) -> u64 {
     match &window.parts.peers[peer] {
-        Reach::Served(remote) => remote.key(),
-        Reach::Mapped(_) => 0,
+        PartReach::Served(remote) => remote.key(),
+        PartReach::Mapped(_) => 0,
     }
 }
 
 /// Returns a packet: one that is sent, with words that are right, near to it, or anything.
-fn packet(samples: &[Vec<u8>], keys: [u64; 2], dice: &mut Dice) -> Vec<u8> {
+fn packet(samples: &[Vec<u8>], keys: [u64; 2], dice: &mut SeededRandom) -> Vec<u8> {
     let mut bytes = samples[dice.below(samples.len())].clone();
     for at in 0..1 + dice.below(3) {
         let any = u64::from_le_bytes(std::array::from_fn(|_| dice.below(256) as u8));
@@ -58,7 +58,8 @@ fn packet(samples: &[Vec<u8>], keys: [u64; 2], dice: &mut Dice) -> Vec<u8> {
 /// Plays the rank that others lie to: it waits, and then looks at what it has.
 fn victim(comm: &mut Communicator, both: &Barrier) {
     let open = comm.window(Buffer::from(vec![5u64; LEN])).expect("a window");
-    let shut = comm.window_with(Buffer::from(vec![7u64; LEN]), Rights::READ).expect("a window");
+    let shut =
+        comm.window_with(Buffer::from(vec![7u64; LEN]), WindowRights::READ).expect("a window");
     both.wait();
     open.set_timeout(TIMEOUT);
     // It ends by a signal, or by an error.
@@ -71,10 +72,11 @@ fn victim(comm: &mut Communicator, both: &Barrier) {
 
 fn rogue(comm: &mut Communicator, both: &Barrier, seed: u64) {
     let open = comm.window(Buffer::from(vec![5u64; LEN])).expect("a window");
-    let shut = comm.window_with(Buffer::from(vec![7u64; LEN]), Rights::READ).expect("a window");
+    let shut =
+        comm.window_with(Buffer::from(vec![7u64; LEN]), WindowRights::READ).expect("a window");
     both.wait();
     open.set_timeout(TIMEOUT);
-    let (mut dice, keys) = (Dice(seed), [key_of(&open, 1), key_of(&shut, 1)]);
+    let (mut dice, keys) = (SeededRandom(seed), [key_of(&open, 1), key_of(&shut, 1)]);
     let wire = wires().into_iter().find(|wire| wire.name == "messages: packet").expect("packets");
     let mut packets = Vec::new();
     for _ in 0..1 + dice.below(12) {
@@ -92,7 +94,7 @@ fn packets_at_random_end_in_time_and_write_nothing_forbidden() {
     let number = |name: &str, default: u64| {
         std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
     };
-    let setup = |_| Setup::new().transports(Transports::TCP).timeout(LIMIT);
+    let setup = |_| JobSetup::new().transports(TransportSet::TCP).timeout(LIMIT);
     for trial in 0..40 * number("ROUNDS", 1) {
         let seed = number("SEED", 1) << 32 ^ trial;
         let ranks = Communicator::local_over(2, setup).expect("two ranks");

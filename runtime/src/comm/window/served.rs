@@ -3,13 +3,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::parts::{Parts, Reach, Service};
-use roundelay_engine::messages::{Delivered, Operation, Place, Shape, What};
-use roundelay_engine::window::{self, Fetch, Remote, Rights};
-use roundelay_net::error::{Error, Refusal};
+use super::parts::{PartReach, WindowParts, WindowService};
+use roundelay_engine::messages::{
+    DeliveredMessage, MessageBuffer, MessageOperation, MessageShape, TransferKind,
+};
+use roundelay_engine::window::{self, AtomicFetch, ServedPart, WindowRights};
+use roundelay_net::error::{AccessRefusal, Error};
 
-impl Parts {
-    fn service(&self) -> Result<&Service, Error> {
+impl WindowParts {
+    fn service(&self) -> Result<&WindowService, Error> {
         let none = || Error::Work("this window has parts that are served, and no service".into());
         self.service.as_ref().ok_or_else(none)
     }
@@ -21,13 +23,16 @@ impl Parts {
     /// The bytes at the address are good for it until it has ended.
     pub(super) unsafe fn begin(
         &self,
-        remote: &Remote,
-        what: What,
+        remote: &ServedPart,
+        what: TransferKind,
         (offset, address, bytes): (u64, *mut u8, usize),
-    ) -> Result<std::sync::Arc<Operation>, Error> {
-        let place = Place { address, shape: Shape { dtype: self.dtype, bytes: bytes as u64 } };
+    ) -> Result<std::sync::Arc<MessageOperation>, Error> {
+        let place = MessageBuffer {
+            address,
+            shape: MessageShape { dtype: self.dtype, bytes: bytes as u64 },
+        };
         let limits = (offset, self.timeout().max(Duration::from_nanos(1)));
-        if matches!(what, What::Put(_) | What::Accumulate(..)) {
+        if matches!(what, TransferKind::Put(_) | TransferKind::Accumulate(..)) {
             remote.set_due(true);
         }
         // SAFETY: the caller's promise.
@@ -35,7 +40,7 @@ impl Parts {
     }
 
     /// Waits for an operation.
-    pub(super) fn finish(&self, operation: &Operation) -> Result<(), Error> {
+    pub(super) fn finish(&self, operation: &MessageOperation) -> Result<(), Error> {
         self.service()?.messenger.wait(operation, None);
         typed(operation.result(), &self.over, self.rank)
     }
@@ -48,15 +53,15 @@ impl Parts {
     /// Fails unless an operation may begin, as far as is known here.
     pub(super) fn check(
         &self,
-        remote: &Remote,
-        what: What,
+        remote: &ServedPart,
+        what: TransferKind,
         (offset, bytes): (u64, usize),
         describe: impl Fn() -> String,
     ) -> Result<(), Error> {
         let needed = match what {
-            What::Get(_) => Rights::READ,
-            What::Put(_) => Rights::WRITE,
-            _ => Rights::ATOMICS,
+            TransferKind::Get(_) => WindowRights::READ,
+            TransferKind::Put(_) => WindowRights::WRITE,
+            _ => WindowRights::ATOMICS,
         };
         let checked = remote.check(offset, bytes as u64, needed);
         checked.map_err(|refusal| self.refused(describe, refusal))
@@ -69,8 +74,8 @@ impl Parts {
     /// The bytes at the address are good for it.
     pub(super) unsafe fn copy_served(
         &self,
-        remote: &Remote,
-        what: What,
+        remote: &ServedPart,
+        what: TransferKind,
         (offset, address, bytes): (u64, *mut u8, usize),
         describe: impl Fn() -> String,
     ) -> Result<(), Error> {
@@ -86,49 +91,50 @@ impl Parts {
     /// Does an atomic operation on a word.
     pub(super) fn fetch_served(
         &self,
-        remote: &Remote,
+        remote: &ServedPart,
         offset: u64,
-        fetch: Fetch,
+        fetch: AtomicFetch,
         describe: impl Fn() -> String,
     ) -> Result<u64, Error> {
         let aligned = match offset % 8 {
             0 => Ok(()),
-            _ => Err(Refusal::Alignment { offset }),
+            _ => Err(AccessRefusal::Alignment { offset }),
         };
-        let checked = remote.check(offset, 8, Rights::ATOMICS).and(aligned);
+        let checked = remote.check(offset, 8, WindowRights::ATOMICS).and(aligned);
         checked.map_err(|refusal| self.refused(describe, refusal))?;
         let mut word = 0u64;
         let place = (offset, (&raw mut word).cast(), 8);
         // SAFETY: the word stays where it is until the operation has ended.
-        let operation = unsafe { self.begin(remote, What::Fetch(remote.key(), fetch), place) }?;
+        let operation =
+            unsafe { self.begin(remote, TransferKind::Fetch(remote.key(), fetch), place) }?;
         self.finish(&operation)?;
         Ok(word)
     }
 
     /// Waits until all that was begun on a part has taken effect.
-    pub(super) fn flush_served(&self, remote: &Remote) -> Result<(), Error> {
+    pub(super) fn flush_served(&self, remote: &ServedPart) -> Result<(), Error> {
         remote.set_due(false);
         let nothing = (0, std::ptr::null_mut(), 0);
         // SAFETY: it has no bytes.
-        let operation = unsafe { self.begin(remote, What::Flush(remote.key()), nothing) }?;
+        let operation = unsafe { self.begin(remote, TransferKind::Flush(remote.key()), nothing) }?;
         self.finish(&operation)?;
-        Parts::refusal(remote, self.rank, self.dtype.size() as u64)
+        WindowParts::refusal(remote, self.rank, self.dtype.size() as u64)
     }
 
     /// Fails if an operation that no thread waited for was refused since that was asked last.
-    pub(super) fn refusal(remote: &Remote, rank: u32, size: u64) -> Result<(), Error> {
+    pub(super) fn refusal(remote: &ServedPart, rank: u32, size: u64) -> Result<(), Error> {
         let Some((offset, refusal)) = remote.take_refusal() else { return Ok(()) };
         let (at, peer) = (offset / size, remote.peer());
         let what = format!("put or accumulate to rank {peer} at element {at}");
         Err(Error::Window { rank, what, refusal })
     }
 
-    pub(super) fn served_signal(&self, remote: &Remote) -> Result<(), Error> {
+    pub(super) fn served_signal(&self, remote: &ServedPart) -> Result<(), Error> {
         self.service()?.messenger.signal(remote.peer(), remote.key())
     }
 
     /// Waits for a signal of a rank that sends it.
-    pub(super) fn served_wait(&self, remote: &Remote) -> Result<(), Error> {
+    pub(super) fn served_wait(&self, remote: &ServedPart) -> Result<(), Error> {
         let part = (self.own.clone(), self.taken.clone());
         let messenger = &self.service()?.messenger;
         let operation = messenger.await_signal(remote.peer(), part, self.timeout())?;
@@ -139,10 +145,12 @@ impl Parts {
     pub(super) fn settle(&self) -> Result<(), Error> {
         for reach in &self.peers {
             match reach {
-                Reach::Served(remote) if remote.set_due(false) => match self.flush_served(remote) {
-                    Ok(()) | Err(Error::Window { .. }) => {}
-                    Err(error) => return Err(error),
-                },
+                PartReach::Served(remote) if remote.set_due(false) => {
+                    match self.flush_served(remote) {
+                        Ok(()) | Err(Error::Window { .. }) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
                 _ => {}
             }
         }
@@ -151,17 +159,17 @@ impl Parts {
 
     /// Tells peers whose devices access this rank's part by themselves what they may do now.
     pub(super) fn renew_grants(&self) {
-        if let Some(Service { messenger, key }) = &self.service {
+        if let Some(WindowService { messenger, key }) = &self.service {
             messenger.renew_grants(*key);
         }
     }
 
     /// Serves this rank's part no longer, as `all` ranks do, or this one alone.
     pub(super) fn end_service(&self, all: bool) {
-        let Some(Service { messenger, key }) = &self.service else { return };
+        let Some(WindowService { messenger, key }) = &self.service else { return };
         let remotes = self.peers.iter().filter_map(|reach| match reach {
-            Reach::Served(remote) => Some((remote.peer(), remote.key())),
-            Reach::Mapped(_) => None,
+            PartReach::Served(remote) => Some((remote.peer(), remote.key())),
+            PartReach::Mapped(_) => None,
         });
         messenger.end_window(*key, &remotes.collect::<Vec<_>>(), all);
     }
@@ -169,10 +177,10 @@ impl Parts {
 
 /// Returns the pieces by which bytes are asked for: what is got comes in pieces that are each refused or given.
 pub(crate) fn pieces(
-    what: What,
+    what: TransferKind,
     (offset, address, bytes): (u64, *mut u8, usize),
 ) -> impl Iterator<Item = (u64, *mut u8, usize)> {
-    let whole = if matches!(what, What::Get(_)) { window::PIECE } else { bytes.max(1) };
+    let whole = if matches!(what, TransferKind::Get(_)) { window::PIECE } else { bytes.max(1) };
     (0..bytes)
         .step_by(whole)
         .map(move |at| (offset + at as u64, address.wrapping_add(at), whole.min(bytes - at)))
@@ -180,7 +188,7 @@ pub(crate) fn pieces(
 
 /// Returns the result of an operation that has ended: an error that came since the window is over says so.
 pub(crate) fn typed(
-    result: Option<Result<Delivered, Error>>,
+    result: Option<Result<DeliveredMessage, Error>>,
     over: &AtomicBool,
     rank: u32,
 ) -> Result<(), Error> {
@@ -190,7 +198,7 @@ pub(crate) fn typed(
         Err(error) if !over.load(Ordering::Acquire) => Err(error),
         Err(_) => {
             let what = "an operation on a window".into();
-            Err(Error::Window { rank, what, refusal: Refusal::Over })
+            Err(Error::Window { rank, what, refusal: AccessRefusal::Over })
         }
         Ok(_) => Ok(()),
     }

@@ -1,20 +1,20 @@
 //! Changes of links and of the messages on them.
 
 use roundelay_compiler::device::{
-    DeviceConnection, DeviceProgram, Event, Message, Target, TaskInput,
+    DeviceConnection, DeviceEvent, DeviceMessage, DeviceProgram, TaskInput, TaskOutput,
 };
-use roundelay_compiler::plan::{Dir, WireType};
-use roundelay_tests::Dice;
+use roundelay_compiler::plan::{MessageDirection, WireType};
+use roundelay_tests::SeededRandom;
 
 use super::{nudge, pick, pick_task, two};
 
-pub(super) fn other_wire(wire: &mut Option<WireType>, dice: &mut Dice) {
+pub(super) fn other_wire(wire: &mut Option<WireType>, dice: &mut SeededRandom) {
     let all = [None, Some(WireType::F16), Some(WireType::Bf16), Some(WireType::F32)];
     *wire = all[dice.below(all.len())];
 }
 
 /// Returns the wire types of messages, with these.
-pub(super) fn wires(p: &mut DeviceProgram) -> Vec<(Message, &mut Option<WireType>)> {
+pub(super) fn wires(p: &mut DeviceProgram) -> Vec<(DeviceMessage, &mut Option<WireType>)> {
     let mut all = Vec::new();
     for task in p.phases.iter_mut().flat_map(|phase| &mut phase.tasks) {
         let inputs = task.inputs.iter_mut().filter_map(|input| match input {
@@ -22,15 +22,15 @@ pub(super) fn wires(p: &mut DeviceProgram) -> Vec<(Message, &mut Option<WireType
             _ => None,
         });
         let outs = task.outs.iter_mut().filter_map(|out| match out {
-            Target::Packet(m, w) | Target::Staged(m, w) => Some((*m, w)),
-            Target::Landed(..) => None,
+            TaskOutput::Packet(m, w) | TaskOutput::Staged(m, w) => Some((*m, w)),
+            TaskOutput::Landed(..) => None,
         });
         all.extend(inputs.chain(outs));
     }
     all
 }
 
-pub(super) fn change_wire(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_wire(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
     let Some((_, wire)) = pick(wires(&mut programs[rank]), dice) else { return false };
     other_wire(wire, dice);
@@ -51,7 +51,7 @@ pub(super) fn other_end(
     Some((peer, programs.get(peer)?.links.iter().position(is)?))
 }
 
-pub(super) fn change_wires(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_wires(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
     let Some((message, wire)) = pick(wires(&mut programs[rank]), dice) else { return false };
     other_wire(wire, dice);
@@ -65,7 +65,7 @@ pub(super) fn change_wires(programs: &mut [DeviceProgram], dice: &mut Dice) -> b
     true
 }
 
-pub(super) fn nudge_link(link: &mut DeviceConnection, field: usize, dice: &mut Dice) {
+pub(super) fn nudge_link(link: &mut DeviceConnection, field: usize, dice: &mut SeededRandom) {
     match field {
         0 => nudge(&mut link.slots, dice),
         1 => nudge(&mut link.base, dice),
@@ -73,35 +73,41 @@ pub(super) fn nudge_link(link: &mut DeviceConnection, field: usize, dice: &mut D
         3 => nudge(&mut link.messages, dice),
         4 => link.channel ^= 1,
         5 => link.far ^= true,
-        _ => link.dir = if link.dir == Dir::Send { Dir::Recv } else { Dir::Send },
+        _ => {
+            link.dir = if link.dir == MessageDirection::Send {
+                MessageDirection::Recv
+            } else {
+                MessageDirection::Send
+            }
+        }
     }
 }
 
-pub(super) fn change_link(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_link(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
     let Some(link) = pick(programs[rank].links.iter_mut().collect(), dice) else { return false };
     nudge_link(link, dice.below(7), dice);
     true
 }
 
-pub(super) fn change_links(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_links(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
     let link = dice.below(programs[rank].links.len());
     let Some((peer, other)) = other_end(programs, rank, link) else { return false };
     let (field, seed) = (dice.below(7), dice.0);
-    nudge_link(&mut programs[rank].links[link], field, &mut Dice(seed));
-    nudge_link(&mut programs[peer].links[other], field, &mut Dice(seed));
+    nudge_link(&mut programs[rank].links[link], field, &mut SeededRandom(seed));
+    nudge_link(&mut programs[peer].links[other], field, &mut SeededRandom(seed));
     true
 }
 
-pub(super) fn change_peer(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_peer(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let (rank, all) = (dice.below(programs.len()), programs.len());
     let Some(link) = pick(programs[rank].links.iter_mut().collect(), dice) else { return false };
     link.peer = dice.below(all + 1) as u32;
     true
 }
 
-pub(super) fn exchange_links(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn exchange_links(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
     let Some((a, b)) = two(programs[rank].links.len(), dice) else { return false };
     programs[rank].links.swap(a, b);
@@ -109,11 +115,11 @@ pub(super) fn exchange_links(programs: &mut [DeviceProgram], dice: &mut Dice) ->
 }
 
 /// Returns all messages that a program names.
-pub(super) fn messages(p: &mut DeviceProgram) -> Vec<&mut Message> {
+pub(super) fn messages(p: &mut DeviceProgram) -> Vec<&mut DeviceMessage> {
     let mut all = Vec::new();
     let event = |event| match event {
-        &mut Event::Entered { .. } => None,
-        Event::Sent(m) | Event::Consumed(m) | Event::Room(m) => Some(m),
+        &mut DeviceEvent::Entered { .. } => None,
+        DeviceEvent::Sent(m) | DeviceEvent::Consumed(m) | DeviceEvent::Room(m) => Some(m),
     };
     for phase in &mut p.phases {
         for task in &mut phase.tasks {
@@ -125,7 +131,7 @@ pub(super) fn messages(p: &mut DeviceProgram) -> Vec<&mut Message> {
                 }
             }));
             all.extend(task.outs.iter_mut().map(|out| match out {
-                Target::Packet(m, _) | Target::Staged(m, _) | Target::Landed(m, _) => m,
+                TaskOutput::Packet(m, _) | TaskOutput::Staged(m, _) | TaskOutput::Landed(m, _) => m,
             }));
         }
         all.extend(phase.signals.iter_mut().map(|signal| &mut signal.message));
@@ -134,7 +140,7 @@ pub(super) fn messages(p: &mut DeviceProgram) -> Vec<&mut Message> {
     all
 }
 
-pub(super) fn change_message(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_message(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
     let Some(message) = pick(messages(&mut programs[rank]), dice) else { return false };
     match dice.below(2) {
@@ -145,9 +151,9 @@ pub(super) fn change_message(programs: &mut [DeviceProgram], dice: &mut Dice) ->
 }
 
 /// Exchanges two messages wherever a rank names them.
-pub(super) fn exchange_messages(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn exchange_messages(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
-    let all: Vec<Message> = messages(&mut programs[rank]).into_iter().map(|m| *m).collect();
+    let all: Vec<DeviceMessage> = messages(&mut programs[rank]).into_iter().map(|m| *m).collect();
     let Some((a, b)) = two(all.len(), dice) else { return false };
     let (a, b) = (all[a], all[b]);
     for message in messages(&mut programs[rank]) {
@@ -161,7 +167,7 @@ pub(super) fn exchange_messages(programs: &mut [DeviceProgram], dice: &mut Dice)
 }
 
 /// Has a message travel otherwise at one end, or at both.
-pub(super) fn change_travel(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_travel(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let Some(task) = pick_task(programs, dice) else { return false };
     let place = task.store.clone().or_else(|| {
         task.inputs.iter().find_map(|input| match input {
@@ -171,11 +177,11 @@ pub(super) fn change_travel(programs: &mut [DeviceProgram], dice: &mut Dice) -> 
     });
     if dice.below(2) == 0 {
         let Some(out) = pick(task.outs.iter_mut().collect(), dice) else { return false };
-        let (Target::Packet(m, _) | Target::Staged(m, _) | Target::Landed(m, _)) = *out;
+        let (TaskOutput::Packet(m, _) | TaskOutput::Staged(m, _) | TaskOutput::Landed(m, _)) = *out;
         *out = match (dice.below(3), place) {
-            (0, Some(place)) => Target::Landed(m, place),
-            (1, _) => Target::Packet(m, None),
-            _ => Target::Staged(m, None),
+            (0, Some(place)) => TaskOutput::Landed(m, place),
+            (1, _) => TaskOutput::Packet(m, None),
+            _ => TaskOutput::Staged(m, None),
         };
         return true;
     }

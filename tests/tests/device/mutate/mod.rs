@@ -4,11 +4,11 @@ mod links;
 mod order;
 mod tasks;
 
-use roundelay_compiler::device::{DeviceProgram, Task};
-use roundelay_tests::Dice;
+use roundelay_compiler::device::{DeviceProgram, DeviceTask};
+use roundelay_tests::SeededRandom;
 
 /// A change of programs; returns false if there is no place for it.
-type Mutation = fn(&mut [DeviceProgram], &mut Dice) -> bool;
+type Mutation = fn(&mut [DeviceProgram], &mut SeededRandom) -> bool;
 
 /// All changes, by name.
 pub(crate) const MUTATIONS: [(&str, Mutation); 38] = [
@@ -53,31 +53,37 @@ pub(crate) const MUTATIONS: [(&str, Mutation); 38] = [
 ];
 
 /// Picks a task that moves something.
-fn pick_task<'p>(programs: &'p mut [DeviceProgram], dice: &mut Dice) -> Option<&'p mut Task> {
+fn pick_task<'p>(
+    programs: &'p mut [DeviceProgram],
+    dice: &mut SeededRandom,
+) -> Option<&'p mut DeviceTask> {
     let rank = dice.below(programs.len());
     let tasks = programs[rank].phases.iter_mut().flat_map(|phase| &mut phase.tasks);
     pick(tasks.filter(|task| task.moves()).collect(), dice)
 }
 
 /// Picks a task that folds several operands.
-fn pick_fold<'p>(programs: &'p mut [DeviceProgram], dice: &mut Dice) -> Option<&'p mut Task> {
+fn pick_fold<'p>(
+    programs: &'p mut [DeviceProgram],
+    dice: &mut SeededRandom,
+) -> Option<&'p mut DeviceTask> {
     let tasks = programs.iter_mut().flat_map(|p| &mut p.phases).flat_map(|phase| &mut phase.tasks);
     pick(tasks.filter(|task| task.inputs.len() > 1).collect(), dice)
 }
 
-fn pick<T>(mut list: Vec<T>, dice: &mut Dice) -> Option<T> {
+fn pick<T>(mut list: Vec<T>, dice: &mut SeededRandom) -> Option<T> {
     let i = dice.below(list.len());
     (i < list.len()).then(|| list.swap_remove(i))
 }
 
 /// Returns two different numbers below `n`.
-fn two(n: usize, dice: &mut Dice) -> Option<(usize, usize)> {
+fn two(n: usize, dice: &mut SeededRandom) -> Option<(usize, usize)> {
     let a = dice.below(n);
     (n > 1).then(|| (a, (a + 1 + dice.below(n - 1)) % n))
 }
 
 /// Changes a number to one beside it, to none, or to twice it.
-fn nudge(x: &mut u32, dice: &mut Dice) {
+fn nudge(x: &mut u32, dice: &mut SeededRandom) {
     *x = match dice.below(5) {
         0 | 1 => x.saturating_add(1),
         2 => x.saturating_sub(1),

@@ -1,12 +1,14 @@
 //! Changes of the order of programs: waits, signals, barriers, tasks and phases.
 
-use roundelay_compiler::device::{DeviceProgram, Event, Phase, Protocol, Signal, Wait};
-use roundelay_tests::Dice;
+use roundelay_compiler::device::{
+    DeviceEvent, DevicePhase, DeviceProgram, DeviceProtocol, DeviceSignal, DeviceWait,
+};
+use roundelay_tests::SeededRandom;
 
 use super::{nudge, pick, two};
 
 /// Returns the lists of waits of a program.
-pub(super) fn wait_lists(p: &mut DeviceProgram) -> Vec<&mut Vec<Wait>> {
+pub(super) fn wait_lists(p: &mut DeviceProgram) -> Vec<&mut Vec<DeviceWait>> {
     let tasks = p.phases.iter_mut().flat_map(|phase| &mut phase.tasks);
     tasks.map(|task| &mut task.waits).chain([&mut p.leave]).collect()
 }
@@ -14,14 +16,14 @@ pub(super) fn wait_lists(p: &mut DeviceProgram) -> Vec<&mut Vec<Wait>> {
 /// Picks a rank's list of waits that has some.
 pub(super) fn pick_waits<'p>(
     programs: &'p mut [DeviceProgram],
-    dice: &mut Dice,
-) -> Option<&'p mut Vec<Wait>> {
+    dice: &mut SeededRandom,
+) -> Option<&'p mut Vec<DeviceWait>> {
     let rank = dice.below(programs.len());
     let lists = wait_lists(&mut programs[rank]);
     pick(lists.into_iter().filter(|list| !list.is_empty()).collect(), dice)
 }
 
-pub(super) fn drop_wait(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn drop_wait(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let Some(list) = pick_waits(programs, dice) else { return false };
     let at = dice.below(list.len());
     match dice.below(3) {
@@ -31,31 +33,33 @@ pub(super) fn drop_wait(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool
     true
 }
 
-pub(super) fn change_wait(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_wait(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let all = programs.len();
     let Some(list) = pick_waits(programs, dice) else { return false };
     let at = dice.below(list.len());
     let wait = &mut list[at];
     match (dice.below(4), wait.event) {
         (0, _) => wait.acquire = false,
-        (_, Event::Entered { .. }) => wait.event = Event::Entered { peer: dice.below(all) as u32 },
-        (1, Event::Sent(m)) => wait.event = Event::Consumed(m),
-        (1, Event::Room(m)) => wait.event = Event::Consumed(m),
-        (1, Event::Consumed(m)) => wait.event = Event::Room(m),
-        (_, Event::Sent(m) | Event::Room(m) | Event::Consumed(m)) => {
+        (_, DeviceEvent::Entered { .. }) => {
+            wait.event = DeviceEvent::Entered { peer: dice.below(all) as u32 }
+        }
+        (1, DeviceEvent::Sent(m)) => wait.event = DeviceEvent::Consumed(m),
+        (1, DeviceEvent::Room(m)) => wait.event = DeviceEvent::Consumed(m),
+        (1, DeviceEvent::Consumed(m)) => wait.event = DeviceEvent::Room(m),
+        (_, DeviceEvent::Sent(m) | DeviceEvent::Room(m) | DeviceEvent::Consumed(m)) => {
             let mut m = m;
             nudge(if dice.below(2) == 0 { &mut m.index } else { &mut m.link }, dice);
             wait.event = match wait.event {
-                Event::Sent(_) => Event::Sent(m),
-                Event::Room(_) => Event::Room(m),
-                _ => Event::Consumed(m),
+                DeviceEvent::Sent(_) => DeviceEvent::Sent(m),
+                DeviceEvent::Room(_) => DeviceEvent::Room(m),
+                _ => DeviceEvent::Consumed(m),
             };
         }
     }
     true
 }
 
-pub(super) fn move_wait(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn move_wait(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
     let mut lists = wait_lists(&mut programs[rank]);
     let Some((from, to)) = two(lists.len(), dice) else { return false };
@@ -68,11 +72,14 @@ pub(super) fn move_wait(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool
     true
 }
 
-pub(super) fn pick_phase<'p>(p: &'p mut DeviceProgram, dice: &mut Dice) -> Option<&'p mut Phase> {
+pub(super) fn pick_phase<'p>(
+    p: &'p mut DeviceProgram,
+    dice: &mut SeededRandom,
+) -> Option<&'p mut DevicePhase> {
     pick(p.phases.iter_mut().filter(|phase| !phase.signals.is_empty()).collect(), dice)
 }
 
-pub(super) fn drop_signal(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn drop_signal(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
     let Some(phase) = pick_phase(&mut programs[rank], dice) else { return false };
     let at = dice.below(phase.signals.len());
@@ -83,7 +90,7 @@ pub(super) fn drop_signal(programs: &mut [DeviceProgram], dice: &mut Dice) -> bo
     true
 }
 
-pub(super) fn change_signal(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_signal(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
     let Some(phase) = pick_phase(&mut programs[rank], dice) else { return false };
     let at = dice.below(phase.signals.len());
@@ -96,7 +103,7 @@ pub(super) fn change_signal(programs: &mut [DeviceProgram], dice: &mut Dice) -> 
     true
 }
 
-pub(super) fn move_signal(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn move_signal(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
     let phases = &mut programs[rank].phases;
     let Some((from, to)) = two(phases.len(), dice) else { return false };
@@ -104,19 +111,19 @@ pub(super) fn move_signal(programs: &mut [DeviceProgram], dice: &mut Dice) -> bo
         return false;
     }
     let at = dice.below(phases[from].signals.len());
-    let signal: Signal = phases[from].signals.remove(at);
+    let signal: DeviceSignal = phases[from].signals.remove(at);
     phases[to].signals.push(signal);
     true
 }
 
-pub(super) fn change_barrier(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_barrier(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
     let Some(phase) = pick(programs[rank].phases.iter_mut().collect(), dice) else { return false };
     phase.block_barrier ^= true;
     true
 }
 
-pub(super) fn change_task(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_task(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
     let phases = &mut programs[rank].phases;
     let [from, to] = [0, 1].map(|_| dice.below(phases.len()));
@@ -140,10 +147,10 @@ pub(super) fn change_task(programs: &mut [DeviceProgram], dice: &mut Dice) -> bo
 }
 
 /// Exchanges two tasks of a rank, or of two ranks.
-pub(super) fn exchange_tasks(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn exchange_tasks(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let [a, b] = [0, 1].map(|_| dice.below(programs.len()));
     let other = if dice.below(4) == 0 { b } else { a };
-    let spots = |rank: usize, dice: &mut Dice| {
+    let spots = |rank: usize, dice: &mut SeededRandom| {
         let phases = &programs[rank].phases;
         let phase = dice.below(phases.len());
         let task = dice.below(phases.get(phase)?.tasks.len());
@@ -158,7 +165,7 @@ pub(super) fn exchange_tasks(programs: &mut [DeviceProgram], dice: &mut Dice) ->
     true
 }
 
-pub(super) fn change_phases(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_phases(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
     let phases = &mut programs[rank].phases;
     let Some((a, b)) = two(phases.len(), dice) else { return false };
@@ -182,14 +189,14 @@ pub(super) fn change_phases(programs: &mut [DeviceProgram], dice: &mut Dice) -> 
             let signals = std::mem::take(&mut phases[a].signals);
             let block_barrier = phases[a].block_barrier;
             phases[a].block_barrier = dice.below(2) == 0;
-            phases.insert(a + 1, Phase { tasks, block_barrier, signals });
+            phases.insert(a + 1, DevicePhase { tasks, block_barrier, signals });
         }
     }
     true
 }
 
 /// Changes what a rank says of its program, or what all do.
-pub(super) fn change_program(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_program(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let (kind, seed, all) = (dice.below(11), dice.0, dice.below(2) == 0);
     let rank = dice.below(programs.len());
     let ranks = programs.len();
@@ -201,7 +208,7 @@ pub(super) fn change_program(programs: &mut [DeviceProgram], dice: &mut Dice) ->
     }
     let changed = programs.iter_mut().enumerate().filter(|(i, _)| all || *i == rank);
     for (_, p) in changed {
-        let mut dice = Dice(seed);
+        let mut dice = SeededRandom(seed);
         match kind {
             1 => nudge(&mut p.rank, &mut dice),
             2 => nudge(&mut p.staging, &mut dice),
@@ -211,7 +218,7 @@ pub(super) fn change_program(programs: &mut [DeviceProgram], dice: &mut Dice) ->
             6 => p.greets.push(dice.below(ranks) as u32),
             7 => drop(p.elsewhere.pop()),
             8 => p.elsewhere.push(dice.below(ranks) as u32),
-            9 => p.protocol = Protocol::ALL[dice.below(Protocol::ALL.len())],
+            9 => p.protocol = DeviceProtocol::ALL[dice.below(DeviceProtocol::ALL.len())],
             _ => match dice.below(3) {
                 0 => nudge(&mut p.header.chunks, &mut dice),
                 1 => nudge(&mut p.header.blocks, &mut dice),

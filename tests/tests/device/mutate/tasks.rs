@@ -1,27 +1,30 @@
 //! Changes of tasks: operands, regions, sizes, stores and targets.
 
 use roundelay_compiler::chunks::ChunkSet;
-use roundelay_compiler::device::{DeviceProgram, Phase, Target, Task, TaskInput};
-use roundelay_compiler::plan::{Buf, Region, Sizes};
-use roundelay_tests::Dice;
+use roundelay_compiler::device::{DevicePhase, DeviceProgram, DeviceTask, TaskInput, TaskOutput};
+use roundelay_compiler::plan::{ChunkSizes, PlanBuffer, Region};
+use roundelay_tests::SeededRandom;
 
 use super::{nudge, pick, pick_fold, pick_task, two};
 
-pub(super) fn swap_operands(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn swap_operands(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let Some(task) = pick_fold(programs, dice) else { return false };
     let Some((a, b)) = two(task.inputs.len(), dice) else { return false };
     task.inputs.swap(a, b);
     true
 }
 
-pub(super) fn rotate_operands(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn rotate_operands(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let Some(task) = pick_fold(programs, dice) else { return false };
     let by = 1 + dice.below(task.inputs.len() - 1);
     task.inputs.rotate_left(by);
     true
 }
 
-pub(super) fn swap_operands_everywhere(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn swap_operands_everywhere(
+    programs: &mut [DeviceProgram],
+    dice: &mut SeededRandom,
+) -> bool {
     let mut any = false;
     let least = 2 + dice.below(2);
     for task in programs.iter_mut().flat_map(|p| &mut p.phases).flat_map(|phase| &mut phase.tasks) {
@@ -35,7 +38,7 @@ pub(super) fn swap_operands_everywhere(programs: &mut [DeviceProgram], dice: &mu
 }
 
 /// Takes an operand of a fold in place of another one's of the same rank.
-pub(super) fn exchange_operands(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn exchange_operands(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
     let inputs = programs[rank].phases.iter_mut().flat_map(|p| &mut p.tasks);
     let mut inputs: Vec<&mut TaskInput> = inputs.flat_map(|task| &mut task.inputs).collect();
@@ -49,7 +52,7 @@ pub(super) fn exchange_operands(programs: &mut [DeviceProgram], dice: &mut Dice)
     true
 }
 
-pub(super) fn repeat_operand(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn repeat_operand(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let Some(task) = pick_task(programs, dice) else { return false };
     let [from, to] = [0, 1].map(|_| dice.below(task.inputs.len()));
     let again = task.inputs[from].clone();
@@ -57,7 +60,7 @@ pub(super) fn repeat_operand(programs: &mut [DeviceProgram], dice: &mut Dice) ->
     true
 }
 
-pub(super) fn drop_operand(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn drop_operand(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let Some(task) = pick_task(programs, dice) else { return false };
     let at = dice.below(task.inputs.len());
     task.inputs.remove(at);
@@ -66,7 +69,7 @@ pub(super) fn drop_operand(programs: &mut [DeviceProgram], dice: &mut Dice) -> b
 
 /// Folds what a task has folded already into the next one in another grouping: a fold of three is cut into the sum of
 /// the last two, kept where the result goes, and the rest.
-pub(super) fn regroup(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn regroup(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
     for phase in 0..programs[rank].phases.len() {
         let tasks = &mut programs[rank].phases[phase].tasks;
@@ -79,14 +82,14 @@ pub(super) fn regroup(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
         tail.inputs = vec![first, TaskInput::Local(store)];
         let signals = std::mem::take(&mut programs[rank].phases[phase].signals);
         programs[rank].phases[phase].block_barrier = true;
-        let next = Phase { tasks: vec![tail], block_barrier: true, signals };
+        let next = DevicePhase { tasks: vec![tail], block_barrier: true, signals };
         programs[rank].phases.insert(phase + 1, next);
         return true;
     }
     false
 }
 
-pub(super) fn change_sizes_kind(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_sizes_kind(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let everywhere = dice.below(2) == 0;
     let round = pick_task(programs, dice).map(|task| task.round);
     let tasks = programs.iter_mut().flat_map(|p| &mut p.phases).flat_map(|phase| &mut phase.tasks);
@@ -97,50 +100,55 @@ pub(super) fn change_sizes_kind(programs: &mut [DeviceProgram], dice: &mut Dice)
     for task in tasks.into_iter().skip(skip).take(take) {
         let chunks = task.sizes.chunks();
         task.sizes = match &task.sizes {
-            Sizes::Of(_) => Sizes::Full(chunks),
-            Sizes::Full(_) => Sizes::Of(vec![ChunkSet::interval(0, chunks, chunks.max(1))]),
+            ChunkSizes::Of(_) => ChunkSizes::Full(chunks),
+            ChunkSizes::Full(_) => {
+                ChunkSizes::Of(vec![ChunkSet::interval(0, chunks, chunks.max(1))])
+            }
         };
         any = true;
     }
     any
 }
 
-pub(super) fn shift(set: &mut ChunkSet, dice: &mut Dice) {
+pub(super) fn shift(set: &mut ChunkSet, dice: &mut SeededRandom) {
     let modulus = set.modulus.max(1);
     set.start = (set.start + 1 + dice.below(modulus as usize) as u32) % modulus;
 }
 
-pub(super) fn shift_sizes(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn shift_sizes(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let Some(task) = pick_task(programs, dice) else { return false };
     match &mut task.sizes {
-        Sizes::Of(sets) => {
+        ChunkSizes::Of(sets) => {
             let Some(set) = pick(sets.iter_mut().collect(), dice) else { return false };
             shift(set, dice);
         }
-        Sizes::Full(chunks) => nudge(chunks, dice),
+        ChunkSizes::Full(chunks) => nudge(chunks, dice),
     }
     true
 }
 
 /// Returns the regions of a task.
-pub(super) fn regions(task: &mut Task) -> Vec<&mut Region> {
+pub(super) fn regions(task: &mut DeviceTask) -> Vec<&mut Region> {
     let inputs = task.inputs.iter_mut().filter_map(|input| match input {
         TaskInput::Local(r) | TaskInput::Pulled(_, r) => Some(r),
         _ => None,
     });
     let outs = task.outs.iter_mut().filter_map(|out| match out {
-        Target::Landed(_, r) => Some(r),
+        TaskOutput::Landed(_, r) => Some(r),
         _ => None,
     });
     inputs.chain(&mut task.store).chain(outs).collect()
 }
 
-pub(super) fn pick_set<'t>(task: &'t mut Task, dice: &mut Dice) -> Option<&'t mut ChunkSet> {
+pub(super) fn pick_set<'t>(
+    task: &'t mut DeviceTask,
+    dice: &mut SeededRandom,
+) -> Option<&'t mut ChunkSet> {
     let sets = regions(task).into_iter().flat_map(|r| &mut r.pieces).map(|piece| &mut piece.set);
     pick(sets.collect(), dice)
 }
 
-pub(super) fn shift_region(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn shift_region(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let Some(task) = pick_task(programs, dice) else { return false };
     let Some(set) = pick_set(task, dice) else { return false };
     shift(set, dice);
@@ -148,11 +156,11 @@ pub(super) fn shift_region(programs: &mut [DeviceProgram], dice: &mut Dice) -> b
 }
 
 /// Moves all regions and sizes of a task by the same number of chunks.
-pub(super) fn shift_both(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn shift_both(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let Some(task) = pick_task(programs, dice) else { return false };
     let by = 1 + dice.below(2) as u32;
     let mut sets: Vec<&mut ChunkSet> = Vec::new();
-    if let (true, Sizes::Of(of)) = (dice.below(2) == 0, &mut task.sizes) {
+    if let (true, ChunkSizes::Of(of)) = (dice.below(2) == 0, &mut task.sizes) {
         of.iter_mut().for_each(|set| set.start = (set.start + by) % set.modulus.max(1));
     }
     sets.extend(regions(task).into_iter().flat_map(|r| &mut r.pieces).map(|piece| &mut piece.set));
@@ -160,16 +168,22 @@ pub(super) fn shift_both(programs: &mut [DeviceProgram], dice: &mut Dice) -> boo
     true
 }
 
-pub(super) fn change_buffer(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_buffer(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let Some(task) = pick_task(programs, dice) else { return false };
     let pieces = regions(task).into_iter().flat_map(|r| &mut r.pieces).collect();
     let Some(piece) = pick(pieces, dice) else { return false };
-    let all = [Buf::Data, Buf::Input, Buf::Output, Buf::Scratch(0), Buf::Scratch(1)];
+    let all = [
+        PlanBuffer::Data,
+        PlanBuffer::Input,
+        PlanBuffer::Output,
+        PlanBuffer::Scratch(0),
+        PlanBuffer::Scratch(1),
+    ];
     piece.buf = all[dice.below(all.len())];
     true
 }
 
-pub(super) fn change_total(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_total(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let Some(task) = pick_task(programs, dice) else { return false };
     let Some(set) = pick_set(task, dice) else { return false };
     nudge(&mut set.total, dice);
@@ -178,7 +192,7 @@ pub(super) fn change_total(programs: &mut [DeviceProgram], dice: &mut Dice) -> b
 }
 
 /// Leaves out the last chunks of all regions of a task, or adds some.
-pub(super) fn change_totals(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_totals(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let Some(task) = pick_task(programs, dice) else { return false };
     let longer = dice.below(3) == 0;
     let change = |set: &mut ChunkSet| {
@@ -188,8 +202,8 @@ pub(super) fn change_totals(programs: &mut [DeviceProgram], dice: &mut Dice) -> 
         }
     };
     match &mut task.sizes {
-        Sizes::Of(sets) => sets.iter_mut().for_each(change),
-        Sizes::Full(chunks) => {
+        ChunkSizes::Of(sets) => sets.iter_mut().for_each(change),
+        ChunkSizes::Full(chunks) => {
             *chunks = if longer { *chunks + 1 } else { chunks.saturating_sub(1) }
         }
     }
@@ -198,7 +212,7 @@ pub(super) fn change_totals(programs: &mut [DeviceProgram], dice: &mut Dice) -> 
     true
 }
 
-pub(super) fn change_set(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_set(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let Some(task) = pick_task(programs, dice) else { return false };
     let Some(set) = pick_set(task, dice) else { return false };
     match dice.below(4) {
@@ -210,7 +224,7 @@ pub(super) fn change_set(programs: &mut [DeviceProgram], dice: &mut Dice) -> boo
     true
 }
 
-pub(super) fn change_store(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn change_store(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let Some(task) = pick_task(programs, dice) else { return false };
     let local = task.inputs.iter().find_map(|input| match input {
         TaskInput::Local(r) | TaskInput::Pulled(_, r) => Some(r.clone()),
@@ -223,7 +237,7 @@ pub(super) fn change_store(programs: &mut [DeviceProgram], dice: &mut Dice) -> b
     true
 }
 
-pub(super) fn drop_target(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn drop_target(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let Some(task) = pick_task(programs, dice) else { return false };
     let at = dice.below(task.outs.len());
     if at < task.outs.len() {
@@ -233,10 +247,10 @@ pub(super) fn drop_target(programs: &mut [DeviceProgram], dice: &mut Dice) -> bo
 }
 
 /// Exchanges the targets of two tasks of a rank, or of one.
-pub(super) fn exchange_targets(programs: &mut [DeviceProgram], dice: &mut Dice) -> bool {
+pub(super) fn exchange_targets(programs: &mut [DeviceProgram], dice: &mut SeededRandom) -> bool {
     let rank = dice.below(programs.len());
     let tasks = programs[rank].phases.iter_mut().flat_map(|p| &mut p.tasks);
-    let mut outs: Vec<&mut Target> = tasks.flat_map(|task| &mut task.outs).collect();
+    let mut outs: Vec<&mut TaskOutput> = tasks.flat_map(|task| &mut task.outs).collect();
     let Some((a, b)) = two(outs.len(), dice) else { return false };
     let (left, right) = outs.split_at_mut(a.max(b));
     std::mem::swap(left[a.min(b)], right[0]);

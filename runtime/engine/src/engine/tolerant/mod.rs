@@ -18,53 +18,53 @@ mod post;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use roundelay_compiler::plan::{Buf, Region};
-use roundelay_compiler::tolerance::{Header, Part, Round, Tolerant};
-use roundelay_dsl::ast::Op;
+use roundelay_compiler::plan::{PlanBuffer, Region};
+use roundelay_compiler::tolerance::{TolerantHeader, TolerantPart, TolerantPlan, TolerantRound};
+use roundelay_dsl::ast::TransferOp;
 
-use super::Core;
+use super::EngineCore;
 use crate::executor::watchdog;
-use post::{Post, TolerantCall};
-use roundelay_net::backend::{Dst, Kernel, Src, kernel};
+use post::{TolerantCall, TolerantPost};
+use roundelay_net::backend::{FoldSource, FoldTarget, HostKernel, kernel};
 use roundelay_net::digest::mix;
 use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::{Error, Location};
+use roundelay_net::error::{Error, ErrorLocation};
 
 /// The bytes that a chunk of a message has beside its content: its ranks, and its length.
 const PER_CHUNK: usize = 16;
 
 /// The sum of the contributions of some ranks.
 #[derive(Debug, Clone)]
-struct Held {
+struct HeldSum {
     ranks: u64,
     bytes: Rc<Vec<u8>>,
 }
 
 /// The content of a region: a value a chunk, or nothing.
-type Content = Vec<Option<Held>>;
+type Content = Vec<Option<HeldSum>>;
 
 /// A value on its way to a place.
-struct Operand {
+struct TolerantOperand {
     src: u32,
     /// True if it takes the place of what is there.
     copies: bool,
-    held: Held,
+    held: HeldSum,
 }
 
 /// The memory of a rank during a call.
 struct TolerantMemory<'t> {
-    header: &'t Header,
-    kernel: Kernel,
+    header: &'t TolerantHeader,
+    kernel: HostKernel,
     size: usize,
-    places: BTreeMap<(Buf, u32), Held>,
+    places: BTreeMap<(PlanBuffer, u32), HeldSum>,
 }
 
-impl Core {
+impl EngineCore {
     /// Plays a tolerant algorithm in place; returns the ranks whose contributions are in the result, as bits. If a rank
     /// has ended, the communicator cannot be used any more.
     pub fn play_tolerant(
         &mut self,
-        tolerant: &Tolerant,
+        tolerant: &TolerantPlan,
         (dtype, op): (DType, RedOp),
         data: &mut [u8],
     ) -> Result<u64, Error> {
@@ -95,7 +95,7 @@ impl Core {
         let memory = TolerantMemory::new(header, kernel, dtype.size(), (own, data));
         match self.play_rounds(header, part, memory, digest) {
             Err(error) => Err(self.fail(error)),
-            Ok(Played { memory, counted, lost }) => {
+            Ok(TolerantResult { memory, counted, lost }) => {
                 memory.give_back(data, (op == RedOp::Avg).then_some(counted));
                 // The result stands; the communicator is one that has lost a rank. The alarm carries the cause.
                 if let Some(error) = lost {
@@ -109,15 +109,15 @@ impl Core {
 
     fn play_rounds<'t>(
         &mut self,
-        header: &'t Header,
-        part: &Part,
+        header: &'t TolerantHeader,
+        part: &TolerantPart,
         mut memory: TolerantMemory<'t>,
         digest: u32,
-    ) -> Result<Played<'t>, Error> {
+    ) -> Result<TolerantResult<'t>, Error> {
         let name = format!("all_reduce.{}", header.algorithm);
         let at = |round: u32, site: u32| {
             let site = header.sites.get(site as usize);
-            Location {
+            ErrorLocation {
                 rank: self.group.rank(),
                 name: name.clone(),
                 step: round,
@@ -129,7 +129,7 @@ impl Core {
         };
         let rank = self.group.rank();
         let end = at(part.rounds.last().map_or(0, |round| round.number), u32::MAX);
-        let places: Vec<Vec<Location>> = part
+        let places: Vec<Vec<ErrorLocation>> = part
             .rounds
             .iter()
             .map(|round| round.takes.iter().map(|take| at(round.number, take.site)).collect())
@@ -138,7 +138,7 @@ impl Core {
         let call =
             TolerantCall { name: &name, number: self.calls, digest, timeout: self.timeout, most };
         let peers = (&mut self.group, &mut self.endpoints);
-        let mut post = Post::open(peers, &mut self.recorder, call)?;
+        let mut post = TolerantPost::open(peers, &mut self.recorder, call)?;
         for (round, places) in part.rounds.iter().zip(&places) {
             memory.round(rank, round, &mut post, places)?;
             post.not_stopped()?;
@@ -158,12 +158,12 @@ impl Core {
         let ended = post.lost().filter(|_| !whole).map(|(peer, gone)| {
             gone.clone().lost(peer, "its part of a call that went on without it", end.clone())
         });
-        Ok(Played { memory, counted, lost: ended.or(lost) })
+        Ok(TolerantResult { memory, counted, lost: ended.or(lost) })
     }
 }
 
 /// The result of a rank.
-struct Played<'t> {
+struct TolerantResult<'t> {
     memory: TolerantMemory<'t>,
     counted: u64,
     /// The reason for which the communicator cannot be used any more, if it cannot.
@@ -171,11 +171,16 @@ struct Played<'t> {
 }
 
 impl<'t> TolerantMemory<'t> {
-    fn new(header: &'t Header, kernel: Kernel, size: usize, (own, data): (u64, &[u8])) -> Self {
+    fn new(
+        header: &'t TolerantHeader,
+        kernel: HostKernel,
+        size: usize,
+        (own, data): (u64, &[u8]),
+    ) -> Self {
         let mut memory = TolerantMemory { header, kernel, size, places: BTreeMap::new() };
         for chunk in 0..header.chunks {
             let bytes = Rc::new(data[memory.range(chunk, data.len())].to_vec());
-            memory.places.insert((header.input, chunk), Held { ranks: own, bytes });
+            memory.places.insert((header.input, chunk), HeldSum { ranks: own, bytes });
         }
         memory
     }
@@ -188,7 +193,7 @@ impl<'t> TolerantMemory<'t> {
     }
 
     /// Returns the bytes of the longest message that this rank takes.
-    fn longest(&self, part: &Part) -> usize {
+    fn longest(&self, part: &TolerantPart) -> usize {
         let chunk = self.places.values().map(|held| held.bytes.len()).max().unwrap_or(0);
         let takes = part.rounds.iter().flat_map(|round| &round.takes);
         let chunks = takes.map(|take| take.to.chunks()).max().unwrap_or(0);
@@ -203,9 +208,9 @@ impl<'t> TolerantMemory<'t> {
     fn round(
         &mut self,
         rank: u32,
-        round: &Round,
-        post: &mut Post<'_>,
-        places: &[Location],
+        round: &TolerantRound,
+        post: &mut TolerantPost<'_>,
+        places: &[ErrorLocation],
     ) -> Result<(), Error> {
         let mut taken: Vec<Option<Content>> =
             round.takes.iter().map(|take| Some(self.read(take.from.as_ref()?))).collect();
@@ -223,11 +228,11 @@ impl<'t> TolerantMemory<'t> {
                 });
             }
         }
-        let mut folds: BTreeMap<(Buf, u32), Vec<Operand>> = BTreeMap::new();
+        let mut folds: BTreeMap<(PlanBuffer, u32), Vec<TolerantOperand>> = BTreeMap::new();
         for (take, content) in round.takes.iter().zip(taken) {
             for (place, held) in take.to.iter().zip(content.into_iter().flatten()) {
-                let copies = take.op == Op::Copy;
-                let operand = held.map(|held| Operand { src: take.src, copies, held });
+                let copies = take.op == TransferOp::Copy;
+                let operand = held.map(|held| TolerantOperand { src: take.src, copies, held });
                 folds.entry(place).or_default().extend(operand);
             }
         }
@@ -235,7 +240,8 @@ impl<'t> TolerantMemory<'t> {
             let stays = operands.iter().all(|operand| !operand.copies);
             let old = self.places.get(&place).filter(|_| stays).cloned();
             let before = operands.partition_point(|operand| operand.src < rank);
-            let mut inputs: Vec<Held> = operands.into_iter().map(|operand| operand.held).collect();
+            let mut inputs: Vec<HeldSum> =
+                operands.into_iter().map(|operand| operand.held).collect();
             old.into_iter().for_each(|old| inputs.insert(before, old));
             let sum = self.fold(inputs)?;
             self.places.insert(place, sum);
@@ -244,7 +250,7 @@ impl<'t> TolerantMemory<'t> {
     }
 
     /// Returns the sum of some values, first to last.
-    fn fold(&self, mut inputs: Vec<Held>) -> Result<Held, Error> {
+    fn fold(&self, mut inputs: Vec<HeldSum>) -> Result<HeldSum, Error> {
         if let [_] = inputs.as_slice()
             && let Some(only) = inputs.pop()
         {
@@ -259,12 +265,12 @@ impl<'t> TolerantMemory<'t> {
             ranks |= held.ranks;
         }
         let mut bytes = vec![0; len];
-        let sources: Vec<Src> =
-            inputs.iter().map(|held| Src { ptr: held.bytes.as_ptr(), wire: None }).collect();
-        let target = Dst { ptr: bytes.as_mut_ptr(), wire: None, stream: false };
+        let sources: Vec<FoldSource> =
+            inputs.iter().map(|held| FoldSource { ptr: held.bytes.as_ptr(), wire: None }).collect();
+        let target = FoldTarget { ptr: bytes.as_mut_ptr(), wire: None, stream: false };
         // SAFETY: all of them have `len` bytes, which are that many elements; the target is memory of its own.
         unsafe { self.kernel.fold(&sources, &[target], len / self.size) };
-        Ok(Held { ranks, bytes: Rc::new(bytes) })
+        Ok(HeldSum { ranks, bytes: Rc::new(bytes) })
     }
 
     /// Returns the ranks whose contributions the result has.
@@ -315,7 +321,7 @@ fn decoded(message: &[u8], chunks: usize) -> Option<Content> {
         let (ranks, len) = (word(&head[..8])?, usize::try_from(word(&head[8..])?).ok()?);
         let (bytes, after) = rest.split_at_checked(len)?;
         rest = after;
-        content.push((ranks != 0).then(|| Held { ranks, bytes: Rc::new(bytes.to_vec()) }));
+        content.push((ranks != 0).then(|| HeldSum { ranks, bytes: Rc::new(bytes.to_vec()) }));
     }
     rest.is_empty().then_some(content)
 }

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use roundelay_dsl::diag::codes;
 
-use crate::executor::wait::{Look, WaitLoop};
-use crate::executor::watchdog::{self, Gone, Trouble};
-use crate::trace::{Recorder, Waiting, What};
+use crate::executor::wait::{WaitAction, WaitLoop};
+use crate::executor::watchdog::{self, PeerFailure, PeerLoss};
+use crate::trace::{AwaitedEvent, FlightRecorder, WaitRecord};
 use roundelay_net::abort::AbortRecord;
-use roundelay_net::endpoints::{Endpoints, Receiver, RecvEnd, SendEnd, Sender};
-use roundelay_net::error::{Error, Location};
-use roundelay_net::group::Group;
-use roundelay_net::net::{ConnectionId, Deadline};
+use roundelay_net::endpoints::{EndpointReceiver, EndpointSender, EndpointTable, RecvEnd, SendEnd};
+use roundelay_net::error::{Error, ErrorLocation};
+use roundelay_net::group::RankGroup;
+use roundelay_net::net::{ConnectionId, WaitPolicy};
 use roundelay_net::transport::message::{ContentKind, meta};
 
 /// Messages in flight on a connection.
@@ -40,7 +40,7 @@ pub(super) struct TolerantCall<'c> {
 }
 
 /// The way to and from one peer.
-struct Mail {
+struct PeerMailbox {
     sender: u32,
     receiver: u32,
     /// Pieces that are not handed over yet, each with whether it fits a header.
@@ -52,19 +52,19 @@ struct Mail {
     /// True once its last message of the call is here, which is empty: what follows is of the next call.
     is_over: bool,
     /// The way in which the peer has ended. Nothing is taken of it any more then.
-    gone: Option<Gone>,
+    gone: Option<PeerLoss>,
     /// The time at which its connection was seen to have ended.
     cut: Option<Instant>,
 }
 
 /// All messages of one call.
-pub(super) struct Post<'c> {
-    pub(super) group: &'c mut Group,
-    endpoints: &'c mut Endpoints,
-    recorder: &'c mut Recorder,
+pub(super) struct TolerantPost<'c> {
+    pub(super) group: &'c mut RankGroup,
+    endpoints: &'c mut EndpointTable,
+    recorder: &'c mut FlightRecorder,
     call: TolerantCall<'c>,
     /// By rank; none for this one.
-    mails: Vec<Option<Mail>>,
+    mails: Vec<Option<PeerMailbox>>,
     ends: (Vec<SendEnd>, Vec<RecvEnd>),
     slot: usize,
     wait: WaitLoop,
@@ -72,30 +72,30 @@ pub(super) struct Post<'c> {
     since: Option<Instant>,
 }
 
-impl<'c> Post<'c> {
+impl<'c> TolerantPost<'c> {
     /// Opens the ways to all peers.
     pub(super) fn open(
-        (group, endpoints): (&'c mut Group, &'c mut Endpoints),
-        recorder: &'c mut Recorder,
+        (group, endpoints): (&'c mut RankGroup, &'c mut EndpointTable),
+        recorder: &'c mut FlightRecorder,
         call: TolerantCall<'c>,
     ) -> Result<Self, Error> {
         let own = group.rank();
         let id = |peer| ConnectionId { peer, channel: 0, path: 0 };
         let peers: Vec<u32> = (0..group.size()).filter(|&peer| peer != own).collect();
-        let deadline = Deadline { timeout: call.timeout, watch: &mut |_| None, members: &[] };
+        let deadline = WaitPolicy { timeout: call.timeout, watch: &mut |_| None, members: &[] };
         endpoints.connect(group, peers.iter().map(|&peer| id(peer)), deadline)?;
-        let mut mails: Vec<Option<Mail>> = (0..group.size()).map(|_| None).collect();
+        let mut mails: Vec<Option<PeerMailbox>> = (0..group.size()).map(|_| None).collect();
         let mut ends = (Vec::new(), Vec::new());
         let mut sockets = false;
         for peer in peers {
             let sender = endpoints.sender(group, id(peer))?;
             let receiver = endpoints.receiver(group, id(peer))?;
-            let posted = matches!(endpoints.senders[sender as usize], Sender::Posted(_));
+            let posted = matches!(endpoints.senders[sender as usize], EndpointSender::Posted(_));
             sockets |= posted;
             let (channel, path, messages) = (0, 0, 0);
             ends.0.push(SendEnd { sender, peer, channel, path, messages, posted });
             ends.1.push(RecvEnd { receiver, peer, channel, path, posted });
-            mails[peer as usize] = Some(Mail {
+            mails[peer as usize] = Some(PeerMailbox {
                 sender,
                 receiver,
                 out: VecDeque::new(),
@@ -109,7 +109,7 @@ impl<'c> Post<'c> {
         let slot = usize::try_from(group.layout().slot_bytes).unwrap_or(usize::MAX).max(HEAD);
         let crowded = sockets || group.layout().crowded;
         let wait = WaitLoop::new(call.timeout, crowded).for_sockets(sockets);
-        Ok(Post { group, endpoints, recorder, call, mails, ends, slot, wait, since: None })
+        Ok(TolerantPost { group, endpoints, recorder, call, mails, ends, slot, wait, since: None })
     }
 
     /// Sends a message, as far as it goes now.
@@ -130,7 +130,7 @@ impl<'c> Post<'c> {
     ///
     /// [`Error::Timeout`] if nothing has moved for too long, [`Error::LostRank`] if the peer cannot be reached and is
     /// not known to have ended, [`Error::Aborted`], [`Error::PlanMismatch`].
-    pub(super) fn next(&mut self, peer: u32, at: &Location) -> Result<Option<Vec<u8>>, Error> {
+    pub(super) fn next(&mut self, peer: u32, at: &ErrorLocation) -> Result<Option<Vec<u8>>, Error> {
         loop {
             let Some(mail) = self.mails[peer as usize].as_mut() else { return Ok(None) };
             if let Some(message) = mail.here.pop_front() {
@@ -147,12 +147,12 @@ impl<'c> Post<'c> {
                 continue;
             }
             match self.wait.pause(self.group) {
-                Look::Again => {}
-                Look::Doze => self.endpoints.doze((&self.ends.0, &self.ends.1)),
-                Look::Examine => self.examine(peer, at)?,
-                Look::Aborted => {
+                WaitAction::Again => {}
+                WaitAction::Doze => self.endpoints.doze((&self.ends.0, &self.ends.1)),
+                WaitAction::Examine => self.examine(peer, at)?,
+                WaitAction::Aborted => {
                     // A report that the lost rank has ended may still arrive.
-                    if alarm(self.group) == Alarm::Final {
+                    if alarm(self.group) == TolerantAlarm::Final {
                         return Err(self.group.aborted(Some(at.clone())));
                     }
                     self.examine(peer, at)?;
@@ -165,7 +165,7 @@ impl<'c> Post<'c> {
                     std::thread::sleep(NAP);
                     self.group.listen();
                 }
-                Look::Expired => {
+                WaitAction::Expired => {
                     self.examine(peer, at)?;
                     if self.is_awaited(peer) {
                         return Err(self.expired(peer, at));
@@ -183,7 +183,7 @@ impl<'c> Post<'c> {
     }
 
     /// Returns the first rank that has ended, and how.
-    pub(super) fn lost(&self) -> Option<(u32, &Gone)> {
+    pub(super) fn lost(&self) -> Option<(u32, &PeerLoss)> {
         let all = (0..).zip(&self.mails);
         all.filter_map(|(peer, mail)| Some((peer, mail.as_ref()?.gone.as_ref()?))).next()
     }
@@ -237,7 +237,7 @@ impl<'c> Post<'c> {
         else {
             return Ok(false);
         };
-        let receiver: &mut Receiver = &mut self.endpoints.receivers[mail.receiver as usize];
+        let receiver: &mut EndpointReceiver = &mut self.endpoints.receivers[mail.receiver as usize];
         let mut moved = false;
         while !mail.is_over {
             let (len, kind) = match &mail.coming {
@@ -287,21 +287,21 @@ impl<'c> Post<'c> {
 
     /// Looks whether a peer that this rank waits for has ended.
     #[cold]
-    fn examine(&mut self, peer: u32, at: &Location) -> Result<(), Error> {
+    fn examine(&mut self, peer: u32, at: &ErrorLocation) -> Result<(), Error> {
         self.publish(peer, at);
         self.endpoints.tend();
         watchdog::bear_witness(self.group);
         let entered = Some(self.call.digest);
         let trouble = watchdog::examine(self.group, peer, self.call.number, entered);
-        if let Some(Trouble::OtherCall { peer, call }) = trouble {
+        if let Some(PeerFailure::OtherCall { peer, call }) = trouble {
             let (number, name) = (self.call.number, self.call.name);
             let what = watchdog::spell_call((peer, call), Some(number), || name.to_owned());
             return Err(watchdog::other_call(self.group, peer, call, &what));
         }
         let Some(ended) = watchdog::end_of(self.group, peer) else {
-            let fault = self.endpoints.fault(peer).map(Gone::Cut);
+            let fault = self.endpoints.fault(peer).map(PeerLoss::Cut);
             let reported = match trouble {
-                Some(Trouble::Gone(gone)) => Some(gone),
+                Some(PeerFailure::Gone(gone)) => Some(gone),
                 _ => None,
             };
             let Some(gone) = fault.or(reported) else { return Ok(()) };
@@ -318,7 +318,7 @@ impl<'c> Post<'c> {
         };
         // A rank that ends after a failure of its own has raised the alarm first.
         self.group.hear_out();
-        if alarm(self.group) == Alarm::Open {
+        if alarm(self.group) == TolerantAlarm::Open {
             return Ok(());
         }
         not_aborted(self.group, Some(at))?;
@@ -331,19 +331,20 @@ impl<'c> Post<'c> {
         Ok(())
     }
 
-    fn publish(&mut self, peer: u32, at: &Location) {
+    fn publish(&mut self, peer: u32, at: &ErrorLocation) {
         let since = watchdog::began(self.recorder, self.wait.waited());
         let mut waiting =
-            Waiting::new(What::Message, peer, self.call.number, self.call.digest, since);
+            WaitRecord::new(AwaitedEvent::Message, peer, self.call.number, self.call.digest, since);
         waiting.step = at.step;
         watchdog::waits(self.group, self.recorder, &waiting);
     }
 
     /// Returns the error of a wait that has lasted too long: the peer is silent, which is no proof that it has ended.
     #[cold]
-    fn expired(&mut self, peer: u32, at: &Location) -> Error {
+    fn expired(&mut self, peer: u32, at: &ErrorLocation) -> Error {
         let since = watchdog::began(self.recorder, self.wait.waited());
-        let waiting = Waiting::new(What::Message, peer, self.call.number, self.call.digest, since);
+        let waiting =
+            WaitRecord::new(AwaitedEvent::Message, peer, self.call.number, self.call.digest, since);
         self.group.ask_around();
         let remark = watchdog::remark(self.group, &waiting, &[]);
         self.group.listen();
@@ -357,7 +358,7 @@ impl<'c> Post<'c> {
 
 /// The alarm, as a tolerant call takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Alarm {
+enum TolerantAlarm {
     /// It is not raised, or for a rank that is known to have ended: that is what such calls are for.
     Tolerated,
     /// It is for a rank elsewhere, whose end was not reported yet.
@@ -366,23 +367,23 @@ enum Alarm {
     Final,
 }
 
-fn alarm(group: &Group) -> Alarm {
+fn alarm(group: &RankGroup) -> TolerantAlarm {
     let lost = |record: &AbortRecord| record.code == codes::LOST_RANK;
     match group.abort_record().filter(|_| group.is_aborted()) {
-        _ if group.is_stopped() => Alarm::Final,
-        None => Alarm::Tolerated,
-        Some(record) if !lost(&record) => Alarm::Final,
-        Some(record) if watchdog::end_of(group, record.rank).is_some() => Alarm::Tolerated,
-        Some(record) if watchdog::is_elsewhere(group, record.rank) => Alarm::Open,
-        Some(_) => Alarm::Final,
+        _ if group.is_stopped() => TolerantAlarm::Final,
+        None => TolerantAlarm::Tolerated,
+        Some(record) if !lost(&record) => TolerantAlarm::Final,
+        Some(record) if watchdog::end_of(group, record.rank).is_some() => TolerantAlarm::Tolerated,
+        Some(record) if watchdog::is_elsewhere(group, record.rank) => TolerantAlarm::Open,
+        Some(_) => TolerantAlarm::Final,
     }
 }
 
 /// Fails if the alarm is raised, unless it is tolerated.
-pub(super) fn not_aborted(group: &Group, at: Option<&Location>) -> Result<(), Error> {
+pub(super) fn not_aborted(group: &RankGroup, at: Option<&ErrorLocation>) -> Result<(), Error> {
     match alarm(group) {
-        Alarm::Tolerated => Ok(()),
-        Alarm::Open | Alarm::Final => Err(group.aborted(at.cloned())),
+        TolerantAlarm::Tolerated => Ok(()),
+        TolerantAlarm::Open | TolerantAlarm::Final => Err(group.aborted(at.cloned())),
     }
 }
 

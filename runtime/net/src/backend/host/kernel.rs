@@ -1,4 +1,4 @@
-//! Defines [`Kernel`], which callers hold, and the way a fold goes through the loops.
+//! Defines [`HostKernel`], which callers hold, and the way a fold goes through the loops.
 
 use std::mem::MaybeUninit;
 
@@ -8,7 +8,7 @@ use super::copy::{LINE, copy, fence, stream};
 use super::environment::{self, DefaultEnvironment};
 use super::level::InstructionLevel;
 use super::loops::{FormatConversions, KernelLoops};
-use crate::backend::operand::{Dst, Src};
+use crate::backend::operand::{FoldSource, FoldTarget};
 use crate::dtype::{DType, RedOp};
 
 /// A combination of element type and operator, or of element type and wire type, without meaning.
@@ -40,7 +40,7 @@ fn operators(dtype: DType) -> String {
 
 /// The arithmetic of one element type and operator, resolved for this processor.
 #[derive(Debug, Clone, Copy)]
-pub struct Kernel {
+pub struct HostKernel {
     loops: &'static KernelLoops,
     dtype: DType,
     /// The wire type that is the element type itself.
@@ -48,7 +48,7 @@ pub struct Kernel {
 }
 
 /// Returns the kernel of a type and an operator. `avg` and `premul_sum` fold like `sum`.
-pub fn kernel(dtype: DType, op: RedOp) -> Result<Kernel, UnsupportedKernel> {
+pub fn kernel(dtype: DType, op: RedOp) -> Result<HostKernel, UnsupportedKernel> {
     kernel_at(best(), dtype, op)
 }
 
@@ -57,9 +57,9 @@ pub(super) fn kernel_at(
     level: InstructionLevel,
     dtype: DType,
     op: RedOp,
-) -> Result<Kernel, UnsupportedKernel> {
+) -> Result<HostKernel, UnsupportedKernel> {
     let loops = level.loops(dtype, op).ok_or(UnsupportedKernel::Op { dtype, op })?;
-    Ok(Kernel::of(loops, dtype))
+    Ok(HostKernel::of(loops, dtype))
 }
 
 fn best() -> InstructionLevel {
@@ -97,20 +97,20 @@ struct FoldPart {
     staging: *mut u8,
 }
 
-impl Kernel {
-    fn of(loops: &'static KernelLoops, dtype: DType) -> Kernel {
+impl HostKernel {
+    fn of(loops: &'static KernelLoops, dtype: DType) -> HostKernel {
         let own = match dtype {
             DType::F16 => Some(WireType::F16),
             DType::Bf16 => Some(WireType::Bf16),
             DType::F32 => Some(WireType::F32),
             _ => None,
         };
-        Kernel { loops, dtype, own }
+        HostKernel { loops, dtype, own }
     }
 
     /// Returns a kernel for folds of one input, that is for copies; every type has it.
-    pub fn copies(dtype: DType) -> Kernel {
-        Kernel::of(best().copies(dtype), dtype)
+    pub fn copies(dtype: DType) -> HostKernel {
+        HostKernel::of(best().copies(dtype), dtype)
     }
 
     /// Returns the bytes of an element in memory (`None`) or on the wire. Fails if the element type cannot be
@@ -131,7 +131,7 @@ impl Kernel {
     /// # Safety
     /// The caller keeps the promises listed in the [seam's contract](crate::backend).
     #[inline]
-    pub unsafe fn fold(&self, inputs: &[Src], outputs: &[Dst], count: usize) {
+    pub unsafe fn fold(&self, inputs: &[FoldSource], outputs: &[FoldTarget], count: usize) {
         // SAFETY: the promises are handed on; each arm passes the operands it matched.
         unsafe {
             match (inputs, outputs) {
@@ -185,10 +185,10 @@ impl Kernel {
     /// Folds in the default floating-point environment, on a thread that has another one.
     ///
     /// # Safety
-    /// The requirements of [`Kernel::fold`].
+    /// The requirements of [`HostKernel::fold`].
     #[cold]
     #[inline(never)]
-    unsafe fn fold_by_default(&self, inputs: &[Src], outputs: &[Dst], count: usize) {
+    unsafe fn fold_by_default(&self, inputs: &[FoldSource], outputs: &[FoldTarget], count: usize) {
         let _environment = DefaultEnvironment::enter();
         // SAFETY: the promise is the same.
         unsafe { self.fold(inputs, outputs, count) };
@@ -216,7 +216,7 @@ impl Kernel {
     ///
     /// # Safety
     /// The seam's promises; there is at least one input and one output.
-    unsafe fn fold_blocks(&self, inputs: &[Src], outputs: &[Dst], count: usize) {
+    unsafe fn fold_blocks(&self, inputs: &[FoldSource], outputs: &[FoldTarget], count: usize) {
         let (mut acc, mut staging) = (FoldBlock::new(), FoldBlock::new());
         let streamed = outputs.iter().find(|d| streams(d, count));
         let most = BLOCK / self.loops.width;
@@ -237,7 +237,7 @@ impl Kernel {
 
     /// Returns the elements that an output begins past a cache line: the first block ends as many early, so
     /// that the blocks after it begin at one.
-    fn skew(&self, to: &Dst) -> usize {
+    fn skew(&self, to: &FoldTarget) -> usize {
         to.ptr.addr() % LINE / self.format(to.wire).size
     }
 
@@ -245,7 +245,7 @@ impl Kernel {
     ///
     /// # Safety
     /// The requirements of `fold_blocks`.
-    unsafe fn fold_part(&self, inputs: &[Src], outputs: &[Dst], part: &FoldPart) {
+    unsafe fn fold_part(&self, inputs: &[FoldSource], outputs: &[FoldTarget], part: &FoldPart) {
         let &FoldPart { at, n, count, acc, staging } = part;
         // SAFETY: positions `at .. at + n` of all operands are good; `n` values of any format fit a
         // block, as none is wider than the accumulator. All inputs of a position are read before an
@@ -283,7 +283,7 @@ impl Kernel {
     ///
     /// # Safety
     /// These positions are good for reading, and `acc` for `n` accumulators; it is apart from them.
-    unsafe fn accumulate(&self, inputs: &[Src], at: usize, acc: *mut u8, n: usize) {
+    unsafe fn accumulate(&self, inputs: &[FoldSource], at: usize, acc: *mut u8, n: usize) {
         let unrounded = self.loops.width == self.loops.formats[0].size;
         // SAFETY: the promises are the same; `pair` writes accumulators if these are in memory's
         // format.
@@ -316,7 +316,7 @@ impl Kernel {
     /// # Safety
     /// The input has at least `at` elements.
     #[inline(always)]
-    unsafe fn source(&self, from: &Src, at: usize) -> *const u8 {
+    unsafe fn source(&self, from: &FoldSource, at: usize) -> *const u8 {
         // SAFETY: the caller's promise.
         unsafe { from.ptr.add(at * self.format(from.wire).size) }
     }
@@ -326,7 +326,7 @@ impl Kernel {
     /// # Safety
     /// The output has at least `at` elements.
     #[inline(always)]
-    unsafe fn target(&self, to: &Dst, at: usize) -> *mut u8 {
+    unsafe fn target(&self, to: &FoldTarget, at: usize) -> *mut u8 {
         // SAFETY: the caller's promise.
         unsafe { to.ptr.add(at * self.format(to.wire).size) }
     }
@@ -336,7 +336,7 @@ impl Kernel {
     /// # Safety
     /// `result` and the block's positions are good, and apart or the same.
     #[inline(always)]
-    unsafe fn put(&self, result: *const u8, to: &Dst, part: &FoldPart) {
+    unsafe fn put(&self, result: *const u8, to: &FoldTarget, part: &FoldPart) {
         let bytes = part.n * self.format(to.wire).size;
         // SAFETY: the promises are the same.
         unsafe {
@@ -357,8 +357,8 @@ impl Kernel {
 #[inline(always)]
 unsafe fn spread(
     size: usize,
-    d: &Dst,
-    more: &[Dst],
+    d: &FoldTarget,
+    more: &[FoldTarget],
     count: usize,
     make: impl Fn(usize, usize, *mut u8),
 ) {
@@ -382,6 +382,6 @@ unsafe fn spread(
 
 /// Returns true if stores there go past the caches.
 #[inline(always)]
-fn streams(to: &Dst, count: usize) -> bool {
+fn streams(to: &FoldTarget, count: usize) -> bool {
     to.stream && count >= LEAST_STREAMED
 }

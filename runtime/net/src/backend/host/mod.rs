@@ -8,7 +8,7 @@
 //! | `level.rs` | the same tables compiled for each generation of processors |
 //! | `environment.rs`, `register.rs` | the floating-point environment that they compute in, and its control register |
 //! | `copy.rs` | copies, plain and past the caches |
-//! | `kernel.rs` | what callers hold: [`Kernel`], and the way a fold goes through the loops |
+//! | `kernel.rs` | what callers hold: [`HostKernel`], and the way a fold goes through the loops |
 
 #[cfg(test)]
 mod changed_environment;
@@ -23,4 +23,4 @@ mod register;
 #[cfg(test)]
 mod tests;
 
-pub use kernel::{Kernel, UnsupportedKernel, kernel};
+pub use kernel::{HostKernel, UnsupportedKernel, kernel};

@@ -8,7 +8,7 @@ use super::format::{BrainFloat, HalfFloat, ValueFormat};
 use super::kernel::kernel_at;
 use super::level::InstructionLevel;
 use super::register::RegisterWord;
-use crate::backend::{Dst, Kernel, Src, kernel};
+use crate::backend::{FoldSource, FoldTarget, HostKernel, kernel};
 use crate::dtype::{DType, RedOp};
 
 /// A value outside memory.
@@ -205,7 +205,7 @@ const WIRES: [Option<WireType>; 4] =
 /// Checks one fold with random operands, some of the outputs in the place of inputs, on every level.
 fn check_fold(
     random: &mut RandomBits,
-    kernels: &[Kernel],
+    kernels: &[HostKernel],
     dtype: DType,
     op: RedOp,
     shape: [usize; 3],
@@ -255,12 +255,15 @@ fn check_fold(
             }
         }
         let ptrs: Vec<*mut u8> = regions.iter_mut().map(OperandRegion::ptr).collect();
-        let from: Vec<Src> =
-            sources.iter().zip(&ptrs).map(|((wire, _), &ptr)| Src { ptr, wire: *wire }).collect();
-        let to: Vec<Dst> = targets
+        let from: Vec<FoldSource> = sources
+            .iter()
+            .zip(&ptrs)
+            .map(|((wire, _), &ptr)| FoldSource { ptr, wire: *wire })
+            .collect();
+        let to: Vec<FoldTarget> = targets
             .iter()
             .zip(&places)
-            .map(|(&(wire, stream, _), &place)| Dst { ptr: ptrs[place], wire, stream })
+            .map(|(&(wire, stream, _), &place)| FoldTarget { ptr: ptrs[place], wire, stream })
             .collect();
         random.in_environment(|| {
             // SAFETY: every region holds `count` elements of its type; outputs are regions of their
@@ -313,8 +316,8 @@ fn classes_have_their_operators() {
                 !(float && bitwise.contains(&op) || dtype == DType::Bool && sums.contains(&op));
             assert_eq!(kernel(dtype, op).is_ok(), has, "{dtype} {op}");
         }
-        assert_eq!(Kernel::copies(dtype).wire_size(Some(WireType::Bf16)).is_ok(), float);
-        assert_eq!(Kernel::copies(dtype).wire_size(None), Ok(dtype.size()));
+        assert_eq!(HostKernel::copies(dtype).wire_size(Some(WireType::Bf16)).is_ok(), float);
+        assert_eq!(HostKernel::copies(dtype).wire_size(None), Ok(dtype.size()));
     }
     assert_eq!(
         kernel(DType::Bool, RedOp::Sum).unwrap_err().to_string(),
@@ -329,8 +332,8 @@ fn round_everywhere(dtype: DType, wire: WireType, value: FoldValue) -> Vec<u16> 
     for &level in InstructionLevel::available() {
         let kernel = kernel_at(level, dtype, RedOp::Max).unwrap();
         let mut to = [0_u16; 9];
-        let from = Src { ptr: values.as_ptr(), wire: None };
-        let target = Dst { ptr: to.as_mut_ptr().cast(), wire: Some(wire), stream: false };
+        let from = FoldSource { ptr: values.as_ptr(), wire: None };
+        let target = FoldTarget { ptr: to.as_mut_ptr().cast(), wire: Some(wire), stream: false };
         // SAFETY: both hold nine elements.
         unsafe { kernel.fold(&[from], &[target], 9) };
         rounded.extend(to);

@@ -11,11 +11,11 @@ use super::protocol::{
     CHALLENGE, DamagedFrame, GUEST, HOST_KEY, MAGIC, MAX_KEY, MAX_VALUE, StoreHello, StoreRequest,
     StoreVerdict, VERDICT, digest, failure, failure_body, frame, push_frame,
 };
-use super::server::Server;
-use super::stream::{At, StoreStream};
+use super::server::StoreServer;
+use super::stream::{StoreAddress, StoreStream};
 use crate::abort;
 use crate::abort::AbortRecord;
-use crate::error::{Error, Source};
+use crate::error::{Error, ErrorSource};
 use crate::fork::OwnerProcess;
 use crate::interrupt;
 use crate::secret::random;
@@ -51,13 +51,13 @@ pub struct StoreClient {
     /// The process whose connection it is.
     process: OwnerProcess,
     rank: u32,
-    at: At,
+    at: StoreAddress,
     stream: StoreStream,
     address: IpAddr,
     timeout: Duration,
     input: Vec<u8>,
     number: u32,
-    server: Option<Server>,
+    server: Option<StoreServer>,
     /// The first failure of the job, if the server has reported one.
     failure: Option<AbortRecord>,
     /// The time that the server may take to answer from its own state.
@@ -88,7 +88,7 @@ impl From<io::Error> for EntryFailure {
 impl StoreClient {
     /// Connects to the store, trying again until the deadline.
     pub(crate) fn connect(
-        at: At,
+        at: StoreAddress,
         me: ClientIdentity<'_>,
         timeout: Duration,
     ) -> Result<StoreClient, Error> {
@@ -100,7 +100,7 @@ impl StoreClient {
                 Ok(stream) => {
                     let own = stream.local().unwrap_or(Ipv4Addr::LOCALHOST.into());
                     // The name or the choice of this host, which need not be its address for others.
-                    let is_own = own.is_loopback() || matches!(at, At::Any(_));
+                    let is_own = own.is_loopback() || matches!(at, StoreAddress::Any(_));
                     let asks = is_own && !at.is_loopback() && stream.is_within_host();
                     let mut client = StoreClient::over(stream, at, me.rank, own, timeout);
                     if asks {
@@ -136,7 +136,7 @@ impl StoreClient {
     /// Makes the client of a connection that was let in.
     fn over(
         stream: StoreStream,
-        at: At,
+        at: StoreAddress,
         rank: u32,
         address: IpAddr,
         timeout: Duration,
@@ -159,7 +159,7 @@ impl StoreClient {
 
     /// Enters as a guest, by one try.
     pub(super) fn visit(
-        at: At,
+        at: StoreAddress,
         job: &str,
         secret: &[u8],
         timeout: Duration,
@@ -175,7 +175,7 @@ impl StoreClient {
     }
 
     /// Keeps the server for as long as this client lives.
-    pub(crate) fn with(mut self, server: Server) -> StoreClient {
+    pub(crate) fn with(mut self, server: StoreServer) -> StoreClient {
         self.server = Some(server);
         self
     }
@@ -192,7 +192,7 @@ impl StoreClient {
                 let how = format!(
                     "it ended its store at {at} while rank {rank} was {doing}; see what rank 0 says"
                 );
-                let source = Some(Source::new(error));
+                let source = Some(ErrorSource::new(error));
                 return Error::LostRank { rank, lost: 0, how, location: None, source };
             }
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
@@ -364,7 +364,7 @@ impl Store for StoreClient {
 
     fn fail(&mut self, mut error: Error) -> Error {
         // The others are notified of an interrupt, too.
-        let _deferred = interrupt::Deferred::begin();
+        let _deferred = interrupt::DeferredInterrupt::begin();
         // A failure that was reported before counts.
         let _ = self.look();
         if let Error::Timeout { remark, .. } = &mut error {
@@ -409,7 +409,11 @@ impl Store for StoreClient {
 }
 
 /// Tries once to get in.
-fn enter(at: &At, me: ClientIdentity<'_>, timeout: Duration) -> Result<StoreStream, EntryFailure> {
+fn enter(
+    at: &StoreAddress,
+    me: ClientIdentity<'_>,
+    timeout: Duration,
+) -> Result<StoreStream, EntryFailure> {
     let mut stream = StoreStream::connect(at, timeout)?;
     stream.set_timeouts(timeout)?;
     let nonce = random().map_err(|e| EntryFailure::Never(e.to_string()))?;
@@ -452,7 +456,7 @@ fn enter(at: &At, me: ClientIdentity<'_>, timeout: Duration) -> Result<StoreStre
     }
 }
 
-fn refused(rank: u32, at: &At, why: &str) -> Error {
+fn refused(rank: u32, at: &StoreAddress, why: &str) -> Error {
     Error::Start(format!("rank {rank} is not let into the store at {at}: {why}"))
 }
 

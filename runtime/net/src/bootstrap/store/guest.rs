@@ -5,18 +5,18 @@ use std::time::{Duration, Instant};
 
 use super::client::{EntryFailure, StoreClient};
 use super::protocol::{StoreRequest, StoreVerdict};
-use super::stream::At;
+use super::stream::StoreAddress;
 use crate::abort::AbortRecord;
 
 /// The time within which a store reports the missing ranks, of which the ranks have a part to answer.
 const CULPRIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection to a store or a reporter that was let in as a guest.
-pub struct Guest(StoreClient);
+pub struct StoreGuest(StoreClient);
 
 /// The reason for which a guest was refused or got no answer.
 #[derive(Debug)]
-pub enum Stranger {
+pub enum GuestRefusal {
     /// Nothing listens there.
     NotListening,
     /// Nothing answers there.
@@ -27,36 +27,41 @@ pub enum Stranger {
     Refused(String),
 }
 
-impl Guest {
+impl StoreGuest {
     /// Enters by one try.
-    pub fn enter(at: At, job: &str, secret: &[u8], timeout: Duration) -> Result<Guest, Stranger> {
+    pub fn enter(
+        at: StoreAddress,
+        job: &str,
+        secret: &[u8],
+        timeout: Duration,
+    ) -> Result<StoreGuest, GuestRefusal> {
         let failed = |failed| match failed {
-            EntryFailure::Never(why) => Stranger::Refused(why),
-            EntryFailure::Again(why, None) => Stranger::Other(why),
+            EntryFailure::Never(why) => GuestRefusal::Refused(why),
+            EntryFailure::Again(why, None) => GuestRefusal::Other(why),
             EntryFailure::Again(why, Some(error)) => match error.kind() {
-                ErrorKind::ConnectionRefused => Stranger::NotListening,
+                ErrorKind::ConnectionRefused => GuestRefusal::NotListening,
                 ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-                    Stranger::Other(why)
+                    GuestRefusal::Other(why)
                 }
-                _ => Stranger::Silent(error),
+                _ => GuestRefusal::Silent(error),
             },
         };
-        StoreClient::visit(at, job, secret, timeout).map(Guest).map_err(failed)
+        StoreClient::visit(at, job, secret, timeout).map(StoreGuest).map_err(failed)
     }
 
     /// Returns a note, if it is there before the deadline.
-    pub fn note(&mut self, key: &str, until: Instant) -> Result<Option<Vec<u8>>, Stranger> {
+    pub fn note(&mut self, key: &str, until: Instant) -> Result<Option<Vec<u8>>, GuestRefusal> {
         self.asked(StoreRequest::Get, &[key.as_bytes()], until)
     }
 
     /// Returns the text of the store about the missing ranks.
-    pub fn who(&mut self) -> Result<Option<String>, Stranger> {
+    pub fn who(&mut self) -> Result<Option<String>, GuestRefusal> {
         let words = self.asked(StoreRequest::Who, &[], Instant::now() + CULPRIT_TIMEOUT)?;
         Ok(words.map(|words| String::from_utf8_lossy(&words).into_owned()))
     }
 
     /// Returns the report of a reporter, if it comes before the deadline.
-    pub fn report(&mut self, until: Instant) -> Result<Option<Vec<u8>>, Stranger> {
+    pub fn report(&mut self, until: Instant) -> Result<Option<Vec<u8>>, GuestRefusal> {
         self.asked(StoreRequest::Report, &[], until)
     }
 
@@ -70,13 +75,13 @@ impl Guest {
         op: StoreRequest,
         parts: &[&[u8]],
         until: Instant,
-    ) -> Result<Option<Vec<u8>>, Stranger> {
+    ) -> Result<Option<Vec<u8>>, GuestRefusal> {
         match self.0.ask(op, parts, until) {
             Ok(Some((StoreVerdict::Ok, body))) => Ok(Some(body)),
-            Ok(Some(_)) => Err(Stranger::Refused("its answer is larger than a message".into())),
+            Ok(Some(_)) => Err(GuestRefusal::Refused("its answer is larger than a message".into())),
             Ok(None) => Ok(None),
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(None),
-            Err(e) => Err(Stranger::Other(e.to_string())),
+            Err(e) => Err(GuestRefusal::Other(e.to_string())),
         }
     }
 }

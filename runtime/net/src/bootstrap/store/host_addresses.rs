@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use super::stream::At;
+use super::stream::StoreAddress;
 
 /// Returns the address of this host for others: the one that it reaches the store from. If that is a loopback
 /// address although the store's is not (a host that calls its own name so), it is the one that it would reach
 /// the rest of the world from.
-pub(crate) fn reachable(own: IpAddr, at: &At) -> IpAddr {
+pub(crate) fn reachable(own: IpAddr, at: &StoreAddress) -> IpAddr {
     if own.is_loopback() && !at.is_loopback() { outward().unwrap_or(own) } else { own }
 }
 

@@ -6,7 +6,7 @@ use crate::limits::{PortLimits, REPORTER, STORE};
 
 /// The job that a server serves.
 #[derive(Debug, Clone)]
-pub struct Job {
+pub struct ServedJob {
     /// The number of ranks.
     pub size: u32,
     /// The digest of the job's name.
@@ -20,7 +20,7 @@ pub struct Job {
     pub report: Option<fn() -> Vec<u8>>,
 }
 
-impl Job {
+impl ServedJob {
     /// Returns the bounds of the port.
     pub(super) fn limits(&self) -> PortLimits {
         if self.report.is_some() { REPORTER } else { STORE }

@@ -4,11 +4,11 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::job::Job;
+use super::job::ServedJob;
 use super::protocol::{
     GUEST, HELLO, MAX_VALUE, StoreHello, StoreRequest, StoreVerdict, VERDICT, digest, push_frame,
 };
-use super::{At, ClientIdentity, Server, StoreClient, StoreListener};
+use super::{ClientIdentity, StoreAddress, StoreClient, StoreListener, StoreServer};
 use crate::limits::{GUESS_DELAY, GUESSES, PortLimits, REPORTER, STORE};
 use crate::secret::{ProofSide, proof};
 use crate::store::Store;
@@ -23,8 +23,8 @@ const SLACK: Duration = Duration::from_secs(5);
 struct Port {
     limits: PortLimits,
     secret: &'static [u8],
-    at: At,
-    _server: Server,
+    at: StoreAddress,
+    _server: StoreServer,
 }
 
 impl Port {
@@ -32,10 +32,10 @@ impl Port {
         let report: Option<fn() -> Vec<u8>> = (limits == REPORTER).then_some(|| vec![1; 100]);
         let size = if limits == REPORTER { 0 } else { 2 };
         let (digest, secret_bytes) = (digest("job"), secret.to_vec());
-        let job = Job { size, digest, secret: secret_bytes, timeout: SHORT, report };
+        let job = ServedJob { size, digest, secret: secret_bytes, timeout: SHORT, report };
         let listener = StoreListener::loopback().expect("loopback");
-        let server = Server::start(listener, job).expect("a server");
-        let at = At::Any(server.address().into_iter().collect());
+        let server = StoreServer::start(listener, job).expect("a server");
+        let at = StoreAddress::Any(server.address().into_iter().collect());
         Port { limits, secret, at, _server: server }
     }
 

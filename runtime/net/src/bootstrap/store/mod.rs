@@ -1,7 +1,7 @@
 //! The rendezvous store: notes that ranks leave for each other before they are connected, and the detection of
 //! ranks that fail meanwhile.
 //!
-//! Rank 0 serves it by a [`Server`], a thread that ends when it is dropped; every rank has a [`StoreClient`],
+//! Rank 0 serves it by a [`StoreServer`], a thread that ends when it is dropped; every rank has a [`StoreClient`],
 //! which is a [`Store`](crate::store::Store). They speak TCP, or a socket of this host without a file. A client
 //! may come before its server: it tries again until its deadline. [`InProcessStore`] is the store of threads of
 //! one process.
@@ -37,7 +37,7 @@
 //! in vain asks for the culprit, and the server asks all ranks whether they are present. All ranks are notified of the
 //! first failure, and report it ([`failure`]).
 //!
-//! A [`Guest`] proves the same and is no rank: it may read the list of reporters, ask for missing ranks, and ask a
+//! A [`StoreGuest`] proves the same and is no rank: it may read the list of reporters, ask for missing ranks, and ask a
 //! reporter for its report. It changes nothing and is bounded as a stranger is ([`limits`](crate::limits)), since
 //! without a secret any process can be one.
 
@@ -62,10 +62,10 @@ pub mod stream;
 mod tests;
 
 pub(crate) use client::{ClientIdentity, StoreClient};
-pub use guest::{Guest, Stranger};
+pub use guest::{GuestRefusal, StoreGuest};
 pub(crate) use host_addresses::reachable;
 pub use host_addresses::{host_addresses, outward};
 pub use in_process::InProcessStore;
-pub use server::Server;
+pub use server::StoreServer;
 pub use stream::listen_everywhere;
-pub use stream::{At, StoreListener};
+pub use stream::{StoreAddress, StoreListener};

@@ -4,26 +4,26 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-use super::job::Job;
+use super::job::ServedJob;
 use super::protocol::{GUEST, ROSTER, digest};
 use super::stream::StoreStream;
-use super::{At, ClientIdentity, Guest, Server, StoreClient, StoreListener};
+use super::{ClientIdentity, StoreAddress, StoreClient, StoreGuest, StoreListener, StoreServer};
 use crate::store::Store;
-use crate::wire::Wire;
-use roundelay_tests::Dice;
+use crate::wire::WireMessage;
+use roundelay_tests::SeededRandom;
 use roundelay_tests::fuzz::mutated;
 
 /// No trial comes near it unless something hangs.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Serves a store for two ranks, or a reporter.
-fn serve(size: u32, secret: &[u8]) -> (Server, At) {
+fn serve(size: u32, secret: &[u8]) -> (StoreServer, StoreAddress) {
     let report: Option<fn() -> Vec<u8>> = (size == 0).then_some(|| vec![1; 100]);
     let timeout = Duration::from_millis(50);
-    let job = Job { size, digest: digest("job"), secret: secret.to_vec(), timeout, report };
+    let job = ServedJob { size, digest: digest("job"), secret: secret.to_vec(), timeout, report };
     let listener = StoreListener::loopback().expect("loopback");
-    let server = Server::start(listener, job).expect("a server");
-    let at = At::Any(server.address().into_iter().collect());
+    let server = StoreServer::start(listener, job).expect("a server");
+    let at = StoreAddress::Any(server.address().into_iter().collect());
     (server, at)
 }
 
@@ -39,7 +39,7 @@ fn say(mut stream: StoreStream, bytes: &[u8]) {
 }
 
 /// Returns some messages of these kinds, one after the other, changed or not.
-fn messages(wires: &[Wire], dice: &mut Dice) -> Vec<u8> {
+fn messages(wires: &[WireMessage], dice: &mut SeededRandom) -> Vec<u8> {
     let mut all = Vec::new();
     for _ in 0..1 + dice.below(6) {
         let samples = &wires[dice.below(wires.len())].samples;
@@ -57,7 +57,7 @@ fn bytes_at_random_disturb_no_store() {
     let mut wires = crate::bootstrap::wires();
     wires.retain(|wire| ["store: hello", "store: frame"].contains(&wire.name));
     for trial in 0..60 * number("ROUNDS", 1) {
-        let mut dice = Dice(number("SEED", 1) << 32 ^ trial);
+        let mut dice = SeededRandom(number("SEED", 1) << 32 ^ trial);
         let secret: &[u8] = if dice.below(2) == 0 { b"" } else { b"a secret" };
         let size = if dice.below(3) == 0 { 0 } else { 2 };
         let (server, at) = serve(size, secret);
@@ -78,7 +78,7 @@ fn bytes_at_random_disturb_no_store() {
         // Only a rank may end the joining of all.
         if !is_rank {
             let until = Instant::now() + LIMIT;
-            let mut guest = Guest::enter(at.clone(), "job", secret, LIMIT).expect("let in");
+            let mut guest = StoreGuest::enter(at.clone(), "job", secret, LIMIT).expect("let in");
             if size == 0 {
                 let report = guest.report(until).expect("an answer");
                 assert_eq!(report, Some(vec![1; 100]), "trial {trial}");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 
-use super::job::Job;
+use super::job::ServedJob;
 use super::state::{LISTENER, StoreState};
 use super::stream::StoreListener;
 use crate::fork::{OwnerProcess, give_up_in_children};
@@ -26,7 +26,7 @@ const WAKE: u64 = 1;
 const HURRY: u8 = 1;
 
 /// A store that is being served. Ends when dropped, whatever ranks are still connected.
-pub struct Server {
+pub struct StoreServer {
     /// The process whose thread serves it.
     process: OwnerProcess,
     thread: Option<JoinHandle<()>>,
@@ -34,9 +34,9 @@ pub struct Server {
     address: Option<SocketAddr>,
 }
 
-impl Server {
+impl StoreServer {
     /// Serves that job from now on.
-    pub fn start(listener: StoreListener, job: Job) -> io::Result<Server> {
+    pub fn start(listener: StoreListener, job: ServedJob) -> io::Result<StoreServer> {
         let (address, timeout) = (listener.address(), job.timeout);
         give_up_in_children(&listener);
         listener.set_nonblocking()?;
@@ -70,7 +70,7 @@ impl Server {
         };
         let run = move || core.run();
         let thread = std::thread::Builder::new().name("roundelay store".into()).spawn(run)?;
-        Ok(Server { process: OwnerProcess::here(), thread: Some(thread), wake, address })
+        Ok(StoreServer { process: OwnerProcess::here(), thread: Some(thread), wake, address })
     }
 
     /// Returns the address at which it listens, if that is not a name of this host.
@@ -90,7 +90,7 @@ fn make_room(wanted: u64) {
     }
 }
 
-impl Drop for Server {
+impl Drop for StoreServer {
     fn drop(&mut self) {
         if !self.process.is_here() {
             std::mem::forget(self.thread.take());

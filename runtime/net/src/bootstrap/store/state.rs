@@ -8,7 +8,7 @@ use std::time::Instant;
 use roundelay_dsl::diag::codes;
 use rustix::event::epoll;
 
-use super::job::Job;
+use super::job::ServedJob;
 use super::protocol::{HOST_KEY, ROOM, ROOM_A_RANK, StoreVerdict, push_frame};
 use super::session::{BrokenSession, StoreSession};
 use super::stream::StoreListener;
@@ -60,7 +60,7 @@ pub(super) struct PresenceInquiry {
 pub(super) struct StoreState {
     pub(super) poll: OwnedFd,
     pub(super) listener: StoreListener,
-    pub(super) job: Job,
+    pub(super) job: ServedJob,
     pub(super) sessions: BTreeMap<u64, StoreSession>,
     /// The sessions that are no rank, the oldest first.
     pub(super) strangers: BTreeSet<u64>,

@@ -23,7 +23,7 @@ const WAY: Duration = Duration::from_secs(2);
 
 /// The place at which a store is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum At {
+pub enum StoreAddress {
     /// Name or address of a host, and a port.
     Host(String, u16),
     /// Several ways to one server.
@@ -32,38 +32,40 @@ pub enum At {
     Local(String),
 }
 
-impl std::fmt::Display for At {
+impl std::fmt::Display for StoreAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            At::Host(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
-            At::Host(host, port) => write!(f, "{host}:{port}"),
-            At::Any(ways) => {
+            StoreAddress::Host(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            StoreAddress::Host(host, port) => write!(f, "{host}:{port}"),
+            StoreAddress::Any(ways) => {
                 let ways: Vec<String> = ways.iter().map(SocketAddr::to_string).collect();
                 f.write_str(&ways.join(" or "))
             }
-            At::Local(_) => f.write_str("a socket of this host"),
+            StoreAddress::Local(_) => f.write_str("a socket of this host"),
         }
     }
 }
 
-impl At {
+impl StoreAddress {
     /// Returns true if it can be reached from this host only.
     pub(crate) fn is_loopback(&self) -> bool {
         match self {
-            At::Host(host, _) => {
+            StoreAddress::Host(host, _) => {
                 host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
             }
-            At::Any(ways) => ways.iter().all(|way| way.ip().is_loopback()),
-            At::Local(_) => true,
+            StoreAddress::Any(ways) => ways.iter().all(|way| way.ip().is_loopback()),
+            StoreAddress::Local(_) => true,
         }
     }
 
     /// Returns the addresses behind it; asks the system's resolver.
     pub(crate) fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         match self {
-            At::Host(host, port) => Ok((host.as_str(), *port).to_socket_addrs()?.collect()),
-            At::Any(ways) => Ok(ways.clone()),
-            At::Local(_) => Ok(Vec::new()),
+            StoreAddress::Host(host, port) => {
+                Ok((host.as_str(), *port).to_socket_addrs()?.collect())
+            }
+            StoreAddress::Any(ways) => Ok(ways.clone()),
+            StoreAddress::Local(_) => Ok(Vec::new()),
         }
     }
 }
@@ -100,23 +102,26 @@ impl StoreListener {
     /// Listens there, and nowhere else if an address is given that this host has. Of the name of a host all
     /// addresses are listened at, and of an address that others know it by alone: neither says how they
     /// reach it.
-    pub(crate) fn bind(at: &At) -> io::Result<StoreListener> {
+    pub(crate) fn bind(at: &StoreAddress) -> io::Result<StoreListener> {
         match at {
-            At::Local(job) => UnixListener::bind_addr(&local_name(job)?).map(StoreListener::Unix),
-            At::Host(_, _) if at.is_loopback() => {
+            StoreAddress::Local(job) => {
+                UnixListener::bind_addr(&local_name(job)?).map(StoreListener::Unix)
+            }
+            StoreAddress::Host(_, _) if at.is_loopback() => {
                 TcpListener::bind(at.addresses()?.as_slice()).map(StoreListener::Tcp)
             }
-            At::Host(host, port) => match host.parse().map(|ip: IpAddr| SocketAddr::new(ip, *port))
-            {
-                Ok(own) => match Self::bind_to(own) {
-                    Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => {
-                        Self::everywhere(*port)
-                    }
-                    bound => bound,
-                },
-                Err(_) => Self::everywhere(*port),
-            },
-            At::Any(ways) => TcpListener::bind(ways.as_slice()).map(StoreListener::Tcp),
+            StoreAddress::Host(host, port) => {
+                match host.parse().map(|ip: IpAddr| SocketAddr::new(ip, *port)) {
+                    Ok(own) => match Self::bind_to(own) {
+                        Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => {
+                            Self::everywhere(*port)
+                        }
+                        bound => bound,
+                    },
+                    Err(_) => Self::everywhere(*port),
+                }
+            }
+            StoreAddress::Any(ways) => TcpListener::bind(ways.as_slice()).map(StoreListener::Tcp),
         }
     }
 
@@ -215,8 +220,8 @@ pub(crate) enum StoreStream {
 
 impl StoreStream {
     /// Tries each way once.
-    pub(crate) fn connect(at: &At, timeout: Duration) -> io::Result<StoreStream> {
-        if let At::Local(job) = at {
+    pub(crate) fn connect(at: &StoreAddress, timeout: Duration) -> io::Result<StoreStream> {
+        if let StoreAddress::Local(job) = at {
             let stream = UnixStream::connect_addr(&local_name(job)?)?;
             give_up_in_children(&stream);
             check_user(&stream)?;

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::job::Job;
+use super::job::ServedJob;
 use super::protocol::{
     HELLO, MAGIC, MAX_FRAME, MAX_KEY, MAX_VALUE, StoreHello, StoreRequest, digest, push_frame,
 };
-use super::{At, ClientIdentity, Server, StoreClient, StoreListener};
+use super::{ClientIdentity, StoreAddress, StoreClient, StoreListener, StoreServer};
 use crate::error::Error;
 use crate::store::Store;
 
@@ -21,25 +21,30 @@ fn forever() -> Instant {
     Instant::now() + FOREVER
 }
 
-fn serve(size: u32, secret: &[u8]) -> (Server, At) {
+fn serve(size: u32, secret: &[u8]) -> (StoreServer, StoreAddress) {
     serve_on(StoreListener::loopback().expect("loopback"), size, secret)
 }
 
-fn serve_on(listener: StoreListener, size: u32, secret: &[u8]) -> (Server, At) {
+fn serve_on(listener: StoreListener, size: u32, secret: &[u8]) -> (StoreServer, StoreAddress) {
     serve_for(SHORT, listener, size, secret)
 }
 
 /// Serves a store that notifies late ranks of a failure for `timeout`.
-fn serve_for(timeout: Duration, listener: StoreListener, size: u32, secret: &[u8]) -> (Server, At) {
+fn serve_for(
+    timeout: Duration,
+    listener: StoreListener,
+    size: u32,
+    secret: &[u8],
+) -> (StoreServer, StoreAddress) {
     let secret = secret.to_vec();
-    let job = Job { size, digest: digest("job"), secret, timeout, report: None };
-    let server = Server::start(listener, job).expect("a server");
-    let at = At::Any(server.address().into_iter().collect());
+    let job = ServedJob { size, digest: digest("job"), secret, timeout, report: None };
+    let server = StoreServer::start(listener, job).expect("a server");
+    let at = StoreAddress::Any(server.address().into_iter().collect());
     (server, at)
 }
 
 fn connect(
-    at: &At,
+    at: &StoreAddress,
     rank: u32,
     size: u32,
     secret: &[u8],
@@ -49,7 +54,7 @@ fn connect(
         .map(StoreClient::patient)
 }
 
-fn client(at: &At, rank: u32, size: u32) -> StoreClient {
+fn client(at: &StoreAddress, rank: u32, size: u32) -> StoreClient {
     connect(at, rank, size, b"", FOREVER).expect("a client")
 }
 
@@ -61,7 +66,7 @@ fn refused(result: Result<StoreClient, Error>) -> String {
 }
 
 /// Makes a raw connection that belongs to no job.
-fn stranger(at: &At) -> TcpStream {
+fn stranger(at: &StoreAddress) -> TcpStream {
     let stream = TcpStream::connect(at.addresses().expect("addresses")[0]).expect("a connection");
     stream.set_read_timeout(Some(FOREVER)).expect("a timeout");
     stream
@@ -111,7 +116,7 @@ fn sixty_four_meet_at_once_whoever_comes_first() {
     let probe = TcpListener::bind("127.64.0.1:0").expect("a port");
     let address = probe.local_addr().expect("an address");
     drop(probe);
-    let at = At::Host("127.64.0.1".into(), address.port());
+    let at = StoreAddress::Host("127.64.0.1".into(), address.port());
     thread::scope(|scope| {
         let ranks: Vec<_> = (1..N)
             .rev()
@@ -121,9 +126,9 @@ fn sixty_four_meet_at_once_whoever_comes_first() {
             })
             .collect();
         let (digest, secret) = (digest("job"), Vec::new());
-        let job = Job { size: N, digest, secret, timeout: FOREVER, report: None };
+        let job = ServedJob { size: N, digest, secret, timeout: FOREVER, report: None };
         let server =
-            Server::start(StoreListener::bind(&at).expect("the port"), job).expect("a server");
+            StoreServer::start(StoreListener::bind(&at).expect("the port"), job).expect("a server");
         exchange(client(&at, 0, N).with(server), 0, N);
         for rank in ranks {
             rank.join().expect("no panic");
@@ -143,7 +148,7 @@ fn exchange(mut store: StoreClient, rank: u32, size: u32) {
 #[test]
 fn a_name_on_this_host_serves_as_well() {
     let job = format!("test {}", std::process::id());
-    let at = At::Local(job.clone());
+    let at = StoreAddress::Local(job.clone());
     let listener = StoreListener::bind(&at).expect("a name");
     assert!(StoreListener::bind(&at).is_err(), "the name is taken");
     let (server, _) = serve_on(listener, 2, b"s");
@@ -188,13 +193,13 @@ fn a_wait_in_vain_names_who_is_missing_and_spoils_nothing() {
 #[test]
 fn a_server_that_never_comes_is_given_up() {
     let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let at = At::Any(vec![probe.local_addr().expect("an address")]);
+    let at = StoreAddress::Any(vec![probe.local_addr().expect("an address")]);
     drop(probe);
     let error = refused(connect(&at, 3, 4, b"", SHORT));
     assert!(error.contains("rank 3") && error.contains(&at.to_string()), "{error}");
     // Another program listens there and sends nothing, or nonsense.
     let deaf = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let at = At::Any(vec![deaf.local_addr().expect("an address")]);
+    let at = StoreAddress::Any(vec![deaf.local_addr().expect("an address")]);
     let error = refused(connect(&at, 3, 4, b"", SHORT));
     assert!(error.contains("nothing there answered"), "{error}");
     thread::spawn(move || {
@@ -231,7 +236,7 @@ fn nobody_enters_without_the_secret() {
 fn a_server_that_only_pretends_is_found_out() {
     // It lets every client in, but has no proof.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let at = At::Any(vec![listener.local_addr().expect("an address")]);
+    let at = StoreAddress::Any(vec![listener.local_addr().expect("an address")]);
     let imposter = thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
         let mut hello = [0; HELLO];

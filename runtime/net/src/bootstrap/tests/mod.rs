@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use super::env::detect;
 use super::launch_variables::LaunchVariables;
-use super::membership::{ByHand, Launched, Membership, StoreAt};
+use super::membership::{ByHand, JobMembership, LauncherKind, StoreAt};
 use super::slurm::first_host;
 
 const TORCHRUN: &str = "RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=localhost \
@@ -24,7 +24,7 @@ fn variables(text: &str) -> LaunchVariables {
     LaunchVariables::new(pairs.map(|(name, value)| (name.into(), value.into())))
 }
 
-fn found(text: &str) -> Membership {
+fn found(text: &str) -> JobMembership {
     detect(&variables(text), &ByHand::default()).expect("no error").expect("a membership")
 }
 
@@ -43,8 +43,8 @@ fn at(host: &str, port: u16, job: &str) -> StoreAt {
     StoreAt::Address { host: host.into(), port, job: job.into() }
 }
 
-fn is(text: &str, rank: u32, size: u32, launcher: Launched, store: StoreAt) {
-    assert_eq!(found(text), Membership { rank, size, launcher, store }, "{text}");
+fn is(text: &str, rank: u32, size: u32, launcher: LauncherKind, store: StoreAt) {
+    assert_eq!(found(text), JobMembership { rank, size, launcher, store }, "{text}");
 }
 
 #[test]
@@ -96,19 +96,22 @@ fn nobody_started_this() {
 fn by_hand_goes_before_all() {
     let hand = "ROUNDELAY_RANK=1 ROUNDELAY_SIZE=3 ROUNDELAY_STORE=node7:4000";
     let all = format!("{hand} {TORCHRUN} {OPEN_MPI} {MPICH} {SLURM} {PALS}");
-    is(&all, 1, 3, Launched::ByHand, at("node7", 4000, ""));
+    is(&all, 1, 3, LauncherKind::ByHand, at("node7", 4000, ""));
     let by_hand = ByHand { rank: Some(0), size: Some(2), store: Some("[::1]:5".into()) };
     let membership = detect(&variables(&all), &by_hand).expect("no error").expect("a membership");
     let store = at("::1", 5, "");
-    assert_eq!(membership, Membership { rank: 0, size: 2, launcher: Launched::ByHand, store });
+    assert_eq!(
+        membership,
+        JobMembership { rank: 0, size: 2, launcher: LauncherKind::ByHand, store }
+    );
     // The store alone leaves the rest to the launcher, even if that knows no store.
     let thin = "OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 ROUNDELAY_STORE=node7:4000";
-    is(thin, 2, 4, Launched::OpenMpi, at("node7", 4000, ""));
+    is(thin, 2, 4, LauncherKind::OpenMpi, at("node7", 4000, ""));
     // Even inside a rank of our own launcher, a command line means what it says.
     let inner = variables("ROUNDELAY_SHM_FD=5 ROUNDELAY_RANK=0 ROUNDELAY_SIZE=2");
     let membership = detect(&inner, &by_hand).expect("no error").expect("a membership");
     assert_eq!((membership.rank, membership.size), (0, 2));
-    is("ROUNDELAY_RANK=0 ROUNDELAY_SIZE=1", 0, 1, Launched::ByHand, StoreAt::Alone);
+    is("ROUNDELAY_RANK=0 ROUNDELAY_SIZE=1", 0, 1, LauncherKind::ByHand, StoreAt::Alone);
 }
 
 #[test]
@@ -133,25 +136,25 @@ fn by_hand_can_be_wrong() {
 fn torchrun_goes_before_what_started_it() {
     let prefix = "roundelay/none/0".to_owned();
     let store = StoreAt::Torch { host: "localhost".into(), port: 29500, prefix };
-    is(TORCHRUN, 1, 4, Launched::Torchrun, store.clone());
+    is(TORCHRUN, 1, 4, LauncherKind::Torchrun, store.clone());
     let nested = format!("{TORCHRUN} {OPEN_MPI} {MPICH} {SLURM}");
-    is(&nested, 1, 4, Launched::Torchrun, store);
+    is(&nested, 1, 4, LauncherKind::Torchrun, store);
     // A second try has notes of its own.
     let again = format!("{TORCHRUN} TORCHELASTIC_RESTART_COUNT=1");
     assert!(matches!(found(&again).store, StoreAt::Torch { prefix, .. } if prefix.ends_with("/1")));
     let own = format!("{TORCHRUN} TORCHELASTIC_USE_AGENT_STORE=False");
-    is(&own, 1, 4, Launched::Torchrun, at("localhost", 29500, "roundelay/none/0"));
+    is(&own, 1, 4, LauncherKind::Torchrun, at("localhost", 29500, "roundelay/none/0"));
 }
 
 #[test]
 fn an_old_torchrun_has_a_store_that_is_left_alone() {
     let old = TORCHRUN.replace("TORCH_NCCL_ASYNC", "NCCL_ASYNC");
     let job = "roundelay/none/0/29500".to_owned();
-    is(&old, 1, 4, Launched::Torchrun, StoreAt::Local { job });
+    is(&old, 1, 4, LauncherKind::Torchrun, StoreAt::Local { job });
     let wanted = ["before 2.2", "ROUNDELAY_STORE", "--rdzv_backend=c10d"];
     wrong(&format!("{old} LOCAL_WORLD_SIZE=2"), &wanted);
     let own = format!("{old} LOCAL_WORLD_SIZE=2 TORCHELASTIC_USE_AGENT_STORE=False");
-    is(&own, 1, 4, Launched::Torchrun, at("localhost", 29500, "roundelay/none/0"));
+    is(&own, 1, 4, LauncherKind::Torchrun, at("localhost", 29500, "roundelay/none/0"));
 }
 
 #[test]
@@ -167,22 +170,22 @@ fn torchrun_can_be_wrong() {
 #[test]
 fn rank_and_world_size_must_agree_with_the_launcher() {
     let plain = "RANK=2 WORLD_SIZE=4 MASTER_ADDR=node1 MASTER_PORT=29500";
-    is(plain, 2, 4, Launched::RankVariables, at("node1", 29500, ""));
-    is(&format!("{plain} {OPEN_MPI}"), 2, 4, Launched::RankVariables, at("node1", 29500, ""));
-    assert_eq!(found(&format!("RANK=2 WORLD_SIZE=4 {OPEN_MPI}")).launcher, Launched::OpenMpi);
+    is(plain, 2, 4, LauncherKind::RankVariables, at("node1", 29500, ""));
+    is(&format!("{plain} {OPEN_MPI}"), 2, 4, LauncherKind::RankVariables, at("node1", 29500, ""));
+    assert_eq!(found(&format!("RANK=2 WORLD_SIZE=4 {OPEN_MPI}")).launcher, LauncherKind::OpenMpi);
     let wanted = ["RANK=2", "PMI_RANK=0", "PMI_SIZE=2", "ROUNDELAY_RANK"];
     wrong(&format!("{plain} {MPICH}"), &wanted);
     wrong(&format!("RANK=0 WORLD_SIZE=1 {SLURM}"), &["RANK=0", "SLURM_PROCID=3"]);
     wrong("RANK=x", &["RANK=x"]);
     wrong("RANK=0", &["RANK=0", "WORLD_SIZE"]);
     wrong("RANK=0 WORLD_SIZE=2", &["MASTER_ADDR", "ROUNDELAY_STORE"]);
-    is("RANK=0 WORLD_SIZE=1", 0, 1, Launched::RankVariables, StoreAt::Alone);
+    is("RANK=0 WORLD_SIZE=1", 0, 1, LauncherKind::RankVariables, StoreAt::Alone);
 }
 
 #[test]
 fn torchcomms_is_meant_for_collectives() {
     let text = format!("TORCHCOMM_RANK=3 TORCHCOMM_SIZE=5 {TORCHRUN} {OPEN_MPI}");
-    is(&text, 3, 5, Launched::TorchComms, at("localhost", 29500, ""));
+    is(&text, 3, 5, LauncherKind::TorchComms, at("localhost", 29500, ""));
     wrong("TORCHCOMM_RANK=3 TORCHCOMM_SIZE=5", &["MASTER_ADDR"]);
     wrong("TORCHCOMM_RANK=3", &["TORCHCOMM_RANK=3", "TORCHCOMM_SIZE"]);
 }
@@ -190,27 +193,27 @@ fn torchcomms_is_meant_for_collectives() {
 #[test]
 fn open_mpi_meets_on_its_host() {
     let job = "open mpi/702611457//tmp/ompi.vm.0/pid.17695".to_owned();
-    is(OPEN_MPI, 2, 4, Launched::OpenMpi, StoreAt::Local { job });
+    is(OPEN_MPI, 2, 4, LauncherKind::OpenMpi, StoreAt::Local { job });
     // Its daemons may have been started by another.
     let nested = format!("{OPEN_MPI} {MPICH} {SLURM}");
-    assert_eq!(found(&nested).launcher, Launched::OpenMpi);
+    assert_eq!(found(&nested).launcher, LauncherKind::OpenMpi);
     let far = format!("{OPEN_MPI} OMPI_COMM_WORLD_LOCAL_SIZE=2");
     wrong(&far, &["several hosts", "ROUNDELAY_STORE=host:port", "mpirun -x"]);
     let master = format!("{far} MASTER_ADDR=node1 MASTER_PORT=7000");
-    is(&master, 2, 4, Launched::OpenMpi, at("node1", 7000, ""));
+    is(&master, 2, 4, LauncherKind::OpenMpi, at("node1", 7000, ""));
     wrong("OMPI_COMM_WORLD_RANK=0", &["OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE"]);
 }
 
 #[test]
 fn mpich_passes_on_a_note() {
-    is(MPICH, 0, 2, Launched::Pmi, StoreAt::Pmi { fd: 6, one_host: true });
+    is(MPICH, 0, 2, LauncherKind::Pmi, StoreAt::Pmi { fd: 6, one_host: true });
     let far = format!("{MPICH} MPI_LOCALNRANKS=1 {SLURM}");
-    is(&far, 0, 2, Launched::Pmi, StoreAt::Pmi { fd: 6, one_host: false });
+    is(&far, 0, 2, LauncherKind::Pmi, StoreAt::Pmi { fd: 6, one_host: false });
     // srun --mpi=pmi2 does not say how many there are on a host.
     let srun = format!("PMI_RANK=3 PMI_SIZE=4 PMI_FD=6 {SLURM}");
-    is(&srun, 3, 4, Launched::Pmi, StoreAt::Pmi { fd: 6, one_host: false });
+    is(&srun, 3, 4, LauncherKind::Pmi, StoreAt::Pmi { fd: 6, one_host: false });
     let near = format!("{srun} SLURM_STEP_NODELIST=nid001");
-    is(&near, 3, 4, Launched::Pmi, StoreAt::Pmi { fd: 6, one_host: true });
+    is(&near, 3, 4, LauncherKind::Pmi, StoreAt::Pmi { fd: 6, one_host: true });
     wrong(&format!("{MPICH} PMI_FD=x"), &["PMI_FD=x"]);
     wrong(&format!("{MPICH} PMI_FD=1"), &["PMI_FD=1"]);
     wrong(&format!("{MPICH} PMI_RANK=2"), &["PMI_RANK=2", "PMI_SIZE=2"]);
@@ -226,9 +229,9 @@ fn a_rank_of_nobody_known_is_not_a_job_of_its_own() {
 #[test]
 fn slurm_counts_the_step() {
     let port = 61_000 + (1234 * 31) % 4535;
-    is(SLURM, 3, 4, Launched::Slurm, at("nid001", port, "slurm/1234.0"));
+    is(SLURM, 3, 4, LauncherKind::Slurm, at("nid001", port, "slurm/1234.0"));
     let near = format!("{SLURM} SLURM_STEP_NODELIST=nid001");
-    is(&near, 3, 4, Launched::Slurm, StoreAt::Local { job: "slurm/1234.0".into() });
+    is(&near, 3, 4, LauncherKind::Slurm, StoreAt::Local { job: "slurm/1234.0".into() });
     let whole = SLURM.replace("SLURM_STEP_NUM_TASKS=4", "");
     assert_eq!(found(&whole).size, 8);
     wrong(&SLURM.replace("SLURM_STEP_ID=0", "SLURM_STEP_ID=x"), &["SLURM_STEP_ID=x"]);
@@ -254,12 +257,12 @@ fn slurm_counts_the_step() {
 
 #[test]
 fn pals_says_little() {
-    is(PALS, 5, 8, Launched::Pals, StoreAt::Local { job: "pals/abc".into() });
+    is(PALS, 5, 8, LauncherKind::Pals, StoreAt::Local { job: "pals/abc".into() });
     wrong(&format!("{PALS} PALS_LOCAL_SIZE=4"), &["PALS", "ROUNDELAY_STORE"]);
     let size = format!("{PALS} PALS_SIZE=16");
     wrong(&size, &["several hosts", "ROUNDELAY_STORE"]);
     wrong("PALS_RANKID=5", &["PALS_RANKID=5", "PALS_SIZE"]);
     // PMI is used where PALS speaks it.
     let pmi = format!("{PALS} PMI_RANK=5 PMI_FD=7");
-    assert_eq!(found(&pmi).launcher, Launched::Pmi);
+    assert_eq!(found(&pmi).launcher, LauncherKind::Pmi);
 }

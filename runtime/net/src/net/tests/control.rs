@@ -60,7 +60,8 @@ fn a_reported_call_is_compared_with_the_own_one_of_that_number() {
             match net.rank {
                 1 => net.report_call(7, 5),
                 0 => {
-                    let other = |net: &mut Net| net.other_call(|call| (call == 7).then_some(6));
+                    let other =
+                        |net: &mut RankNetwork| net.other_call(|call| (call == 7).then_some(6));
                     assert_eq!(until(&mut net, other), (1, 7));
                     assert_eq!(net.other_call(|_| Some(5)), None, "it is the same call");
                     assert_eq!(net.other_call(|_| None), None, "this rank has not come there");
@@ -194,7 +195,8 @@ fn a_rank_that_dies_while_joining_is_told() {
             let mut store = store.of(rank);
             scope.spawn(move || {
                 let options = PathOptions { timeout: Duration::from_secs(12), ..options() };
-                let listener = Arc::new(Listener::open(options, store.address()).expect("opened"));
+                let listener =
+                    Arc::new(RankListener::open(options, store.address()).expect("opened"));
                 if rank == 3 {
                     store.get("net/7/job", soon()).expect("the job");
                     let endpoint = EndpointAddress {
@@ -207,7 +209,7 @@ fn a_rank_that_dies_while_joining_is_told() {
                     store.set("net/7/endpoint/3", &endpoint).expect("left");
                     return String::new();
                 }
-                let net = Net::join(rank, 4, 7, listener, &mut store, vec![]);
+                let net = RankNetwork::join(rank, 4, 7, listener, &mut store, vec![]);
                 net.err().expect("rank 3 is gone").to_string()
             })
         };

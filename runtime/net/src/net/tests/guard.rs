@@ -11,7 +11,7 @@ use crate::limits::{GUESS_DELAY, GUESSES, LISTENER};
 const SLACK: Duration = Duration::from_secs(5);
 
 fn guarded(options: PathOptions) -> (GuardedListener, SocketAddr) {
-    let listener = Arc::new(Listener::open(options, Ipv4Addr::LOCALHOST.into()).expect("open"));
+    let listener = Arc::new(RankListener::open(options, Ipv4Addr::LOCALHOST.into()).expect("open"));
     let to = listener.address();
     (GuardedListener::new(listener), to)
 }

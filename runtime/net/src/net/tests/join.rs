@@ -79,7 +79,7 @@ fn an_interface_can_be_chosen() {
 
 #[test]
 fn an_address_of_another_host_is_an_error() {
-    let error = Listener::open(options(), "192.0.2.1".parse().expect("an address")).err();
+    let error = RankListener::open(options(), "192.0.2.1".parse().expect("an address")).err();
     let text = error.expect("not ours").to_string();
     assert!(text.contains("192.0.2.1") && text.contains("interface"), "{text}");
 }
@@ -127,9 +127,9 @@ fn no_order_of_calls_blocks() {
 #[test]
 fn wrong_arguments_are_told() {
     let mut store = memory();
-    let listener = Arc::new(Listener::open(options(), store.address()).expect("opened"));
+    let listener = Arc::new(RankListener::open(options(), store.address()).expect("opened"));
     let mut join = |rank, size, note| {
-        let error = Net::join(rank, size, 7, listener.clone(), &mut store, note).err();
+        let error = RankNetwork::join(rank, size, 7, listener.clone(), &mut store, note).err();
         error.expect("refused").to_string()
     };
     assert!(join(2, 2, vec![]).contains("rank 2 does not exist"));
@@ -164,8 +164,8 @@ fn who_does_not_come_is_named() {
         let spawn = |rank| {
             let mut store = store.of(rank);
             scope.spawn(move || {
-                let listener = Listener::open(options(rank), store.address()).expect("opened");
-                let net = Net::join(rank, 3, 7, Arc::new(listener), &mut store, vec![]);
+                let listener = RankListener::open(options(rank), store.address()).expect("opened");
+                let net = RankNetwork::join(rank, 3, 7, Arc::new(listener), &mut store, vec![]);
                 net.err().expect("rank 2 is missing").to_string()
             })
         };
@@ -184,7 +184,7 @@ fn an_expected_connection_that_does_not_come_is_named() {
     ranks(2, |mut net| {
         let moment = Duration::from_millis(100);
         if net.rank == 1 {
-            let deadline = |watch| Deadline { timeout: moment, watch, members: &[] };
+            let deadline = |watch| WaitPolicy { timeout: moment, watch, members: &[] };
             let error = net
                 .open(&[ConnectionId { peer: 0, channel: 3, path: 0 }], deadline(&mut |_| None))
                 .expect_err("no rank connects");
@@ -192,7 +192,7 @@ fn an_expected_connection_that_does_not_come_is_named() {
             assert!(text.contains("a connection from rank 0 to 127.0.0.1"), "{text}");
             assert!(matches!(error, Error::Timeout { peer: 0, .. }), "{error:?}");
             let enough = |peer| Error::Usage(format!("enough of rank {peer}"));
-            let deadline = Deadline {
+            let deadline = WaitPolicy {
                 timeout: PATIENCE,
                 watch: &mut |peer| Some(enough(peer)),
                 members: &[70, 71],
@@ -249,7 +249,7 @@ fn threads_share_a_door() {
         std::thread::scope(|scope| {
             for thread in 0..3u64 {
                 let part = |id| net.part(100 * thread + id, &all, at).expect("a part");
-                let parts: Vec<Net> = (0..10).map(part).collect();
+                let parts: Vec<RankNetwork> = (0..10).map(part).collect();
                 scope.spawn(move || {
                     for part in parts {
                         let mut part = meet(part, &all, at).expect("split");

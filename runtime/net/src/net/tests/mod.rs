@@ -42,15 +42,15 @@ fn each_rank<T: Send>(
     size: u32,
     store: &InProcessStore,
     options: impl Fn(u32) -> PathOptions + Sync,
-    run: impl Fn(Net) -> T + Sync,
+    run: impl Fn(RankNetwork) -> T + Sync,
 ) -> Vec<Result<T, Error>> {
     std::thread::scope(|scope| {
         let spawn = |rank| {
             let (mut store, options, run) = (store.of(rank), &options, &run);
             scope.spawn(move || {
-                let listener = Arc::new(Listener::open(options(rank), store.address())?);
+                let listener = Arc::new(RankListener::open(options(rank), store.address())?);
                 let note = format!("note {rank}").into_bytes();
-                Net::join(rank, size, 7, listener, &mut store, note).map(run)
+                RankNetwork::join(rank, size, 7, listener, &mut store, note).map(run)
             })
         };
         let threads: Vec<_> = (0..size).map(spawn).collect();
@@ -59,13 +59,13 @@ fn each_rank<T: Send>(
 }
 
 /// Runs ranks like [`each_rank`], when all must join.
-fn ranks<T: Send>(size: u32, run: impl Fn(Net) -> T + Sync) -> Vec<T> {
+fn ranks<T: Send>(size: u32, run: impl Fn(RankNetwork) -> T + Sync) -> Vec<T> {
     let all = each_rank(size, &memory(), |_| options(), run);
     all.into_iter().map(|result| result.expect("joined")).collect()
 }
 
 /// Polls until `look` returns a result.
-fn until<T>(net: &mut Net, mut look: impl FnMut(&mut Net) -> Option<T>) -> T {
+fn until<T>(net: &mut RankNetwork, mut look: impl FnMut(&mut RankNetwork) -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         net.wait(Duration::from_millis(1));
@@ -77,13 +77,13 @@ fn until<T>(net: &mut Net, mut look: impl FnMut(&mut Net) -> Option<T>) -> T {
 }
 
 /// Makes a whole round of words.
-fn words(net: &mut Net, word: u64, tag: u32) -> Result<Vec<u64>, WordMismatch> {
+fn words(net: &mut RankNetwork, word: u64, tag: u32) -> Result<Vec<u64>, WordMismatch> {
     net.begin_words(word, tag);
     until(net, |net| net.poll_words().map(|all| all.map(<[u64]>::to_vec)))
 }
 
 /// Makes a round in which every rank checks the words of all others.
-fn check_words(net: &mut Net, round: u64) {
+fn check_words(net: &mut RankNetwork, round: u64) {
     let size = net.endpoints().len() as u64;
     let all = words(net, 1000 * round + u64::from(net.rank), round as u32);
     let expected: Vec<u64> = (0..size).map(|rank| 1000 * round + rank).collect();
@@ -95,20 +95,20 @@ fn soon() -> Instant {
 }
 
 /// Opens connections, without a watch.
-fn open(net: &mut Net, wanted: &[(u32, u16)]) -> Result<Vec<OwnedFd>, Error> {
+fn open(net: &mut RankNetwork, wanted: &[(u32, u16)]) -> Result<Vec<OwnedFd>, Error> {
     let connection = |&(peer, channel): &(u32, u16)| ConnectionId { peer, channel, path: 0 };
     let wanted: Vec<ConnectionId> = wanted.iter().map(connection).collect();
-    net.open(&wanted, Deadline { timeout: PATIENCE, watch: &mut |_| None, members: &[] })
+    net.open(&wanted, WaitPolicy { timeout: PATIENCE, watch: &mut |_| None, members: &[] })
 }
 
 /// Splits a part off, without a watch.
-fn split(net: &Net, id: u64, members: &[u32], rank: u32) -> Result<Net, Error> {
+fn split(net: &RankNetwork, id: u64, members: &[u32], rank: u32) -> Result<RankNetwork, Error> {
     meet(net.part(id, members, rank)?, members, rank)
 }
 
 /// Links the ranks of a part.
-fn meet(mut part: Net, members: &[u32], rank: u32) -> Result<Net, Error> {
-    match part.connect_part(Deadline { timeout: PATIENCE, watch: &mut |_| None, members }) {
+fn meet(mut part: RankNetwork, members: &[u32], rank: u32) -> Result<RankNetwork, Error> {
+    match part.connect_part(WaitPolicy { timeout: PATIENCE, watch: &mut |_| None, members }) {
         Ok(()) => Ok(part),
         Err(error) => {
             part.give_up(&crate::abort::record(rank, &error));
@@ -118,7 +118,7 @@ fn meet(mut part: Net, members: &[u32], rank: u32) -> Result<Net, Error> {
 }
 
 /// Opens connections to all other ranks, on some channels.
-fn open_all(net: &mut Net, channels: u16) -> Vec<(u32, u16, std::net::TcpStream)> {
+fn open_all(net: &mut RankNetwork, channels: u16) -> Vec<(u32, u16, std::net::TcpStream)> {
     let rank = net.rank;
     let peers = (0..net.endpoints().len() as u32).filter(|peer| *peer != rank);
     let wanted: Vec<(u32, u16)> = peers.flat_map(|p| (0..channels).map(move |c| (p, c))).collect();

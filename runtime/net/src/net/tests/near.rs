@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
-use crate::transport::shm::{Layout, Segment, State};
+use crate::transport::shm::{RankPresence, SegmentLayout, ShmSegment};
 
 /// Ranks with listeners, some of which share memory.
 struct Ranks {
-    listeners: Vec<Arc<Listener>>,
-    memory: Arc<Segment>,
+    listeners: Vec<Arc<RankListener>>,
+    memory: Arc<ShmSegment>,
     /// The number of each rank in the memory, if it is there.
     numbers: Vec<Option<u32>>,
 }
@@ -17,21 +17,23 @@ impl Ranks {
     /// Makes ranks of which these share memory, where they are numbered backwards.
     fn new(shares: &[bool]) -> Ranks {
         let all = shares.iter().filter(|shares| **shares).count() as u32;
-        let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(all.max(1)) };
-        let memory = Segment::create(layout).expect("a small segment");
-        (0..all.max(1)).for_each(|rank| memory.set_state(rank, State::Present));
+        let layout =
+            SegmentLayout { arena_bytes: 4096, slot_bytes: 64, ..SegmentLayout::new(all.max(1)) };
+        let memory = ShmSegment::create(layout).expect("a small segment");
+        (0..all.max(1)).for_each(|rank| memory.set_state(rank, RankPresence::Present));
         let mut left = all;
         let mut number = |shares: &bool| {
             left -= u32::from(*shares);
             shares.then_some(left)
         };
         let numbers = shares.iter().map(&mut number).collect();
-        let listen =
-            |_| Arc::new(Listener::open(options(), Ipv4Addr::LOCALHOST.into()).expect("opened"));
+        let listen = |_| {
+            Arc::new(RankListener::open(options(), Ipv4Addr::LOCALHOST.into()).expect("opened"))
+        };
         Ranks { listeners: shares.iter().map(listen).collect(), memory, numbers }
     }
 
-    fn meet(&self, rank: usize, job: u128, timeout: Duration) -> Result<Net, Error> {
+    fn meet(&self, rank: usize, job: u128, timeout: Duration) -> Result<RankNetwork, Error> {
         let addresses: Vec<_> = self.listeners.iter().map(|l| l.addresses().to_vec()).collect();
         let others = self.numbers.iter().enumerate();
         let near = self.numbers[rank].map(|own| MemoryPeers {
@@ -39,7 +41,7 @@ impl Ranks {
             own,
             numbers: others.map(|(at, number)| number.filter(|_| at != rank)).collect(),
         });
-        let generation = Generation {
+        let generation = GenerationMembers {
             rank: rank as u32,
             size: self.listeners.len() as u32,
             names: (job, 7),
@@ -48,8 +50,8 @@ impl Ranks {
             near,
         };
         let note = format!("note {rank}").into_bytes();
-        let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
-        Net::regroup(generation, &self.listeners[rank], note, deadline)
+        let deadline = WaitPolicy { timeout, watch: &mut |_| None, members: &[] };
+        RankNetwork::regroup(generation, &self.listeners[rank], note, deadline)
     }
 
     /// Joins these ranks, and runs a function on each.
@@ -87,7 +89,7 @@ fn words_go_through_memory_where_there_is_some() {
                 for round in 1..20 {
                     check_words(&mut net, round);
                 }
-                let deadline = Deadline { timeout: PATIENCE, watch: &mut |_| None, members: &[] };
+                let deadline = WaitPolicy { timeout: PATIENCE, watch: &mut |_| None, members: &[] };
                 let all = net.all_words((rank as u64, 3), "meet", deadline).expect("words");
                 assert_eq!(all, (0..shares.len() as u64).collect::<Vec<_>>());
                 let counts = net.counts();
@@ -162,7 +164,7 @@ fn who_gives_up_says_why() {
                 });
                 return String::new();
             }
-            let deadline = Deadline { timeout: PATIENCE, watch: &mut |_| None, members: &[] };
+            let deadline = WaitPolicy { timeout: PATIENCE, watch: &mut |_| None, members: &[] };
             let error = net.all_words((1, 1), "meet", deadline).expect_err("rank 2 gave up");
             net.leave();
             error.to_string()
@@ -176,7 +178,7 @@ fn who_gives_up_says_why() {
 #[test]
 fn who_has_left_is_not_waited_for() {
     let ranks = Ranks::new(&[true; 3]);
-    ranks.memory.set_state(ranks.numbers[1].expect("shares"), State::Left);
+    ranks.memory.set_state(ranks.numbers[1].expect("shares"), RankPresence::Left);
     let start = Instant::now();
     let errors = ranks.each([0, 2].into_iter(), |rank| {
         ranks.meet(rank, 30, PATIENCE).err().expect("rank 1 has left").to_string()

@@ -5,8 +5,8 @@ use std::net::TcpStream;
 
 use super::super::hello::{CONTROL, ConnectionName, HELLO, PeerHello};
 use super::*;
-use crate::secret::Secret;
-use roundelay_tests::Dice;
+use crate::secret::JobSecret;
+use roundelay_tests::SeededRandom;
 use roundelay_tests::fuzz::mutated;
 
 const JOB: u128 = 0x1234_5678_9abc_def0;
@@ -18,13 +18,13 @@ fn bytes_at_random_get_nobody_in() {
         std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
     };
     let here = Ipv4Addr::LOCALHOST.into();
-    let secret = Some(Secret::from(b"a secret".to_vec()));
+    let secret = Some(JobSecret::from(b"a secret".to_vec()));
     let listener =
-        |secret| Listener::open(PathOptions { secret, ..options() }, here).expect("open");
+        |secret| RankListener::open(PathOptions { secret, ..options() }, here).expect("open");
     let listeners = [listener(secret), listener(None)];
     let name = ConnectionName { job: JOB, comm: 7, to: 0, from: 1, lane: CONTROL };
     for trial in 0..300 * number("ROUNDS", 1) {
-        let mut dice = Dice(number("SEED", 1) << 32 ^ trial);
+        let mut dice = SeededRandom(number("SEED", 1) << 32 ^ trial);
         let has_secret = dice.below(2) == 0;
         let listener = &listeners[usize::from(!has_secret)];
         // The job is there for the honest alone, so that a hello that survives is a stranger's.

@@ -11,7 +11,7 @@ use super::super::dial::{DialError, DialProgress, PeerDial};
 use super::super::hello::{CONTROL, ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello};
 use super::super::wait_policy::pause;
 use super::*;
-use crate::secret::{ProofSide, Secret, random};
+use crate::secret::{JobSecret, ProofSide, random};
 
 /// Dials until that ends.
 pub(super) fn dial(
@@ -152,7 +152,7 @@ fn an_impostor_is_found_out() {
         stream.write_all(&HelloReply::Challenge([1; 32]).encode()).expect("sent");
         let mut proof = [0; 32];
         stream.read_exact(&mut proof).expect("a proof");
-        let wrong: Secret = b"herring".to_vec().into();
+        let wrong: JobSecret = b"herring".to_vec().into();
         let mine = wrong.proof(ProofSide::Accepting, &[hello, &[1; 32], &proof]);
         stream.write_all(&HelloReply::Accepted(mine).encode()).expect("sent");
         hold(stream);
@@ -231,9 +231,9 @@ fn strangers_disturb_nobody() {
                 scope.spawn(move || {
                     let options = secret.map_or_else(options, with_secret);
                     let listener =
-                        Arc::new(Listener::open(options, store.address()).expect("opened"));
+                        Arc::new(RankListener::open(options, store.address()).expect("opened"));
                     listeners.lock().expect("listeners").push(listener.address());
-                    let net = Net::join(rank, 4, 7, listener, &mut store, vec![]);
+                    let net = RankNetwork::join(rank, 4, 7, listener, &mut store, vec![]);
                     let mut net = net.expect("joined");
                     for round in 0..10 {
                         let (rank, all) = (net.rank, [3, 1, 0, 2]);
@@ -263,7 +263,7 @@ fn strangers_disturb_nobody() {
 #[test]
 fn silent_strangers_are_few() {
     let seen = Ipv4Addr::LOCALHOST.into();
-    let listener = Listener::open(with_secret("swordfish"), seen).expect("opened");
+    let listener = RankListener::open(with_secret("swordfish"), seen).expect("opened");
     let to = listener.address();
     let crowd: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(to).expect("open")).collect();
     let start = Instant::now();
@@ -314,7 +314,7 @@ fn silent_strangers_are_few() {
 fn a_slow_talker_is_turned_away() {
     let hearing = Duration::from_millis(300);
     let options = PathOptions { hearing, ..options() };
-    let listener = Listener::open(options, Ipv4Addr::LOCALHOST.into()).expect("opened");
+    let listener = RankListener::open(options, Ipv4Addr::LOCALHOST.into()).expect("opened");
     let mut slow = TcpStream::connect(listener.address()).expect("open");
     let start = Instant::now();
     let whole = PeerHello {

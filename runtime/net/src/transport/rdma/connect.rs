@@ -10,22 +10,22 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::choice::Choice;
+use super::choice::DeviceChoice;
 use super::device_stream::DeviceStream;
 use super::error::VerbsError;
-use super::registrations::Registrations;
+use super::registrations::ArenaRegistrations;
 use super::stream::{ConnectionTerms, DEPTH, RailStream};
 use super::verbs::{MemoryRegistration, VerbsDevice};
-use crate::error::Source;
+use crate::error::ErrorSource;
 #[cfg(test)]
 use crate::transport::carrier::Carrier;
-use crate::transport::fault::Fault;
+use crate::transport::fault::ConnectionFault;
 #[cfg(test)]
 use crate::transport::stream::handshake;
-use crate::transport::stream::{Handshake, PendingHandshake};
+use crate::transport::stream::{PendingHandshake, StreamHandshake};
 #[cfg(test)]
-use crate::transport::tcp::Socket;
-use crate::transport::unavailable::Unavailable;
+use crate::transport::tcp::TcpSocket;
+use crate::transport::unavailable::TransportUnavailable;
 
 /// The number of queue pairs on each device, for each connection: with one device too a queue that fails
 /// leaves another.
@@ -45,7 +45,7 @@ fn devices() -> Result<&'static [Arc<VerbsDevice>], VerbsError> {
     static DEVICES: OnceLock<Result<Vec<Arc<VerbsDevice>>, VerbsError>> = OnceLock::new();
     let opened = DEVICES.get_or_init(|| {
         let devices = VerbsDevice::all().map_err(|error| {
-            let (code, source) = (error.raw_os_error(), Source::new(error));
+            let (code, source) = (error.raw_os_error(), ErrorSource::new(error));
             match code {
                 Some(libc::ENOSYS | libc::ENOENT) => VerbsError::NoSupport { source },
                 Some(libc::EACCES | libc::EPERM) => VerbsError::NoAccess { source },
@@ -66,7 +66,7 @@ pub(super) fn found() -> Result<Vec<String>, VerbsError> {
 }
 
 /// Returns the devices of a choice.
-pub(super) fn chosen(choice: &Choice) -> Result<Vec<Arc<VerbsDevice>>, VerbsError> {
+pub(super) fn chosen(choice: &DeviceChoice) -> Result<Vec<Arc<VerbsDevice>>, VerbsError> {
     let all = devices()?;
     if choice.devices.is_empty() {
         return Ok(all.to_vec());
@@ -81,11 +81,11 @@ pub(super) fn chosen(choice: &Choice) -> Result<Vec<Arc<VerbsDevice>>, VerbsErro
 }
 
 /// Fails unless a choice can be had.
-pub(crate) fn check(choice: &Choice) -> Result<(), Unavailable> {
+pub(crate) fn check(choice: &DeviceChoice) -> Result<(), TransportUnavailable> {
     let devices = chosen(choice);
     let each =
         |all: Vec<Arc<VerbsDevice>>| all.iter().try_for_each(|d| d.gid(choice.gid).map(drop));
-    devices.and_then(each).map_err(Unavailable::devices)
+    devices.and_then(each).map_err(TransportUnavailable::devices)
 }
 
 /// The reason for which the connection info of a peer does not describe its queues.
@@ -112,7 +112,7 @@ pub(super) struct QueueHandshake {
 /// The purpose of the stream.
 enum StreamPurpose {
     /// A connection of its own; this memory may be registered.
-    Rails(Option<Arc<Registrations>>),
+    Rails(Option<Arc<ArenaRegistrations>>),
     /// A path: bytes of the peer must have come over the devices too.
     Path,
 }
@@ -120,7 +120,7 @@ enum StreamPurpose {
 enum HandshakeStage {
     /// The peer's connection info is awaited.
     AwaitingInfo(Box<RailStream>),
-    Connecting(JoinHandle<Result<Box<RailStream>, Fault>>),
+    Connecting(JoinHandle<Result<Box<RailStream>, ConnectionFault>>),
     /// The peer's word is awaited that its end is connected.
     Waiting(Box<RailStream>),
     /// The end waits for the same byte over the devices, since then.
@@ -131,15 +131,18 @@ impl QueueHandshake {
     /// Offers an end on the rails of a choice.
     pub(super) fn over_rails(
         socket: OwnedFd,
-        choice: &Choice,
-        registrations: &Arc<Registrations>,
-    ) -> Result<QueueHandshake, Fault> {
+        choice: &DeviceChoice,
+        registrations: &Arc<ArenaRegistrations>,
+    ) -> Result<QueueHandshake, ConnectionFault> {
         let purpose = StreamPurpose::Rails(Some(registrations.clone()));
         Self::begin(socket, (choice, (PAIRS, true)), DEPTH, purpose)
     }
 
     /// Offers an end on a path, where an end that exists also works.
-    pub(super) fn over_path(socket: OwnedFd, choice: &Choice) -> Result<QueueHandshake, Fault> {
+    pub(super) fn over_path(
+        socket: OwnedFd,
+        choice: &DeviceChoice,
+    ) -> Result<QueueHandshake, ConnectionFault> {
         Self::begin(socket, (choice, (PATH_PAIRS, false)), DEPTH, StreamPurpose::Path)
     }
 
@@ -147,16 +150,16 @@ impl QueueHandshake {
     /// accesses if it is to be one-sided too.
     fn begin(
         socket: OwnedFd,
-        (choice, pairs): (&Choice, (usize, bool)),
+        (choice, pairs): (&DeviceChoice, (usize, bool)),
         receives: u32,
         purpose: StreamPurpose,
-    ) -> Result<QueueHandshake, Fault> {
+    ) -> Result<QueueHandshake, ConnectionFault> {
         let stream =
             chosen(choice).and_then(|all| RailStream::new(&all, pairs, choice.gid, receives));
-        let stream = stream.map_err(Fault::other)?;
+        let stream = stream.map_err(ConnectionFault::other)?;
         let socket = TcpStream::from(socket);
-        socket.set_nonblocking(true).map_err(Fault::other)?;
-        let info = postcard::to_allocvec(&stream.info()).map_err(Fault::other)?;
+        socket.set_nonblocking(true).map_err(ConnectionFault::other)?;
+        let info = postcard::to_allocvec(&stream.info()).map_err(ConnectionFault::other)?;
         let mut unsent = (info.len() as u32).to_le_bytes().to_vec();
         unsent.extend(info);
         let (stage, received) = (HandshakeStage::AwaitingInfo(Box::new(stream)), Vec::new());
@@ -164,7 +167,7 @@ impl QueueHandshake {
     }
 
     /// Takes a step, and returns true if it could be taken; or ends.
-    fn advance(mut self, is_sent: bool) -> Result<(QueueHandshake, bool), Handshake> {
+    fn advance(mut self, is_sent: bool) -> Result<(QueueHandshake, bool), StreamHandshake> {
         match self.stage {
             HandshakeStage::AwaitingInfo(mut stream) => {
                 let info =
@@ -172,12 +175,12 @@ impl QueueHandshake {
                         let len =
                             self.received.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
                         if len as usize > LONGEST_INFO {
-                            return Err(Fault::other(InfoError::TooLong(len)));
+                            return Err(ConnectionFault::other(InfoError::TooLong(len)));
                         }
                         let len = 4 + len as usize;
                         Ok(is_there && receive_up_to(&mut self.socket, &mut self.received, len)?)
                     });
-                if !info.map_err(Handshake::Failed)? {
+                if !info.map_err(StreamHandshake::Failed)? {
                     return Ok((
                         QueueHandshake { stage: HandshakeStage::AwaitingInfo(stream), ..self },
                         false,
@@ -189,7 +192,7 @@ impl QueueHandshake {
                 let connecting = move || stream.connect(&info).map(|()| stream);
                 let thread = std::thread::Builder::new().name("roundelay-rdma".into());
                 let thread = thread.spawn(connecting);
-                let no_thread = |e| VerbsError::NoThread { source: Source::new(e) };
+                let no_thread = |e| VerbsError::NoThread { source: ErrorSource::new(e) };
                 let thread = thread.map_err(|e| failed(no_thread(e)))?;
                 Ok((QueueHandshake { stage: HandshakeStage::Connecting(thread), ..self }, true))
             }
@@ -197,15 +200,16 @@ impl QueueHandshake {
                 Ok((QueueHandshake { stage: HandshakeStage::Connecting(thread), ..self }, false))
             }
             HandshakeStage::Connecting(thread) => {
-                let panicked = |_| Err(Fault::Protocol("connecting a queue panicked"));
-                let stream = thread.join().unwrap_or_else(panicked).map_err(Handshake::Failed)?;
+                let panicked = |_| Err(ConnectionFault::Protocol("connecting a queue panicked"));
+                let stream =
+                    thread.join().unwrap_or_else(panicked).map_err(StreamHandshake::Failed)?;
                 self.unsent.push(READY_BYTE);
                 Ok((QueueHandshake { stage: HandshakeStage::Waiting(stream), ..self }, true))
             }
             HandshakeStage::Waiting(mut stream) => {
                 let is_received = is_sent
                     && receive_up_to(&mut self.socket, &mut self.received, 1)
-                        .map_err(Handshake::Failed)?;
+                        .map_err(StreamHandshake::Failed)?;
                 if !is_received {
                     return Ok((
                         QueueHandshake { stage: HandshakeStage::Waiting(stream), ..self },
@@ -214,7 +218,7 @@ impl QueueHandshake {
                 }
                 if self.received != [READY_BYTE] {
                     let why = "it did not confirm that it is ready: another version";
-                    return Err(Handshake::Failed(Fault::Protocol(why)));
+                    return Err(StreamHandshake::Failed(ConnectionFault::Protocol(why)));
                 }
                 if let StreamPurpose::Rails(registrations) = &self.purpose {
                     if let Some(registrations) = registrations {
@@ -240,14 +244,16 @@ impl QueueHandshake {
                 if stream.settle() && self.received == [READY_BYTE] {
                     // The network that it goes over may be lost: devices have one of their own.
                     let is_alone = sockopt::set_socket_keepalive(&self.socket, false);
-                    is_alone.map_err(|e| Handshake::Failed(Fault::SetUp(e)))?;
+                    is_alone.map_err(|e| StreamHandshake::Failed(ConnectionFault::SetUp(e)))?;
                     return Err(done(self.socket, *stream));
                 }
                 match stream.trouble() {
                     Some(why) => Err(failed(why)),
-                    None if since.elapsed() > PROOF_TIMEOUT => Err(Handshake::Failed(
-                        Fault::Protocol("nothing comes through, though its system answers"),
-                    )),
+                    None if since.elapsed() > PROOF_TIMEOUT => {
+                        Err(StreamHandshake::Failed(ConnectionFault::Protocol(
+                            "nothing comes through, though its system answers",
+                        )))
+                    }
                     None => Ok((
                         QueueHandshake { stage: HandshakeStage::Proving(stream, since), ..self },
                         false,
@@ -258,7 +264,7 @@ impl QueueHandshake {
     }
 
     /// Sends what the socket takes; returns true if that was all.
-    fn flush(&mut self) -> Result<bool, Fault> {
+    fn flush(&mut self) -> Result<bool, ConnectionFault> {
         while !self.unsent.is_empty() {
             match self.socket.write(&self.unsent) {
                 Ok(n) => drop(self.unsent.drain(..n)),
@@ -272,24 +278,24 @@ impl QueueHandshake {
 }
 
 impl PendingHandshake for QueueHandshake {
-    fn turn(self: Box<Self>) -> Handshake {
+    fn turn(self: Box<Self>) -> StreamHandshake {
         let mut meeting = *self;
         loop {
             let is_sent = match meeting.flush() {
                 Ok(is_sent) => is_sent,
-                Err(fault) => return Handshake::Failed(fault),
+                Err(fault) => return StreamHandshake::Failed(fault),
             };
             meeting = match meeting.advance(is_sent) {
                 Ok((meeting, true)) => meeting,
-                Ok((meeting, false)) => return Handshake::Waiting(Box::new(meeting)),
+                Ok((meeting, false)) => return StreamHandshake::Waiting(Box::new(meeting)),
                 Err(handshake) => return handshake,
             };
         }
     }
 }
 
-fn done(socket: TcpStream, stream: RailStream) -> Handshake {
-    Handshake::Done(DeviceStream::new(socket.into(), stream).into())
+fn done(socket: TcpStream, stream: RailStream) -> StreamHandshake {
+    StreamHandshake::Done(DeviceStream::new(socket.into(), stream).into())
 }
 
 /// Reads from the socket until `wanted` bytes are there; returns true if they are.
@@ -297,12 +303,12 @@ fn receive_up_to(
     socket: &mut TcpStream,
     received: &mut Vec<u8>,
     wanted: usize,
-) -> Result<bool, Fault> {
+) -> Result<bool, ConnectionFault> {
     while received.len() < wanted {
         let mut place = [0; 256];
         let most = (wanted - received.len()).min(place.len());
         match socket.read(&mut place[..most]) {
-            Ok(0) => return Err(Fault::Closed),
+            Ok(0) => return Err(ConnectionFault::Closed),
             Ok(n) => received.extend_from_slice(&place[..n]),
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
@@ -312,12 +318,12 @@ fn receive_up_to(
     Ok(true)
 }
 
-fn broken(error: &std::io::Error) -> Fault {
-    Fault::Failed(Errno::from_io_error(error).unwrap_or(Errno::IO))
+fn broken(error: &std::io::Error) -> ConnectionFault {
+    ConnectionFault::Failed(Errno::from_io_error(error).unwrap_or(Errno::IO))
 }
 
-fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Handshake {
-    Handshake::Failed(Fault::other(error))
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> StreamHandshake {
+    StreamHandshake::Failed(ConnectionFault::other(error))
 }
 
 /// Makes streams of some fresh sockets, whose other ends do the same at the same time, in any order. An
@@ -325,9 +331,9 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Handshake {
 #[cfg(test)]
 pub(super) fn connect(
     sockets: Vec<OwnedFd>,
-    choice: &Choice,
+    choice: &DeviceChoice,
     deadline: Instant,
-) -> Result<Vec<(Socket, RailStream)>, (usize, Fault)> {
+) -> Result<Vec<(TcpSocket, RailStream)>, (usize, ConnectionFault)> {
     connect_with(sockets, (choice, false), DEPTH, deadline)
 }
 
@@ -335,10 +341,10 @@ pub(super) fn connect(
 #[cfg(test)]
 pub(super) fn connect_with(
     sockets: Vec<OwnedFd>,
-    (choice, one_sided): (&Choice, bool),
+    (choice, one_sided): (&DeviceChoice, bool),
     receives: u32,
     deadline: Instant,
-) -> Result<Vec<(Socket, RailStream)>, (usize, Fault)> {
+) -> Result<Vec<(TcpSocket, RailStream)>, (usize, ConnectionFault)> {
     let pairs = (PAIRS, one_sided);
     let begin = |socket| {
         QueueHandshake::begin(socket, (choice, pairs), receives, StreamPurpose::Rails(None)).into()
@@ -346,7 +352,7 @@ pub(super) fn connect_with(
     let all = handshake(sockets.into_iter().map(begin).collect(), deadline, &|| false);
     let end = |(at, carrier)| match carrier {
         Ok(Carrier::Rdma(stream)) => Ok(stream.into_parts()),
-        Ok(Carrier::Tcp(_)) => Err((at, Fault::Protocol("no device carries it"))),
+        Ok(Carrier::Tcp(_)) => Err((at, ConnectionFault::Protocol("no device carries it"))),
         Err(fault) => Err((at, fault)),
     };
     all.into_iter().enumerate().map(end).collect()

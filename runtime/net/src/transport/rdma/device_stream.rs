@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::exposure::Exposure;
+use super::exposure::MemoryExposure;
 use super::stream::RailStream;
-use crate::transport::access::{Access, Grant, May, News};
-use crate::transport::fault::Fault;
+use crate::transport::access::{AccessGrant, AccessReport, AccessRights, RemoteAccess};
+use crate::transport::fault::ConnectionFault;
 use crate::transport::one_sided::OneSided;
 use crate::transport::stream::ByteStream;
-use crate::transport::tcp::Socket;
+use crate::transport::tcp::TcpSocket;
 
 /// The number of reads that find nothing before the socket is looked at.
 const IDLE_READS: u32 = 256;
@@ -24,7 +24,7 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A stream through devices. Its socket carries nothing: it shows the end of the peer at once.
 pub struct DeviceStream {
-    socket: Socket,
+    socket: TcpSocket,
     state: Box<Mutex<StreamState>>,
 }
 
@@ -41,15 +41,17 @@ struct StreamState {
 impl DeviceStream {
     pub(super) fn new(socket: OwnedFd, stream: RailStream) -> Self {
         let state = StreamState { stream, idle: 0, taken: 0, waits: (0, Instant::now()) };
-        DeviceStream { socket: Socket::new(socket), state: Box::new(Mutex::new(state)) }
+        DeviceStream { socket: TcpSocket::new(socket), state: Box::new(Mutex::new(state)) }
     }
 
     /// Returns the end of the socket, if the peer has closed it.
-    fn end(&self) -> Option<Fault> {
+    fn end(&self) -> Option<ConnectionFault> {
         match rustix::net::recv(&**self.socket.fd(), &mut [0u8; 1], RecvFlags::PEEK) {
-            Ok((_, 0)) => Some(Fault::Closed),
-            Ok(_) => Some(Fault::Protocol("it sent bytes beside the device: a fault of roundelay")),
-            Err(error) => Fault::of(error),
+            Ok((_, 0)) => Some(ConnectionFault::Closed),
+            Ok(_) => Some(ConnectionFault::Protocol(
+                "it sent bytes beside the device: a fault of roundelay",
+            )),
+            Err(error) => ConnectionFault::of(error),
         }
     }
 
@@ -59,7 +61,7 @@ impl DeviceStream {
 
     /// Returns what it is made of.
     #[cfg(test)]
-    pub(super) fn into_parts(self) -> (Socket, RailStream) {
+    pub(super) fn into_parts(self) -> (TcpSocket, RailStream) {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         (self.socket, state.stream)
     }
@@ -82,13 +84,13 @@ impl DeviceStream {
         state: &mut StreamState,
         places: &mut [IoSliceMut<'_>],
         read: usize,
-    ) -> Result<usize, Fault> {
+    ) -> Result<usize, ConnectionFault> {
         if read > 0 {
             state.idle = 0;
             return Ok(read);
         }
         state.idle += 1;
-        let trouble = state.stream.trouble().map(Fault::other);
+        let trouble = state.stream.trouble().map(ConnectionFault::other);
         if trouble.is_none() && state.idle < IDLE_READS {
             return Ok(0);
         }
@@ -104,10 +106,10 @@ impl DeviceStream {
 
 impl StreamState {
     /// Returns the number of bytes that were taken, or the reason why none will be.
-    fn took(&mut self, taken: usize) -> Result<usize, Fault> {
+    fn took(&mut self, taken: usize) -> Result<usize, ConnectionFault> {
         self.taken += taken as u64;
         match self.stream.trouble() {
-            Some(why) if taken == 0 => Err(Fault::other(why)),
+            Some(why) if taken == 0 => Err(ConnectionFault::other(why)),
             _ => Ok(taken),
         }
     }
@@ -126,26 +128,26 @@ impl ByteStream for DeviceStream {
         false
     }
 
-    fn read(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, Fault> {
+    fn read(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, ConnectionFault> {
         let mut state = self.state();
         let read = state.stream.read(places);
         self.came(&mut state, places, read)
     }
 
-    unsafe fn read_placed(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, Fault> {
+    unsafe fn read_placed(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, ConnectionFault> {
         let mut state = self.state();
         // SAFETY: promised by the caller.
         let read = unsafe { state.stream.read_placed(places) };
         self.came(&mut state, places, read)
     }
 
-    fn write(&self, places: &[IoSlice<'_>]) -> Result<usize, Fault> {
+    fn write(&self, places: &[IoSlice<'_>]) -> Result<usize, ConnectionFault> {
         let mut state = self.state();
         let taken = state.stream.write(places.iter().map(|place| &**place));
         state.took(taken)
     }
 
-    unsafe fn write_zero_copy(&self, places: &[IoSlice<'_>]) -> Result<usize, Fault> {
+    unsafe fn write_zero_copy(&self, places: &[IoSlice<'_>]) -> Result<usize, ConnectionFault> {
         let mut state = self.state();
         // SAFETY: promised by the caller.
         let taken = unsafe { state.stream.write_zero_copy(places.iter().map(|place| &**place)) };
@@ -156,12 +158,12 @@ impl ByteStream for DeviceStream {
         self.state().stream.zero_copy()
     }
 
-    fn settle(&self) -> Result<bool, Fault> {
+    fn settle(&self) -> Result<bool, ConnectionFault> {
         let mut state = self.state();
         if state.stream.settle() {
             return Ok(true);
         }
-        state.stream.trouble().map_or(Ok(false), |why| Err(Fault::other(why)))
+        state.stream.trouble().map_or(Ok(false), |why| Err(ConnectionFault::other(why)))
     }
 
     fn unacknowledged(&self) -> u64 {
@@ -169,7 +171,7 @@ impl ByteStream for DeviceStream {
     }
 
     /// A device acknowledges whatever its process does, so what it does not deliver is not on its way.
-    fn silence(&mut self, now: Instant) -> Option<Fault> {
+    fn silence(&mut self, now: Instant) -> Option<ConnectionFault> {
         let mut state = self.state();
         let is_settled = state.stream.settle();
         let delivered = state.taken - state.stream.undelivered().min(state.taken);
@@ -177,10 +179,10 @@ impl ByteStream for DeviceStream {
             state.waits = (delivered, now);
         }
         let silence = now - state.waits.1;
-        (silence >= SILENCE_TIMEOUT).then_some(Fault::Silent("delivered", silence))
+        (silence >= SILENCE_TIMEOUT).then_some(ConnectionFault::Silent("delivered", silence))
     }
 
-    fn over(&self) -> Option<Fault> {
+    fn over(&self) -> Option<ConnectionFault> {
         self.end()
     }
 
@@ -211,20 +213,24 @@ impl OneSided for DeviceStream {
         self.state().stream.takes_accesses()
     }
 
-    fn grant(&self, exposure: &Exposure, may: &dyn Fn() -> May) -> Option<Grant> {
+    fn grant(
+        &self,
+        exposure: &MemoryExposure,
+        may: &dyn Fn() -> AccessRights,
+    ) -> Option<AccessGrant> {
         self.state().stream.grant(exposure, may)
     }
 
-    fn lend(&self, exposure: &Arc<Exposure>) {
+    fn lend(&self, exposure: &Arc<MemoryExposure>) {
         self.state().stream.lend(exposure);
     }
 
-    unsafe fn begin(&self, access: Access) {
+    unsafe fn begin(&self, access: RemoteAccess) {
         // SAFETY: promised by the caller.
         unsafe { self.state().stream.begin_access(access) };
     }
 
-    fn hear(&self, each: &mut dyn FnMut(News)) {
+    fn hear(&self, each: &mut dyn FnMut(AccessReport)) {
         self.state().stream.report_accesses(each);
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::verbs::describe_status;
-use crate::error::Source;
+use crate::error::ErrorSource;
 
 /// The reason for which devices carry no connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,13 +14,13 @@ pub(crate) enum VerbsError {
         "the kernel has no RDMA support loaded: load the module ib_uverbs and the one of the device; in a \
          container, pass /dev/infiniband on"
     )]
-    NoSupport { source: Source },
+    NoSupport { source: ErrorSource },
     /// The user has no access.
     #[error("this user may not open the files of /dev/infiniband ({source})")]
-    NoAccess { source: Source },
+    NoAccess { source: ErrorSource },
     /// The library opens no device.
     #[error("opening devices failed: {source}")]
-    NotOpened { source: Source },
+    NotOpened { source: ErrorSource },
     /// No device has an active port.
     #[error(
         "there is no device with an active port: `ibv_devinfo` (Debian's package ibverbs-utils) shows ports \
@@ -35,16 +35,16 @@ pub(crate) enum VerbsError {
     NoSuchGid { device: String, gid: u32, gids: Vec<String> },
     /// A call of the library failed.
     #[error("{action} on {device} failed: {source}{}", remedy(.source))]
-    Call { action: &'static str, device: String, source: Source },
+    Call { action: &'static str, device: String, source: ErrorSource },
     /// A queue was not connected.
     #[error(
         "connecting a queue pair on {device} with its {peer} failed: {source}; the two must be of one network: \
          the hint `rdma_gid` picks another address"
     )]
-    NotConnected { device: String, peer: String, source: Source },
+    NotConnected { device: String, peer: String, source: ErrorSource },
     /// No thread connects queues.
     #[error("no thread can be had: {source}")]
-    NoThread { source: Source },
+    NoThread { source: ErrorSource },
     /// No queue of a connection is left.
     #[error("all {count} queue pairs to it failed, the last one on device {device}: {source}")]
     NoQueue { count: usize, device: String, source: QueueError },
@@ -54,7 +54,7 @@ pub(crate) enum VerbsError {
 }
 
 /// Returns the remedy for an error of the library, if one is known.
-fn remedy(error: &Source) -> &'static str {
+fn remedy(error: &ErrorSource) -> &'static str {
     match error.downcast_ref().and_then(io::Error::raw_os_error) {
         Some(libc::ENOMEM | libc::EPERM | libc::EAGAIN) => {
             "; devices need memory that stays in place: raise `ulimit -l`"
@@ -71,7 +71,7 @@ pub(crate) enum QueueError {
     Status(u32),
     /// The device took no work.
     #[error("{source}")]
-    Post { source: Source },
+    Post { source: ErrorSource },
     /// Nothing was delivered for so long.
     #[error("nothing was acknowledged for {} ms", .0.as_millis())]
     Stalled(Duration),
@@ -85,7 +85,7 @@ pub(crate) enum QueueError {
 
 impl From<io::Error> for QueueError {
     fn from(error: io::Error) -> Self {
-        QueueError::Post { source: Source::new(error) }
+        QueueError::Post { source: ErrorSource::new(error) }
     }
 }
 
@@ -94,13 +94,13 @@ mod tests {
     use std::error::Error;
 
     use super::*;
-    use crate::transport::fault::Fault;
+    use crate::transport::fault::ConnectionFault;
 
     #[test]
     fn a_fault_has_its_causes_down_to_the_systems() {
         let refused = io::Error::from_raw_os_error(libc::ENOMEM);
         let (device, source) = ("mlx5_0".to_owned(), QueueError::from(refused));
-        let fault = Fault::other(VerbsError::NoQueue { count: 2, device, source });
+        let fault = ConnectionFault::other(VerbsError::NoQueue { count: 2, device, source });
         let causes = std::iter::successors(fault.source(), |&cause| cause.source());
         let last = causes.last().and_then(|cause| cause.downcast_ref::<io::Error>());
         assert_eq!(last.and_then(io::Error::raw_os_error), Some(libc::ENOMEM));
@@ -115,7 +115,7 @@ mod tests {
         let error = |code| VerbsError::Call {
             action: "registering memory",
             device: "mlx5_0".into(),
-            source: Source::new(io::Error::from_raw_os_error(code)),
+            source: ErrorSource::new(io::Error::from_raw_os_error(code)),
         };
         assert!(error(libc::ENOMEM).to_string().ends_with("raise `ulimit -l`"));
         assert!(error(libc::EINVAL).to_string().ends_with("(os error 22)"));

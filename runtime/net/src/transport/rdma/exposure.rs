@@ -5,11 +5,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::verbs::{MemoryRegistration, VerbsDevice};
-use crate::transport::access::May;
+use crate::transport::access::AccessRights;
 
 /// Memory that is registered with each device through which a peer asks for it, with just the access that peers have: a
 /// part of a window, or the slots of kernels.
-pub struct Exposure {
+pub struct MemoryExposure {
     start: *mut u8,
     bytes: u64,
     /// The descriptor of memory of a GPU. Its addresses are the GPU's own.
@@ -17,35 +17,44 @@ pub struct Exposure {
     registrations: Mutex<DeviceRegistrations>,
 }
 
-type DeviceRegistrations = Vec<(Arc<VerbsDevice>, May, Arc<MemoryRegistration>)>;
+type DeviceRegistrations = Vec<(Arc<VerbsDevice>, AccessRights, Arc<MemoryRegistration>)>;
 
 // SAFETY: the address is given to devices, and nothing is read or written here.
-unsafe impl Send for Exposure {}
+unsafe impl Send for MemoryExposure {}
 // SAFETY: as above.
-unsafe impl Sync for Exposure {}
+unsafe impl Sync for MemoryExposure {}
 
-impl Exposure {
+impl MemoryExposure {
     /// Prepares `bytes` bytes, and exposes none of them yet.
     ///
     /// # Safety
     ///
     /// They stay mapped until this is dropped, or until no peer may access them and it was [cleared](Self::clear).
     pub unsafe fn new(start: *mut u8, bytes: u64) -> Self {
-        Exposure { start, bytes, gpu: None, registrations: Mutex::new(Vec::new()) }
+        MemoryExposure { start, bytes, gpu: None, registrations: Mutex::new(Vec::new()) }
     }
 
     /// Prepares memory of a GPU, all of which the descriptor stands for, and exposes none of it yet. It begins at an
     /// address of the GPU's.
     pub fn of_gpu(descriptor: OwnedFd, start: u64, bytes: u64) -> Self {
         let start = std::ptr::without_provenance_mut(start as usize);
-        Exposure { start, bytes, gpu: Some(descriptor), registrations: Mutex::new(Vec::new()) }
+        MemoryExposure {
+            start,
+            bytes,
+            gpu: Some(descriptor),
+            registrations: Mutex::new(Vec::new()),
+        }
     }
 
     fn registrations(&self) -> MutexGuard<'_, DeviceRegistrations> {
         self.registrations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn register(&self, device: &Arc<VerbsDevice>, may: May) -> io::Result<MemoryRegistration> {
+    fn register(
+        &self,
+        device: &Arc<VerbsDevice>,
+        may: AccessRights,
+    ) -> io::Result<MemoryRegistration> {
         let len = usize::try_from(self.bytes).map_err(io::Error::other)?;
         match &self.gpu {
             Some(fd) => {
@@ -62,8 +71,8 @@ impl Exposure {
     pub(super) fn key(
         &self,
         device: &Arc<VerbsDevice>,
-        may: &dyn Fn() -> May,
-    ) -> Option<(u64, u32, May)> {
+        may: &dyn Fn() -> AccessRights,
+    ) -> Option<(u64, u32, AccessRights)> {
         let mut all = self.registrations();
         // Rights are withdrawn before `clear`, which finds what is registered with the old ones.
         let may = may();

@@ -15,7 +15,7 @@
 //! | `device_stream`, `connect` | the stream with its socket as a `ByteStream`; the devices of this process, and the handshake |
 //! | `absent` | the same items where roundelay was built without the feature `rdma`; only this file asks whether it is there |
 //!
-//! Every device with an active port is a *rail*, unless a [`Choice`] names some: pieces go over all of them in turn. A
+//! Every device with an active port is a *rail*, unless a [`DeviceChoice`] names some: pieces go over all of them in turn. A
 //! device that is a path of a communicator (`paths`) carries connections of its own, one queue pair each. `docs/rdma.md`
 //! has the protocol.
 
@@ -50,11 +50,11 @@ mod verbs;
 use std::os::fd::OwnedFd;
 
 #[cfg(not(feature = "rdma"))]
-pub use absent::{DeviceStream, Exposure};
+pub(crate) use absent::{ArenaRegistrations, check};
+#[cfg(not(feature = "rdma"))]
+pub use absent::{DeviceStream, MemoryExposure};
 #[cfg(not(feature = "rdma"))]
 use absent::{QueueHandshake, found};
-#[cfg(not(feature = "rdma"))]
-pub(crate) use absent::{Registrations, check};
 #[cfg(feature = "rdma")]
 pub(crate) use connect::check;
 #[cfg(feature = "rdma")]
@@ -62,28 +62,28 @@ use connect::{QueueHandshake, found};
 #[cfg(feature = "rdma")]
 pub use device_stream::DeviceStream;
 #[cfg(feature = "rdma")]
-pub use exposure::Exposure;
+pub use exposure::MemoryExposure;
 #[cfg(feature = "rdma")]
-pub(crate) use registrations::Registrations;
+pub(crate) use registrations::ArenaRegistrations;
 
-pub use choice::Choice;
+pub use choice::DeviceChoice;
 
-use crate::transport::resources::Means;
-use crate::transport::stream::Handshake;
-use crate::transport::unavailable::Unavailable;
+use crate::transport::resources::StreamResources;
+use crate::transport::stream::StreamHandshake;
+use crate::transport::unavailable::TransportUnavailable;
 
 /// Lists the devices that would be used, a line each.
-pub(super) fn probe() -> Result<Vec<String>, Unavailable> {
-    found().map_err(Unavailable::devices)
+pub(super) fn probe() -> Result<Vec<String>, TransportUnavailable> {
+    found().map_err(TransportUnavailable::devices)
 }
 
 /// Begins to meet the peer over a fresh socket, on the rails of a choice; devices read what lies in registered
 /// memory from there.
-pub(super) fn begin(socket: OwnedFd, means: &Means) -> Handshake {
+pub(super) fn begin(socket: OwnedFd, means: &StreamResources) -> StreamHandshake {
     QueueHandshake::over_rails(socket, &means.devices, &means.registrations).into()
 }
 
 /// Begins to meet the peer on a path, where an end that exists also works.
-pub(crate) fn over_path(socket: OwnedFd, choice: &Choice) -> Handshake {
+pub(crate) fn over_path(socket: OwnedFd, choice: &DeviceChoice) -> StreamHandshake {
     QueueHandshake::over_path(socket, choice).into()
 }

@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::verbs::{ArenaBlock, VerbsDevice};
-use crate::transport::shm::Segment;
+use crate::transport::shm::ShmSegment;
 
 /// The bytes of a block, of which its address is a multiple: those of a huge page.
 pub(super) const BLOCK: usize = 2 << 20;
 
 /// Blocks of the arena of one rank.
-pub(crate) struct Registrations {
-    segment: Arc<Segment>,
+pub(crate) struct ArenaRegistrations {
+    segment: Arc<ShmSegment>,
     /// The number of the rank's arena.
     rank: u32,
     state: Mutex<RegistrationState>,
@@ -52,18 +52,18 @@ pub(super) struct RegisteredBytes {
     pub(super) len: usize,
 }
 
-impl Registrations {
+impl ArenaRegistrations {
     /// Registers nothing yet of the arena of a rank. At most half of what may stay in place is used.
-    pub(crate) fn new(segment: Arc<Segment>, rank: u32) -> Arc<Self> {
+    pub(crate) fn new(segment: Arc<ShmSegment>, rank: u32) -> Arc<Self> {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
         Self::with_limit(segment, rank, limit.map_or(u64::MAX, |bytes| bytes / 2))
     }
 
     /// Registers nothing yet, and `limit` bytes at most.
-    pub(super) fn with_limit(segment: Arc<Segment>, rank: u32, limit: u64) -> Arc<Self> {
+    pub(super) fn with_limit(segment: Arc<ShmSegment>, rank: u32, limit: u64) -> Arc<Self> {
         let (devices, blocks) = (Vec::new(), BTreeMap::new());
         let state = Mutex::new(RegistrationState { devices, blocks, bytes: 0, limit, uses: 0 });
-        Arc::new(Registrations { segment, rank, state })
+        Arc::new(ArenaRegistrations { segment, rank, state })
     }
 
     fn state(&self) -> MutexGuard<'_, RegistrationState> {
@@ -115,7 +115,7 @@ impl RegistrationState {
     fn block<'a>(
         &mut self,
         number: usize,
-        place: impl FnOnce() -> (&'a Arc<Segment>, (u64, *mut u8), usize),
+        place: impl FnOnce() -> (&'a Arc<ShmSegment>, (u64, *mut u8), usize),
     ) -> Option<Arc<ArenaBlock>> {
         self.uses += 1;
         if let Some(kept) = self.blocks.get_mut(&number) {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use roundelay_dsl::diag::codes;
 
-use super::segment::Segment;
-use super::sleep::Sleeper;
+use super::segment::ShmSegment;
+use super::sleep::SleeperRole;
 use crate::abort::AbortRecord;
 
 /// The offset of the text in the abort record.
@@ -21,12 +21,12 @@ const WRITTEN: u64 = 2;
 /// The time after which a writer that has not finished has died, or is stopped.
 const RECORD_WRITTEN: Duration = Duration::from_secs(1);
 
-impl Segment {
+impl ShmSegment {
     /// Makes all ranks stop. The first cause is kept; later ones are consequences.
     pub fn abort(&self, cause: &AbortRecord) {
         if self.write_record(self.layout.abort(), ABORT_TEXT_MAX, cause) {
             fence(Ordering::SeqCst);
-            (0..self.layout.ranks).for_each(|rank| self.wake(rank, Sleeper::Calls));
+            (0..self.layout.ranks).for_each(|rank| self.wake(rank, SleeperRole::Calls));
         }
     }
 
@@ -75,7 +75,7 @@ impl Segment {
         self.record(self.layout.abort())
     }
 
-    /// Returns the record of [`Segment::answer_abort`].
+    /// Returns the record of [`ShmSegment::answer_abort`].
     pub(crate) fn abort_answer(&self) -> Option<AbortRecord> {
         self.record(self.layout.abort() + ANSWER)
     }
@@ -115,12 +115,12 @@ impl Segment {
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::Layout;
+    use super::super::layout::SegmentLayout;
     use super::*;
 
-    fn segment() -> std::sync::Arc<Segment> {
-        let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
-        Segment::create(layout).expect("a small segment")
+    fn segment() -> std::sync::Arc<ShmSegment> {
+        let layout = SegmentLayout { arena_bytes: 4096, slot_bytes: 64, ..SegmentLayout::new(2) };
+        ShmSegment::create(layout).expect("a small segment")
     }
 
     #[test]

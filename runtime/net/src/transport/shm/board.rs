@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use super::control::State;
+use super::control::RankPresence;
 use super::layout::{BOARD_LINE, STREAM, STREAMS};
-use super::segment::Segment;
-use super::sleep::Sleeper;
+use super::segment::ShmSegment;
+use super::sleep::SleeperRole;
 use crate::error::Error;
 use crate::process::{has_gone, no_longer};
 
@@ -30,15 +30,15 @@ const READ: u64 = 8;
 const PROCESS_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The board of this rank, open under a name.
-pub(crate) struct Board {
-    segment: Arc<Segment>,
+pub(crate) struct StreamBoard {
+    segment: Arc<ShmSegment>,
     own: u32,
     name: [u64; 2],
 }
 
 /// This rank's end of the two streams between it and a peer.
 pub(crate) struct BoardStream {
-    segment: Arc<Segment>,
+    segment: Arc<ShmSegment>,
     name: [u64; 2],
     own: StreamEnd,
     peer: StreamEnd,
@@ -58,18 +58,18 @@ struct StreamEnd {
     stream: u64,
 }
 
-impl Board {
+impl StreamBoard {
     /// Opens the board of a rank, for `streams` streams out of it.
     ///
     /// # Errors
     ///
     /// [`Error::Memory`] if there is no memory for them.
     pub(crate) fn open(
-        segment: &Arc<Segment>,
+        segment: &Arc<ShmSegment>,
         own: u32,
         name: u128,
         streams: u64,
-    ) -> Result<Board, Error> {
+    ) -> Result<StreamBoard, Error> {
         let layout = segment.layout();
         let (begin, streams) = (layout.board(own), streams.min(STREAMS));
         let bytes = layout.stream(own, 0) - begin + streams * STREAM;
@@ -87,11 +87,11 @@ impl Board {
         segment.word(line + ENDED).store(0, Ordering::Relaxed);
         segment.word(line + 8).store(name[1], Ordering::Relaxed);
         segment.word(line).store(name[0], Ordering::Release);
-        Ok(Board { segment: segment.clone(), own, name })
+        Ok(StreamBoard { segment: segment.clone(), own, name })
     }
 
     /// Returns the memory in which it is.
-    pub(crate) fn segment(&self) -> &Arc<Segment> {
+    pub(crate) fn segment(&self) -> &Arc<ShmSegment> {
         &self.segment
     }
 
@@ -113,21 +113,21 @@ impl Board {
 
     /// Announces that this rank is about to sleep until a peer does something on its board.
     pub(crate) fn announce_sleep(&self) {
-        self.segment.announce_sleep(self.own, Sleeper::Calls);
+        self.segment.announce_sleep(self.own, SleeperRole::Calls);
     }
 
     /// Sleeps until a peer did something, if none did since this rank said so, or so long.
     pub(crate) fn sleep(&self, most: Duration) {
-        self.segment.sleep(self.own, Sleeper::Calls, most);
+        self.segment.sleep(self.own, SleeperRole::Calls, most);
     }
 
     /// Records that this rank is awake, if it announced that it would sleep and did not.
     pub(crate) fn rise(&self) {
-        self.segment.rise(self.own, Sleeper::Calls);
+        self.segment.rise(self.own, SleeperRole::Calls);
     }
 }
 
-impl Drop for Board {
+impl Drop for StreamBoard {
     fn drop(&mut self) {
         self.rise();
         let line = self.segment.layout().rank_line(self.own, BOARD_LINE);
@@ -174,7 +174,7 @@ impl BoardStream {
         fence(Ordering::SeqCst);
         let sent = self.count(self.peer, SENT).load(Ordering::Relaxed);
         if sent.wrapping_sub(before) >= STREAM {
-            self.segment.wake(self.peer.rank, Sleeper::Calls);
+            self.segment.wake(self.peer.rank, SleeperRole::Calls);
         }
         Ok(bytes)
     }
@@ -255,9 +255,9 @@ impl BoardStream {
         self.looked = Instant::now();
         let (state, pid) = self.segment.state(self.peer.rank);
         let how = match state {
-            State::Left => "it left the job".into(),
-            State::Died => no_longer(pid),
-            State::Moved if !self.met => "it went on to another generation".into(),
+            RankPresence::Left => "it left the job".into(),
+            RankPresence::Died => no_longer(pid),
+            RankPresence::Moved if !self.met => "it went on to another generation".into(),
             _ if has_gone(pid) => no_longer(pid),
             _ => return nothing(),
         };
@@ -275,6 +275,6 @@ impl BoardStream {
     /// Wakes the peer, if it sleeps.
     fn wake(&self) {
         fence(Ordering::SeqCst);
-        self.segment.wake(self.peer.rank, Sleeper::Calls);
+        self.segment.wake(self.peer.rank, SleeperRole::Calls);
     }
 }

@@ -6,22 +6,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{Board, BoardStream, Layout, Segment, State};
+use super::{BoardStream, RankPresence, SegmentLayout, ShmSegment, StreamBoard};
 
 const NAME: u128 = 3 << 64 | 5;
 /// Longer than anything takes here.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn segment() -> Arc<Segment> {
-    let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
-    let segment = Segment::create(layout).expect("a small segment");
-    (0..2).for_each(|rank| segment.set_state(rank, State::Present));
+fn segment() -> Arc<ShmSegment> {
+    let layout = SegmentLayout { arena_bytes: 4096, slot_bytes: 64, ..SegmentLayout::new(2) };
+    let segment = ShmSegment::create(layout).expect("a small segment");
+    (0..2).for_each(|rank| segment.set_state(rank, RankPresence::Present));
     segment
 }
 
 /// Opens the board of a rank under a name, and returns its stream to the other one. The streams have different numbers.
-fn open(segment: &Arc<Segment>, rank: u32, name: u128) -> (Board, BoardStream) {
-    let board = Board::open(segment, rank, name, 2).expect("a board");
+fn open(segment: &Arc<ShmSegment>, rank: u32, name: u128) -> (StreamBoard, BoardStream) {
+    let board = StreamBoard::open(segment, rank, name, 2).expect("a board");
     let stream = board.stream(u64::from(rank), (1 - rank, u64::from(1 - rank)));
     (board, stream)
 }
@@ -148,9 +148,10 @@ fn who_ends_is_heard_to_the_end() {
 /// A rank that never came is missed at once if it cannot come any more, and only then.
 #[test]
 fn who_cannot_come_is_not_waited_for() {
-    for (state, how) in
-        [(State::Left, "it left the job"), (State::Moved, "it went on to another generation")]
-    {
+    for (state, how) in [
+        (RankPresence::Left, "it left the job"),
+        (RankPresence::Moved, "it went on to another generation"),
+    ] {
         let segment = segment();
         let (_board, mut stream) = open(&segment, 0, NAME);
         assert_eq!(read_once(&mut stream), None);

@@ -10,7 +10,7 @@ use super::cma;
 use super::layout::{
     ADDRESS, CALL_LINE, COMMUNICATOR, EXCHANGE_LINE, PRESENCE_LINE, RANK, WAIT_LINE,
 };
-use super::segment::Segment;
+use super::segment::ShmSegment;
 
 /// The number of calls of a rank that others can still compare with theirs.
 pub const CALLS: u64 = 4;
@@ -20,7 +20,7 @@ const RETRIES: u32 = 8;
 
 /// The state of a rank: absent, present, or gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum RankPresence {
     /// It has not started yet.
     Absent,
     /// It takes part.
@@ -33,17 +33,17 @@ pub enum State {
     Moved,
 }
 
-impl Segment {
+impl ShmSegment {
     /// Sets the state of a rank.
-    pub(crate) fn set_state(&self, rank: u32, state: State) {
+    pub(crate) fn set_state(&self, rank: u32, state: RankPresence) {
         let line = self.layout.rank_line(rank, PRESENCE_LINE);
-        if state == State::Present {
+        if state == RankPresence::Present {
             let pid = rustix::process::getpid().as_raw_nonzero().get();
             self.word(line).store(u64::from(pid.unsigned_abs()), Ordering::Relaxed);
             self.word(line + 16).store(cma::allow(), Ordering::Relaxed);
         }
         // A rank that went on to a newer generation has not ended, whatever becomes of it there.
-        let moved = |now: u64| now != State::Moved as u64 || state == State::Present;
+        let moved = |now: u64| now != RankPresence::Moved as u64 || state == RankPresence::Present;
         let set = |now| moved(now).then_some(state as u64);
         let _ = self.word(line + 8).fetch_update(Ordering::Release, Ordering::Relaxed, set);
     }
@@ -81,14 +81,14 @@ impl Segment {
     }
 
     /// Returns the state of a rank, and its process.
-    pub fn state(&self, rank: u32) -> (State, i32) {
+    pub fn state(&self, rank: u32) -> (RankPresence, i32) {
         let line = self.layout.rank_line(rank, PRESENCE_LINE);
         let state = match self.word(line + 8).load(Ordering::Acquire) {
-            0 => State::Absent,
-            1 => State::Present,
-            2 => State::Left,
-            3 => State::Died,
-            _ => State::Moved,
+            0 => RankPresence::Absent,
+            1 => RankPresence::Present,
+            2 => RankPresence::Left,
+            3 => RankPresence::Died,
+            _ => RankPresence::Moved,
         };
         (state, self.word(line).load(Ordering::Relaxed) as i32)
     }
@@ -197,14 +197,14 @@ impl Segment {
 
 #[cfg(test)]
 mod tests {
-    use super::super::exchange::Exchange;
-    use super::super::layout::Layout;
-    use super::super::sleep::Sleeper;
+    use super::super::exchange::WordExchange;
+    use super::super::layout::SegmentLayout;
+    use super::super::sleep::SleeperRole;
     use super::*;
 
-    fn segment() -> std::sync::Arc<Segment> {
-        let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
-        Segment::create(layout).expect("a small segment")
+    fn segment() -> std::sync::Arc<ShmSegment> {
+        let layout = SegmentLayout { arena_bytes: 4096, slot_bytes: 64, ..SegmentLayout::new(2) };
+        ShmSegment::create(layout).expect("a small segment")
     }
 
     /// What a rank publishes of itself shares lines with words that change all the time.
@@ -217,26 +217,26 @@ mod tests {
         ];
         for (rank, place) in [0, 1].into_iter().zip(places) {
             assert_eq!(segment.shown_rank(rank), None);
-            segment.set_state(rank, State::Present);
+            segment.set_state(rank, RankPresence::Present);
             segment.show_rank(rank, 70_000 + rank, 80_000);
             segment.show_place(rank, place, u64::MAX - 1);
-            for sleeper in [Sleeper::Calls, Sleeper::Messages, Sleeper::Windows] {
+            for sleeper in [SleeperRole::Calls, SleeperRole::Messages, SleeperRole::Windows] {
                 segment.announce_sleep(rank, sleeper);
                 segment.wake(rank, sleeper);
             }
             for round in 0..3 {
-                let mut exchange = Exchange::in_round(round);
+                let mut exchange = WordExchange::in_round(round);
                 exchange.post(&segment, rank, u64::MAX);
             }
             segment.publish_call(rank, 7, 8);
             assert_eq!(segment.place(rank), Some((place, u64::MAX - 1)));
             assert_eq!(segment.shown_rank(rank), Some((70_000 + rank, 80_000)));
-            for sleeper in [Sleeper::Calls, Sleeper::Messages, Sleeper::Windows] {
+            for sleeper in [SleeperRole::Calls, SleeperRole::Messages, SleeperRole::Windows] {
                 segment.rise(rank, sleeper);
             }
             assert_eq!(segment.place(rank), Some((place, u64::MAX - 1)));
             let pid = rustix::process::getpid().as_raw_nonzero().get();
-            assert_eq!(segment.state(rank), (State::Present, pid));
+            assert_eq!(segment.state(rank), (RankPresence::Present, pid));
         }
     }
 

@@ -65,7 +65,7 @@ pub(crate) const HEADER_PAYLOAD: u64 = 16;
 
 /// The parameters of a job's shared memory, the same for all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
+pub struct SegmentLayout {
     /// Number of ranks.
     pub ranks: u32,
     /// Parallel connections from each rank to each: the last one for messages with tags, the one before for
@@ -79,7 +79,7 @@ pub struct Layout {
     pub crowded: bool,
 }
 
-impl Layout {
+impl SegmentLayout {
     /// Slots of 256 KiB: two of them, the data they come from and the data they go to fit the
     /// second-level cache, and the exchange of flags costs under 5 % of copying one.
     pub const SLOT_BYTES: u64 = 256 << 10;
@@ -95,7 +95,7 @@ impl Layout {
         let memory = rustix::system::sysinfo();
         let total = (memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit));
         let cores = cores().len();
-        Layout {
+        SegmentLayout {
             ranks,
             channels: Self::CHANNELS,
             slot_bytes: Self::SLOT_BYTES,
@@ -109,10 +109,10 @@ impl Layout {
     pub(crate) fn among(processes: &[Option<i32>]) -> Self {
         let known = processes.iter().filter_map(|pid| Pid::from_raw((*pid)?));
         let cores: BTreeSet<usize> = known.flat_map(|pid| cores_of(Some(pid))).collect();
-        let layout = Layout::new(processes.len() as u32);
+        let layout = SegmentLayout::new(processes.len() as u32);
         match cores.len() {
             0 => layout,
-            cores => Layout { crowded: processes.len() > cores, ..layout },
+            cores => SegmentLayout { crowded: processes.len() > cores, ..layout },
         }
     }
 
@@ -261,7 +261,12 @@ mod tests {
 
     #[test]
     fn regions_do_not_overlap() {
-        let layout = Layout { channels: 3, slot_bytes: 192, arena_bytes: 8192, ..Layout::new(5) };
+        let layout = SegmentLayout {
+            channels: 3,
+            slot_bytes: 192,
+            arena_bytes: 8192,
+            ..SegmentLayout::new(5)
+        };
         layout.check().expect("a small layout");
         let mut ends = layout.control_bytes();
         for rank in 0..5 {
@@ -273,7 +278,7 @@ mod tests {
             for to in 0..5 {
                 for channel in 0..3 {
                     assert_eq!(layout.connection(from, to, channel), ends);
-                    assert!(Layout::header(RING - 1) + HEADER_BYTES <= HEADS);
+                    assert!(SegmentLayout::header(RING - 1) + HEADER_BYTES <= HEADS);
                     let slots = layout.slot(RING).next_multiple_of(PAGE);
                     assert_eq!(layout.pipe_at(from, to, channel), ends + slots);
                     ends += slots + layout.pipe();
@@ -301,11 +306,11 @@ mod tests {
                 });
             }
             let bound = [(); 2].map(|()| bound_thread.recv().ok());
-            assert_eq!(Layout::among(&bound).crowded, first == last);
-            assert!(Layout::among(&[bound[0], bound[0]]).crowded);
+            assert_eq!(SegmentLayout::among(&bound).crowded, first == last);
+            assert!(SegmentLayout::among(&[bound[0], bound[0]]).crowded);
             assert_eq!(
-                Layout::among(&[None, None]),
-                Layout::new(2),
+                SegmentLayout::among(&[None, None]),
+                SegmentLayout::new(2),
                 "without a process the default stands"
             );
             end.wait();
@@ -314,17 +319,17 @@ mod tests {
 
     #[test]
     fn impossible_layouts_are_refused() {
-        let good = Layout::new(2);
+        let good = SegmentLayout::new(2);
         assert!(good.check().is_ok());
         for (ranks, tebibytes) in [(256, 4), (1024, 4), (4096, 1)] {
-            let large = Layout { arena_bytes: tebibytes << 40, ..Layout::new(ranks) };
+            let large = SegmentLayout { arena_bytes: tebibytes << 40, ..SegmentLayout::new(ranks) };
             assert!(large.check().is_ok(), "{ranks} ranks with {tebibytes} TiB");
         }
         for bad in [
-            Layout { ranks: 0, ..good },
-            Layout { channels: 2, ..good },
-            Layout { slot_bytes: 100, ..good },
-            Layout { arena_bytes: 1 << 61, ..good },
+            SegmentLayout { ranks: 0, ..good },
+            SegmentLayout { channels: 2, ..good },
+            SegmentLayout { slot_bytes: 100, ..good },
+            SegmentLayout { arena_bytes: 1 << 61, ..good },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
         }

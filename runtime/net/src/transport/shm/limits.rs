@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::error::Bytes;
+use crate::error::ByteCount;
 
 /// The least reservation that is worth the look, in bytes.
 const LEAST_CHECKED: u64 = 1 << 20;
@@ -16,7 +16,7 @@ pub(super) fn objection(wanted: u64) -> Option<String> {
     let machine = available().map(|free| (free, "the machine has"));
     let container = container().map(|free| (free, "the memory limit of the container leaves"));
     let (free, who) = machine.into_iter().chain(container).min_by_key(|&(free, _)| free)?;
-    (wanted > free).then(|| format!("{who} {}", Bytes(free)))
+    (wanted > free).then(|| format!("{who} {}", ByteCount(free)))
 }
 
 fn available() -> Option<u64> {

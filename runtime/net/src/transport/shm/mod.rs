@@ -6,7 +6,7 @@
 //! | file, in reading order | holds |
 //! |---|---|
 //! | `layout` | the offsets of all parts, and nothing else |
-//! | `views`, `limits`, `segment` | mapped parts of the file, the memory that is left, and [`Segment`] above both |
+//! | `views`, `limits`, `segment` | mapped parts of the file, the memory that is left, and [`ShmSegment`] above both |
 //! | `sleep`, `control`, `exchange`, `abort_record` | the control pages: sleep and wake-up, states and calls of ranks, words of all ranks, the abort |
 //! | `board` | byte streams between ranks that make a new generation |
 //! | `slots` | connections: messages in a ring of headers, and slots beside it |
@@ -35,22 +35,22 @@ mod sleep;
 mod slots;
 mod views;
 
-pub(crate) use board::{Board, BoardStream};
+pub(crate) use board::{BoardStream, StreamBoard};
 pub use cma::{is_refusal, read};
-pub use control::{CALLS, State};
-pub(crate) use exchange::Exchange;
+pub use control::{CALLS, RankPresence};
+pub(crate) use exchange::WordExchange;
 pub(crate) use layout::PAGE;
-pub use layout::{INLINE, Layout, RING, cores};
-pub use segment::{NAME, Segment};
-pub use sleep::Sleeper;
+pub use layout::{INLINE, RING, SegmentLayout, cores};
+pub use segment::{NAME, ShmSegment};
+pub use sleep::SleeperRole;
 pub use slots::{SlotReceiver, SlotSender};
 pub(crate) use views::populate;
 
-use super::unavailable::Unavailable;
+use super::unavailable::TransportUnavailable;
 
 /// Makes a small segment, to see whether that can be done here.
-pub(super) fn probe() -> Result<Vec<String>, Unavailable> {
-    let layout = Layout { slot_bytes: 64, arena_bytes: 4096, ..Layout::new(1) };
-    Segment::create(layout)?;
+pub(super) fn probe() -> Result<Vec<String>, TransportUnavailable> {
+    let layout = SegmentLayout { slot_bytes: 64, arena_bytes: 4096, ..SegmentLayout::new(1) };
+    ShmSegment::create(layout)?;
     Ok(Vec::new())
 }

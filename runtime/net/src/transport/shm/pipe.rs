@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{PAGE, PIPE_COUNTS};
-use super::segment::Segment;
+use super::segment::ShmSegment;
 use super::views::populate;
 use crate::backend::host::copy;
 use crate::error::Error;
@@ -40,14 +40,14 @@ struct BytePipe {
     base: *mut u8,
     size: u64,
     /// The segment that `base` points into.
-    _segment: Arc<Segment>,
+    _segment: Arc<ShmSegment>,
 }
 
 // SAFETY: the pointer is into the segment, which is held; each end is used by one thread at a time.
 unsafe impl Send for BytePipe {}
 
 impl BytePipe {
-    fn new(segment: &Arc<Segment>, offset: u64) -> Result<BytePipe, Error> {
+    fn new(segment: &Arc<ShmSegment>, offset: u64) -> Result<BytePipe, Error> {
         let size = segment.layout().pipe_bytes();
         let base = segment.mapped(offset, segment.layout().pipe())?;
         Ok(BytePipe { base, size, _segment: segment.clone() })
@@ -116,7 +116,7 @@ pub(super) struct PipeSender {
 unsafe impl Send for PipeSender {}
 
 impl PipeSender {
-    pub(super) fn open(segment: &Arc<Segment>, offset: u64) -> Result<PipeSender, Error> {
+    pub(super) fn open(segment: &Arc<ShmSegment>, offset: u64) -> Result<PipeSender, Error> {
         segment.reserve(offset, segment.layout().pipe(), "the pipe of a connection")?;
         let (queue, rests) = (VecDeque::new(), VecDeque::new());
         let pipe = BytePipe::new(segment, offset)?;
@@ -214,7 +214,7 @@ pub(super) struct PipeReceiver {
 }
 
 impl PipeReceiver {
-    pub(super) fn new(segment: &Arc<Segment>, offset: u64) -> Result<PipeReceiver, Error> {
+    pub(super) fn new(segment: &Arc<ShmSegment>, offset: u64) -> Result<PipeReceiver, Error> {
         let pipe = BytePipe::new(segment, offset)?;
         Ok(PipeReceiver { pipe, taken: 0, seen: 0, populated: false })
     }
@@ -299,11 +299,12 @@ impl PipeReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::shm::Layout;
+    use crate::transport::shm::SegmentLayout;
 
     fn pair() -> (PipeSender, PipeReceiver) {
-        let layout = Layout { arena_bytes: 1 << 20, slot_bytes: 64, ..Layout::new(80) };
-        let segment = Segment::create(layout).expect("a small segment");
+        let layout =
+            SegmentLayout { arena_bytes: 1 << 20, slot_bytes: 64, ..SegmentLayout::new(80) };
+        let segment = ShmSegment::create(layout).expect("a small segment");
         assert_eq!(segment.layout().pipe_bytes(), SIZE as u64, "pipes of many ranks are small");
         let at = layout.pipe_at(0, 1, 0);
         let pusher = PipeSender::open(&segment, at).expect("memory");

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
 
-use super::layout::{Layout, PAGE};
+use super::layout::{PAGE, SegmentLayout};
 use super::limits;
 use super::views::{FileView, RegionViews};
-use crate::error::{Bytes, Error, Source, shortage_remedy};
+use crate::error::{ByteCount, Error, ErrorSource, shortage_remedy};
 use crate::secret::random;
 
 /// The name of the files, which the system shows for debugging.
@@ -22,9 +22,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"rndly\x00\x00\x02");
 const BIRTH: u64 = 48;
 
 /// The shared memory of a job: control pages and boards are mapped into this process, the rest as it is used.
-pub struct Segment {
+pub struct ShmSegment {
     fd: OwnedFd,
-    pub(super) layout: Layout,
+    pub(super) layout: SegmentLayout,
     control: FileView,
     connections: RegionViews,
     /// By rank.
@@ -35,7 +35,7 @@ pub struct Segment {
 struct RefusalCause {
     text: String,
     errno: Option<Errno>,
-    source: Option<Source>,
+    source: Option<ErrorSource>,
 }
 
 impl RefusalCause {
@@ -62,14 +62,14 @@ impl From<String> for RefusalCause {
 impl From<Errno> for RefusalCause {
     fn from(error: Errno) -> Self {
         let text = error.to_string();
-        let source = Some(Source::new(std::io::Error::from(error)));
+        let source = Some(ErrorSource::new(std::io::Error::from(error)));
         RefusalCause { text, errno: Some(error), source }
     }
 }
 
-impl Segment {
+impl ShmSegment {
     /// Makes the memory of a new job.
-    pub fn create(layout: Layout) -> Result<Arc<Self>, Error> {
+    pub fn create(layout: SegmentLayout) -> Result<Arc<Self>, Error> {
         layout.check()?;
         let len = layout.total().unwrap_or(u64::MAX);
         let refused = |cause: RefusalCause| Error::Memory {
@@ -90,7 +90,7 @@ impl Segment {
         };
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if limit.is_some_and(|limit| limit < len) {
-            let cause = format!("files may have {} here", Bytes(limit.unwrap_or(0)));
+            let cause = format!("files may have {} here", ByteCount(limit.unwrap_or(0)));
             return Err(refused(cause.into()));
         }
         let fd =
@@ -153,7 +153,7 @@ impl Segment {
         Self::map(fd, layout).map(Arc::new)
     }
 
-    fn read(fd: &OwnedFd) -> Result<Layout, RefusalCause> {
+    fn read(fd: &OwnedFd) -> Result<SegmentLayout, RefusalCause> {
         let stat = rustix::fs::fstat(fd)?;
         let mut bytes = [0u8; 48];
         let n = rustix::io::pread(fd, &mut bytes, 0)?;
@@ -165,7 +165,7 @@ impl Segment {
         if n < bytes.len() || word(0) != MAGIC {
             return Err("it does not begin as one of this version".to_string().into());
         }
-        let layout = Layout {
+        let layout = SegmentLayout {
             ranks: word(1) as u32,
             channels: word(2) as u32,
             slot_bytes: word(3),
@@ -179,11 +179,11 @@ impl Segment {
         Ok(layout)
     }
 
-    fn map(fd: OwnedFd, layout: Layout) -> Result<Self, Error> {
+    fn map(fd: OwnedFd, layout: SegmentLayout) -> Result<Self, Error> {
         let len = layout.connections();
         let control = FileView::new(&fd, 0, len).map_err(|e| unmapped(len, e))?;
         let arenas = (0..layout.ranks).map(|_| RegionViews::default()).collect();
-        Ok(Segment { fd, layout, control, connections: RegionViews::default(), arenas })
+        Ok(ShmSegment { fd, layout, control, connections: RegionViews::default(), arenas })
     }
 
     /// Returns the address of `len` bytes of a connection or of an arena, which are mapped now if they were not. It is
@@ -219,7 +219,7 @@ impl Segment {
     }
 
     /// Returns the layout of the segment.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &SegmentLayout {
         &self.layout
     }
 

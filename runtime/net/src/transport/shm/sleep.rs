@@ -6,12 +6,12 @@ use std::time::Duration;
 use rustix::thread::futex::{self, Timespec};
 
 use super::layout::{PRESENCE_LINE, SLEEP_WORDS};
-use super::segment::Segment;
+use super::segment::ShmSegment;
 
 /// The thread of a rank that sleeps: the one that makes its calls, the one that moves its messages with tags, or one that
 /// waits for a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sleeper {
+pub enum SleeperRole {
     /// Calls of all ranks.
     Calls,
     /// Messages between two ranks.
@@ -51,9 +51,9 @@ fn core() -> u32 {
     rustix::thread::sched_getcpu() as u32 + 1
 }
 
-impl Segment {
+impl ShmSegment {
     /// Returns the word on which a thread of a rank sleeps, see [`WOKEN`]. As wide as futexes are.
-    pub(super) fn sleep_word(&self, rank: u32, sleeper: Sleeper) -> &AtomicU32 {
+    pub(super) fn sleep_word(&self, rank: u32, sleeper: SleeperRole) -> &AtomicU32 {
         let words =
             std::ptr::from_ref(self.word(self.layout.rank_line(rank, PRESENCE_LINE) + SLEEP_WORDS));
         // SAFETY: the halves of words of this line that are only accessed through this, up to `COMMUNICATOR`.
@@ -63,13 +63,13 @@ impl Segment {
     /// Announces that a rank is about to sleep: it polls once more, and a peer that does something for it from
     /// now on wakes it. A peer does not fence between what it did and its look at this word, which would cost every message
     /// a fence: so a wake-up may be missed, and sleeps are short.
-    pub fn announce_sleep(&self, rank: u32, sleeper: Sleeper) {
+    pub fn announce_sleep(&self, rank: u32, sleeper: SleeperRole) {
         self.sleep_word(rank, sleeper).store(core(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
     /// Sleeps until the rank is woken, unless that happened since the announcement, or for `most`.
-    pub fn sleep(&self, rank: u32, sleeper: Sleeper, most: Duration) {
+    pub fn sleep(&self, rank: u32, sleeper: SleeperRole, most: Duration) {
         let sleep_word = self.sleep_word(rank, sleeper);
         let asleep = sleep_word.load(Ordering::Relaxed);
         if asleep & WOKEN == 0 {
@@ -81,13 +81,13 @@ impl Segment {
     }
 
     /// Records that a rank is awake.
-    pub(crate) fn rise(&self, rank: u32, sleeper: Sleeper) {
+    pub(crate) fn rise(&self, rank: u32, sleeper: SleeperRole) {
         self.sleep_word(rank, sleeper).store(0, Ordering::Relaxed);
     }
 
     /// Returns true if one of these ranks was woken on the caller's core and does not run yet, so that it waits
     /// for the core that the caller holds.
-    pub fn owes_core(&self, ranks: impl Iterator<Item = u32>, sleeper: Sleeper) -> bool {
+    pub fn owes_core(&self, ranks: impl Iterator<Item = u32>, sleeper: SleeperRole) -> bool {
         let mut sleep_words =
             ranks.map(|rank| self.sleep_word(rank, sleeper).load(Ordering::Relaxed));
         sleep_words.any(|sleep_word| sleep_word & WOKEN != 0 && sleep_word == WOKEN | core())
@@ -95,7 +95,7 @@ impl Segment {
 
     /// Wakes a rank if it sleeps.
     #[inline]
-    pub fn wake(&self, rank: u32, sleeper: Sleeper) {
+    pub fn wake(&self, rank: u32, sleeper: SleeperRole) {
         wake(self.sleep_word(rank, sleeper));
     }
 }

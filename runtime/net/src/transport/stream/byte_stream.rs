@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use crate::transport::fault::Fault;
+use crate::transport::fault::ConnectionFault;
 use crate::transport::one_sided::OneSided;
 
 /// Bytes that travel in both directions, each once and in order. Nothing here waits, and both ends of a
@@ -24,7 +24,7 @@ pub(crate) trait ByteStream {
     fn wakes(&self) -> bool;
 
     /// Reads what is there to some places; 0 if nothing is. After an error nothing comes any more.
-    fn read(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, Fault>;
+    fn read(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, ConnectionFault>;
 
     /// Reads to places to which the peer may also write between calls.
     ///
@@ -32,19 +32,19 @@ pub(crate) trait ByteStream {
     ///
     /// Until they are full, or until [`Self::cut`], nothing else reads or writes what lies there, and
     /// later calls name the same places.
-    unsafe fn read_placed(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, Fault> {
+    unsafe fn read_placed(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, ConnectionFault> {
         self.read(places)
     }
 
     /// Takes what it can of some places; returns the number of bytes.
-    fn write(&self, places: &[IoSlice<'_>]) -> Result<usize, Fault>;
+    fn write(&self, places: &[IoSlice<'_>]) -> Result<usize, ConnectionFault>;
 
     /// Takes what it can, without a copy where that is possible.
     ///
     /// # Safety
     ///
     /// The bytes that were taken do not change while [`Self::zero_copy`] counts them, or until [`Self::cut`].
-    unsafe fn write_zero_copy(&self, places: &[IoSlice<'_>]) -> Result<usize, Fault> {
+    unsafe fn write_zero_copy(&self, places: &[IoSlice<'_>]) -> Result<usize, ConnectionFault> {
         self.write(places)
     }
 
@@ -54,17 +54,17 @@ pub(crate) trait ByteStream {
     }
 
     /// Returns true if what was taken arrives without further calls; does what can be done for that.
-    fn settle(&self) -> Result<bool, Fault>;
+    fn settle(&self) -> Result<bool, ConnectionFault>;
 
     /// Returns the bytes that were taken and that the peer's system may not have.
     fn unacknowledged(&self) -> u64;
 
     /// Returns the silence of the peer's system, if it acknowledges nothing though bytes are under way. Costs system calls:
     /// called now and then.
-    fn silence(&mut self, now: Instant) -> Option<Fault>;
+    fn silence(&mut self, now: Instant) -> Option<ConnectionFault>;
 
     /// Returns the end of the stream, if it shows elsewhere than in what is read.
-    fn over(&self) -> Option<Fault> {
+    fn over(&self) -> Option<ConnectionFault> {
         None
     }
 

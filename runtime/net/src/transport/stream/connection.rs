@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::byte_stream::ByteStream;
-use super::resume::Resumable;
+use super::resume::ResumableStream;
 use crate::transport::carrier::Carrier;
-use crate::transport::fault::Fault;
+use crate::transport::fault::ConnectionFault;
 use crate::transport::one_sided::OneSided;
 
 /// What carries the bytes. Both ends of a connection belong to one thread: no lock is waited for.
@@ -17,42 +17,42 @@ enum ConnectionCarrier {
     One(Carrier),
     /// One carrier after the other, over any of the paths.
     Paths {
-        stream: Box<Mutex<Resumable>>,
+        stream: Box<Mutex<ResumableStream>>,
         /// Reads and writes that moved nothing since the stream was last tended.
         idle: AtomicU32,
     },
 }
 
 /// A connection that never blocks, and what became of it.
-pub struct Connection {
+pub struct StreamConnection {
     over: ConnectionCarrier,
-    fault: OnceLock<Fault>,
+    fault: OnceLock<ConnectionFault>,
 }
 
 /// The number of reads and writes that move nothing before a stream over several paths is tended.
 const IDLE_CALLS: u32 = 256;
 
-impl Connection {
+impl StreamConnection {
     /// Takes over a carrier and tunes it. If that fails, it is the connection's fault.
     pub(crate) fn new(carrier: impl Into<Carrier>) -> Self {
         let carrier = carrier.into();
         let tuned = carrier.tune();
         let connection =
-            Connection { over: ConnectionCarrier::One(carrier), fault: OnceLock::new() };
+            StreamConnection { over: ConnectionCarrier::One(carrier), fault: OnceLock::new() };
         if let Err(error) = tuned {
-            connection.fail(Fault::SetUp(error));
+            connection.fail(ConnectionFault::SetUp(error));
         }
         connection
     }
 
     /// Makes a connection that goes on over another path if one fails.
-    pub(crate) fn over_paths(stream: Resumable) -> Self {
+    pub(crate) fn over_paths(stream: ResumableStream) -> Self {
         let (stream, idle) = (Box::new(Mutex::new(stream)), AtomicU32::new(0));
-        Connection { over: ConnectionCarrier::Paths { stream, idle }, fault: OnceLock::new() }
+        StreamConnection { over: ConnectionCarrier::Paths { stream, idle }, fault: OnceLock::new() }
     }
 
     /// Returns the stream, if it goes over several paths.
-    pub fn stream(&self) -> Option<MutexGuard<'_, Resumable>> {
+    pub fn stream(&self) -> Option<MutexGuard<'_, ResumableStream>> {
         match &self.over {
             ConnectionCarrier::One(_) => None,
             ConnectionCarrier::Paths { stream, .. } => Some(locked(stream)),
@@ -141,14 +141,14 @@ impl Connection {
         matches!(&self.over, ConnectionCarrier::One(carrier) if carrier.wakes())
     }
 
-    fn record_fault(&self, stream: &Resumable) {
+    fn record_fault(&self, stream: &ResumableStream) {
         if let Some(fault) = stream.fault() {
             self.fail(fault.clone());
         }
     }
 
     /// Tends a stream over several paths now and then, while nothing moves on it.
-    fn tend_if_idle(&self, stream: &mut Resumable, idle: &AtomicU32, moved: usize) -> usize {
+    fn tend_if_idle(&self, stream: &mut ResumableStream, idle: &AtomicU32, moved: usize) -> usize {
         if moved > 0 {
             idle.store(0, Ordering::Relaxed);
         } else if idle.fetch_add(1, Ordering::Relaxed) >= IDLE_CALLS {
@@ -160,7 +160,7 @@ impl Connection {
     }
 
     /// Returns the reason for which nothing moves here any more; the first reason stays.
-    pub fn fault(&self) -> Option<&Fault> {
+    pub fn fault(&self) -> Option<&ConnectionFault> {
         self.fault.get()
     }
 
@@ -178,7 +178,7 @@ impl Connection {
     }
 
     #[cold]
-    fn fail(&self, fault: Fault) {
+    fn fail(&self, fault: ConnectionFault) {
         let _ = self.fault.set(fault);
     }
 
@@ -206,7 +206,7 @@ impl Connection {
         match &self.over {
             _ if places.is_empty() => {
                 let why = "a message has no destination: a fault of roundelay";
-                self.fail(Fault::Protocol(why));
+                self.fail(ConnectionFault::Protocol(why));
                 0
             }
             // SAFETY: promised by the caller.
@@ -220,7 +220,7 @@ impl Connection {
     }
 
     #[inline]
-    fn moved(&self, result: Result<usize, Fault>) -> usize {
+    fn moved(&self, result: Result<usize, ConnectionFault>) -> usize {
         result.unwrap_or_else(|fault| {
             self.fail(fault);
             0
@@ -248,7 +248,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for StreamConnection {
     /// Sends first what only this process sends, unless the peer is gone.
     fn drop(&mut self) {
         match &self.over {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::transport::carrier::Carrier;
-use crate::transport::fault::Fault;
+use crate::transport::fault::ConnectionFault;
 
 /// The time between two polls of a handshake.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
@@ -11,58 +11,59 @@ const POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// An end whose handshake has begun. No call blocks.
 pub(crate) trait PendingHandshake: Send {
     /// Goes as far as possible without blocking.
-    fn turn(self: Box<Self>) -> Handshake;
+    fn turn(self: Box<Self>) -> StreamHandshake;
 }
 
 /// The state of a handshake.
-pub(crate) enum Handshake {
+pub(crate) enum StreamHandshake {
     /// A step of the peer is awaited.
     Waiting(Box<dyn PendingHandshake>),
     /// Both ends are connected.
     Done(Carrier),
     /// They cannot be connected, and why.
-    Failed(Fault),
+    Failed(ConnectionFault),
 }
 
-impl Handshake {
+impl StreamHandshake {
     /// Goes as far as possible without blocking.
-    pub(crate) fn turn(self) -> Handshake {
+    pub(crate) fn turn(self) -> StreamHandshake {
         match self {
-            Handshake::Waiting(meeting) => meeting.turn(),
+            StreamHandshake::Waiting(meeting) => meeting.turn(),
             handshake => handshake,
         }
     }
 
     /// Returns the carrier; a handshake that still waits is late.
-    pub(crate) fn finish(self) -> Result<Carrier, Fault> {
+    pub(crate) fn finish(self) -> Result<Carrier, ConnectionFault> {
         match self {
-            Handshake::Waiting(_) => Err(Fault::Late),
-            Handshake::Done(carrier) => Ok(carrier),
-            Handshake::Failed(fault) => Err(fault),
+            StreamHandshake::Waiting(_) => Err(ConnectionFault::Late),
+            StreamHandshake::Done(carrier) => Ok(carrier),
+            StreamHandshake::Failed(fault) => Err(fault),
         }
     }
 }
 
-impl<M: PendingHandshake + 'static> From<Result<M, Fault>> for Handshake {
-    fn from(begun: Result<M, Fault>) -> Handshake {
+impl<M: PendingHandshake + 'static> From<Result<M, ConnectionFault>> for StreamHandshake {
+    fn from(begun: Result<M, ConnectionFault>) -> StreamHandshake {
         match begun {
-            Ok(meeting) => Handshake::Waiting(Box::new(meeting)),
-            Err(fault) => Handshake::Failed(fault),
+            Ok(meeting) => StreamHandshake::Waiting(Box::new(meeting)),
+            Err(fault) => StreamHandshake::Failed(fault),
         }
     }
 }
 
 /// Waits until all of these are done or have failed, until the deadline, or until `stopped` returns true.
 pub(crate) fn handshake(
-    mut all: Vec<Handshake>,
+    mut all: Vec<StreamHandshake>,
     deadline: Instant,
     stopped: &dyn Fn() -> bool,
-) -> Vec<Result<Carrier, Fault>> {
+) -> Vec<Result<Carrier, ConnectionFault>> {
     loop {
-        all = all.into_iter().map(Handshake::turn).collect();
-        let is_waiting = all.iter().any(|handshake| matches!(handshake, Handshake::Waiting(_)));
+        all = all.into_iter().map(StreamHandshake::turn).collect();
+        let is_waiting =
+            all.iter().any(|handshake| matches!(handshake, StreamHandshake::Waiting(_)));
         if !is_waiting || Instant::now() >= deadline || stopped() {
-            return all.into_iter().map(Handshake::finish).collect();
+            return all.into_iter().map(StreamHandshake::finish).collect();
         }
         std::thread::sleep(POLL_INTERVAL);
     }

@@ -1,14 +1,14 @@
 //! Messages over a stream of bytes: the data path of a posted link.
 //!
 //! `net` connects, checks the peer's identity and watches for failures; this folder begins where a connection exists. It
-//! carries the messages of one (peer, channel) in both directions: a [`Sender`] and a [`Receiver`] share its
-//! [`Connection`], and belong to one thread.
+//! carries the messages of one (peer, channel) in both directions: a [`StreamSender`] and a [`StreamReceiver`] share its
+//! [`StreamConnection`], and belong to one thread.
 //!
 //! | file, in reading order | holds |
 //! |---|---|
 //! | `byte_stream` | the trait of what moves the bytes: a socket (`transport/tcp`) or devices (`transport/rdma`) |
 //! | `handshake` | how two ends of a byte stream meet |
-//! | `connection`, `resume` | one carrier, or one after the other where there are several paths ([`Resumable`]) |
+//! | `connection`, `resume` | one carrier, or one after the other where there are several paths ([`ResumableStream`]) |
 //! | `header`, `ring` | the header of a message, and the memory that messages are staged in |
 //! | `sender`, `receiver` | the two ends |
 //!
@@ -24,21 +24,21 @@
 //! of AMD's processors copies 2.6 GB/s, else 54 (docs/performance.md). Content that begins with a line of memory is copied
 //! to one.
 //!
-//! **Sending.** Content is either *staged*: written to `Sender::stage`, right behind the place of its header, and kept here
-//! until the kernel has it; or it is sent from where it lies (`Sender::post_from`), and must stay as it is until
-//! `Sender::is_consumed`. Posting writes at once. What the kernel does not take waits, and goes out with what is posted
+//! **Sending.** Content is either *staged*: written to `StreamSender::stage`, right behind the place of its header, and kept here
+//! until the kernel has it; or it is sent from where it lies (`StreamSender::post_from`), and must stay as it is until
+//! `StreamSender::is_consumed`. Posting writes at once. What the kernel does not take waits, and goes out with what is posted
 //! after it. *Consumed* here means that the kernel has taken all of a message, not that the peer has read it; or, where a
 //! device reads it from where it lies, that it was delivered.
 //!
-//! **Receiving.** A message is either staged (`Receiver::is_ready`, `Receiver::message`), as many of them as are asked for,
-//! or *landed*: read to its destination (`Receiver::land`).
+//! **Receiving.** A message is either staged (`StreamReceiver::is_ready`, `StreamReceiver::message`), as many of them as are asked for,
+//! or *landed*: read to its destination (`StreamReceiver::land`).
 //!
 //! **Progress** happens in calls only. Every call does what the kernel lets it do at once, at most one read, and returns. A
-//! rank that waits must go on calling `Sender::flush` on every end with `Sender::has_backlog`: a peer may be waiting for
+//! rank that waits must go on calling `StreamSender::flush` on every end with `StreamSender::has_backlog`: a peer may be waiting for
 //! those bytes.
 //!
 //! **Faults.** The first read or write that fails, and the end of the stream, are recorded in the connection
-//! ([`Connection::fault`]). After that nothing is ever ready, consumed or sent.
+//! ([`StreamConnection::fault`]). After that nothing is ever ready, consumed or sent.
 //!
 //! `unsafe` is here for one reason: system calls read and write memory of a plan, which is known by address and length.
 
@@ -54,10 +54,10 @@ mod sender;
 mod tests;
 
 pub(crate) use byte_stream::ByteStream;
-pub use connection::Connection;
-pub(crate) use handshake::{Handshake, PendingHandshake, handshake};
-pub use receiver::Receiver;
-pub(crate) use resume::Dialed;
-pub(crate) use resume::Reach;
-pub use resume::Resumable;
-pub use sender::Sender;
+pub use connection::StreamConnection;
+pub(crate) use handshake::{PendingHandshake, StreamHandshake, handshake};
+pub use receiver::StreamReceiver;
+pub(crate) use resume::DialResult;
+pub(crate) use resume::PeerDialer;
+pub use resume::ResumableStream;
+pub use sender::StreamSender;

@@ -4,7 +4,7 @@ use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::connection::Connection;
+use super::connection::StreamConnection;
 use super::header::{HEADER, IOV_MAX, announced, header};
 use super::ring::MessageRing;
 use crate::transport::message::{ArrivedMessage, IoVecMut};
@@ -32,7 +32,7 @@ struct ReadAhead {
 impl ReadAhead {
     /// Reads to a place, ahead if there is room for more than that; returns the bytes that are there.
     #[inline]
-    fn read(&mut self, connection: &Connection, to: &mut [u8]) -> usize {
+    fn read(&mut self, connection: &StreamConnection, to: &mut [u8]) -> usize {
         if self.at == self.end {
             if to.len() >= self.bytes.len() {
                 return connection.read(to);
@@ -65,8 +65,8 @@ impl ReadAhead {
 }
 
 /// The receiving end of a connection.
-pub struct Receiver {
-    connection: Arc<Connection>,
+pub struct StreamReceiver {
+    connection: Arc<StreamConnection>,
     ahead: ReadAhead,
     /// A slot for each message that is wholly here, and the next for one that is not.
     ring: MessageRing,
@@ -81,9 +81,9 @@ pub struct Receiver {
     places: Vec<IoSliceMut<'static>>,
 }
 
-impl Receiver {
-    pub(crate) fn new(connection: Arc<Connection>) -> Self {
-        Receiver {
+impl StreamReceiver {
+    pub(crate) fn new(connection: Arc<StreamConnection>) -> Self {
+        StreamReceiver {
             connection,
             ahead: ReadAhead::default(),
             ring: MessageRing::new(),
@@ -97,14 +97,17 @@ impl Receiver {
 
     /// Returns one that reads at least `bytes` bytes at a time. A thread that sleeps on its descriptor must have taken all
     /// messages that are here: what was read ahead does not show there.
-    pub fn reading_ahead(connection: Arc<Connection>, bytes: usize) -> Self {
+    pub fn reading_ahead(connection: Arc<StreamConnection>, bytes: usize) -> Self {
         let bytes = vec![0; bytes].into_boxed_slice();
-        Receiver { ahead: ReadAhead { bytes, at: 0, end: 0 }, ..Receiver::new(connection) }
+        StreamReceiver {
+            ahead: ReadAhead { bytes, at: 0, end: 0 },
+            ..StreamReceiver::new(connection)
+        }
     }
 
     /// Returns the connection.
     #[cfg(test)]
-    pub(super) fn connection(&self) -> &Connection {
+    pub(super) fn connection(&self) -> &StreamConnection {
         &self.connection
     }
 
@@ -163,7 +166,7 @@ impl Receiver {
     }
 }
 
-impl PostedReceiver for Receiver {
+impl PostedReceiver for StreamReceiver {
     #[inline]
     fn is_ready(&mut self, ahead: u64, len: usize) -> bool {
         let whole = self.ring.used();

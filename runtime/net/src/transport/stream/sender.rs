@@ -5,16 +5,16 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::connection::Connection;
+use super::connection::StreamConnection;
 use super::header::{HEADER, IOV_MAX, LONGEST, announced, header};
 use super::ring::MessageRing;
-use crate::transport::fault::Fault;
+use crate::transport::fault::ConnectionFault;
 use crate::transport::message::IoVec;
 use crate::transport::posted::PostedSender;
 
 /// The sending end of a connection.
-pub struct Sender {
-    connection: Arc<Connection>,
+pub struct StreamSender {
+    connection: Arc<StreamConnection>,
     /// A slot for each message that the kernel has not taken whole: its header, and staged content.
     ring: MessageRing,
     /// The memory of these messages, in order, less what the kernel has taken.
@@ -32,10 +32,10 @@ pub struct Sender {
     zero_copied: u64,
 }
 
-impl Sender {
+impl StreamSender {
     /// Returns the sending end of a connection.
-    pub fn new(connection: Arc<Connection>) -> Self {
-        Sender {
+    pub fn new(connection: Arc<StreamConnection>) -> Self {
+        StreamSender {
             connection,
             ring: MessageRing::new(),
             queue: VecDeque::new(),
@@ -169,7 +169,7 @@ impl Sender {
     }
 }
 
-impl PostedSender for Sender {
+impl PostedSender for StreamSender {
     #[inline]
     fn sent(&self) -> u64 {
         self.sent
@@ -247,7 +247,7 @@ impl PostedSender for Sender {
     }
 
     #[cold]
-    fn lost(&self) -> Option<Fault> {
+    fn lost(&self) -> Option<ConnectionFault> {
         let fault = self.connection.fault()?;
         (self.has_backlog() || !self.connection.has_arrived()).then(|| fault.clone())
     }

@@ -5,17 +5,17 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use roundelay_tests::Dice;
+use roundelay_tests::SeededRandom;
 use rustix::net::sockopt;
 
 use super::header::{IOV_MAX, LONG, LONGEST, announced, header};
 use super::*;
-use crate::transport::fault::Fault;
+use crate::transport::fault::ConnectionFault;
 use crate::transport::message::{self, ArrivedMessage, ContentKind, IoVec, IoVecMut};
 use crate::transport::posted::{PostedReceiver, PostedSender};
-use crate::transport::tcp::Socket;
+use crate::transport::tcp::TcpSocket;
 
-fn bytes(dice: &mut Dice, len: usize) -> Vec<u8> {
+fn bytes(dice: &mut SeededRandom, len: usize) -> Vec<u8> {
     (0..len).map(|_| dice.below(256) as u8).collect()
 }
 
@@ -54,19 +54,19 @@ fn local() -> (TcpStream, TcpStream) {
     streams((Ipv4Addr::LOCALHOST, 0).into()).expect("loopback")
 }
 
-fn ends(stream: TcpStream) -> (Sender, Receiver) {
-    let connection = Arc::new(Connection::new(Socket::new(stream.into())));
-    (Sender::new(connection.clone()), Receiver::new(connection))
+fn ends(stream: TcpStream) -> (StreamSender, StreamReceiver) {
+    let connection = Arc::new(StreamConnection::new(TcpSocket::new(stream.into())));
+    (StreamSender::new(connection.clone()), StreamReceiver::new(connection))
 }
 
 /// Returns ends of which the receiver reads `ahead` bytes ahead; 0 for none.
-fn ends_ahead(stream: TcpStream, bytes: usize) -> (Sender, Receiver) {
-    let connection = Arc::new(Connection::new(Socket::new(stream.into())));
-    (Sender::new(connection.clone()), Receiver::reading_ahead(connection, bytes))
+fn ends_ahead(stream: TcpStream, bytes: usize) -> (StreamSender, StreamReceiver) {
+    let connection = Arc::new(StreamConnection::new(TcpSocket::new(stream.into())));
+    (StreamSender::new(connection.clone()), StreamReceiver::reading_ahead(connection, bytes))
 }
 
 /// Cuts a length into random pieces, some of them empty.
-fn cuts(dice: &mut Dice, len: usize, longest: usize) -> Vec<std::ops::Range<usize>> {
+fn cuts(dice: &mut SeededRandom, len: usize, longest: usize) -> Vec<std::ops::Range<usize>> {
     let (mut cuts, mut at) = (Vec::new(), 0);
     while at < len {
         let next = len.min(at + dice.below(longest + 1));
@@ -94,7 +94,7 @@ fn whole(to: &mut [u8]) -> impl Iterator<Item = IoVecMut> + use<> {
     std::iter::once(IoVecMut { ptr: to.as_mut_ptr(), len: to.len() })
 }
 
-fn stage(sender: &mut Sender, content: &[u8]) {
+fn stage(sender: &mut StreamSender, content: &[u8]) {
     let place = sender.stage(4, content.len());
     assert!(place.addr().is_multiple_of(64));
     // SAFETY: there is room for as many bytes.
@@ -110,7 +110,7 @@ fn content(message: ArrivedMessage) -> &'static [u8] {
 
 /// One direction of a connection, moved step by step.
 struct MessageFlow {
-    dice: Dice,
+    dice: SeededRandom,
     contents: Vec<Vec<u8>>,
     posted: usize,
     got: usize,
@@ -119,7 +119,7 @@ struct MessageFlow {
 
 impl MessageFlow {
     fn new(seed: u64, longest: usize) -> Self {
-        let mut dice = Dice(seed);
+        let mut dice = SeededRandom(seed);
         let contents = (0..150)
             .map(|_| {
                 let len = [0, 8, 100, longest][dice.below(4)];
@@ -130,7 +130,7 @@ impl MessageFlow {
         MessageFlow { dice, contents, posted: 0, got: 0, landing: None }
     }
 
-    fn send(&mut self, sender: &mut Sender) {
+    fn send(&mut self, sender: &mut StreamSender) {
         sender.flush();
         if self.posted == self.contents.len() || !sender.has_room(4) {
             return;
@@ -147,7 +147,7 @@ impl MessageFlow {
         self.posted += 1;
     }
 
-    fn receive(&mut self, receiver: &mut Receiver) {
+    fn receive(&mut self, receiver: &mut StreamReceiver) {
         if self.got == self.contents.len() {
             return;
         }
@@ -227,7 +227,7 @@ fn messages_arrive_in_order_and_whole_both_ways() {
 
 #[test]
 fn what_is_on_the_wire_may_come_in_any_parts() {
-    let mut dice = Dice(5);
+    let mut dice = SeededRandom(5);
     for round in 0..40 {
         let (mut raw, far) = local();
         raw.set_nodelay(true).expect("no delay");
@@ -274,7 +274,7 @@ fn a_message_is_its_word_and_its_bytes() {
     raw.set_nonblocking(true).expect("not to block");
     sockopt::set_socket_send_buffer_size(&near, 1).expect("a small buffer");
     let (mut sender, _receiver) = ends(near);
-    let mut dice = Dice(11);
+    let mut dice = SeededRandom(11);
     let contents: Vec<_> = [3_000_000, 0, 8, 100_000, 1].map(|len| bytes(&mut dice, len)).into();
     let mut expected = Vec::new();
     for (i, content) in contents.iter().enumerate() {
@@ -368,7 +368,7 @@ fn a_peer_that_goes_is_a_fault() {
             let message = [&meta(100).to_le_bytes()[..], &[1; 100]].concat();
             raw.write_all(&message[..sent]).expect("to send");
             let mut to = [0; 100];
-            let mut poll = |receiver: &mut Receiver| match lands {
+            let mut poll = |receiver: &mut StreamReceiver| match lands {
                 // SAFETY: the place stays as long as the receiver.
                 true => unsafe { receiver.land(100, whole(&mut to)) },
                 false => receiver.is_ready(0, 100),
@@ -387,7 +387,7 @@ fn a_peer_that_goes_is_a_fault() {
                 assert!(!poll(&mut receiver));
                 deadline.wait();
             }
-            let reason = if resets { Fault::Reset } else { Fault::Closed };
+            let reason = if resets { ConnectionFault::Reset } else { ConnectionFault::Closed };
             assert_eq!(receiver.connection().fault(), Some(&reason));
             assert!(!poll(&mut receiver));
             stage(&mut sender, &[1; 10]);
@@ -413,9 +413,9 @@ fn posting_to_a_peer_that_is_gone_is_a_fault() {
 fn no_connection_is_a_fault() {
     let file = std::fs::File::open("/dev/null").expect("a file");
     let (mut sender, mut receiver) = {
-        let connection = Arc::new(Connection::new(Socket::new(file.into())));
-        assert!(matches!(connection.fault(), Some(Fault::SetUp(_))));
-        (Sender::new(connection.clone()), Receiver::new(connection))
+        let connection = Arc::new(StreamConnection::new(TcpSocket::new(file.into())));
+        assert!(matches!(connection.fault(), Some(ConnectionFault::SetUp(_))));
+        (StreamSender::new(connection.clone()), StreamReceiver::new(connection))
     };
     stage(&mut sender, &[1]);
     assert!(!sender.flush() && !receiver.is_ready(0, 0));
@@ -430,7 +430,7 @@ fn full_buffers_both_ways_block_nobody() {
 }
 
 /// Posts more than the kernel takes before it reads anything.
-fn exchange((mut sender, mut receiver): (Sender, Receiver), mine: u8, theirs: u8) {
+fn exchange((mut sender, mut receiver): (StreamSender, StreamReceiver), mine: u8, theirs: u8) {
     const LEN: usize = 3 << 20;
     for _ in 0..8 {
         stage(&mut sender, &vec![mine; LEN]);
@@ -449,7 +449,7 @@ fn exchange((mut sender, mut receiver): (Sender, Receiver), mine: u8, theirs: u8
 
 #[test]
 fn long_messages_and_many_pieces() {
-    let mut dice = Dice(21);
+    let mut dice = SeededRandom(21);
     // 64 MiB in a few pieces; many more pieces than one system call takes, differing at both sides.
     for (len, longest) in [(64 << 20, 9 << 20), (200_000, 60), (5_000, 1)] {
         let from: Vec<u8> = match len > 1 << 20 {

@@ -7,17 +7,17 @@ mod socket;
 
 use std::os::fd::OwnedFd;
 
-use super::resources::Means;
-use super::stream::Handshake;
-use super::unavailable::Unavailable;
-pub(crate) use socket::Socket;
+use super::resources::StreamResources;
+use super::stream::StreamHandshake;
+use super::unavailable::TransportUnavailable;
+pub(crate) use socket::TcpSocket;
 
 /// Needs no device: every machine has TCP.
-pub(super) fn probe() -> Result<Vec<String>, Unavailable> {
+pub(super) fn probe() -> Result<Vec<String>, TransportUnavailable> {
     Ok(Vec::new())
 }
 
 /// Takes the socket as it is.
-pub(super) fn begin(socket: OwnedFd, _: &Means) -> Handshake {
-    Handshake::Done(Socket::new(socket).into())
+pub(super) fn begin(socket: OwnedFd, _: &StreamResources) -> StreamHandshake {
+    StreamHandshake::Done(TcpSocket::new(socket).into())
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sockopt};
 
-use crate::transport::fault::Fault;
+use crate::transport::fault::ConnectionFault;
 use crate::transport::stream::ByteStream;
 
 /// The time without an acknowledgement, while bytes are under way, that is silence. Systems acknowledge
@@ -30,16 +30,16 @@ const SILENT_ATTEMPTS: u8 = 4;
 const LOCAL_SEND_BUFFER: usize = 256 << 10;
 
 /// A connected socket, which never blocks.
-pub struct Socket {
+pub struct TcpSocket {
     fd: Arc<OwnedFd>,
     /// Bytes under way when that was last looked at; since when it is so.
     waits: (u64, Instant),
 }
 
-impl Socket {
+impl TcpSocket {
     /// Takes over a connected socket.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        Socket { fd: Arc::new(fd), waits: (0, Instant::now()) }
+        TcpSocket { fd: Arc::new(fd), waits: (0, Instant::now()) }
     }
 
     /// Returns true if the peer is on this machine.
@@ -64,7 +64,7 @@ impl Socket {
     }
 }
 
-impl ByteStream for Socket {
+impl ByteStream for TcpSocket {
     fn tune(&self) -> Result<(), Errno> {
         rustix::io::ioctl_fionbio(&self.fd, true)?;
         sockopt::set_tcp_nodelay(&self.fd, true)?;
@@ -83,21 +83,21 @@ impl ByteStream for Socket {
     }
 
     #[inline]
-    fn read(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, Fault> {
+    fn read(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, ConnectionFault> {
         let result = match places {
             [place] => rustix::io::read(&*self.fd, &mut place[..]),
             places => rustix::io::readv(&*self.fd, places),
         };
         match result {
-            Ok(0) => Err(Fault::Closed),
+            Ok(0) => Err(ConnectionFault::Closed),
             Ok(n) => Ok(n),
-            Err(error) => Fault::of(error).map_or(Ok(0), Err),
+            Err(error) => ConnectionFault::of(error).map_or(Ok(0), Err),
         }
     }
 
     /// Hands places to the kernel. A peer that is gone is an error, not the signal that ends the process.
     #[inline]
-    fn write(&self, places: &[IoSlice<'_>]) -> Result<usize, Fault> {
+    fn write(&self, places: &[IoSlice<'_>]) -> Result<usize, ConnectionFault> {
         let result = match places {
             [place] => rustix::net::send(&*self.fd, place, SendFlags::NOSIGNAL),
             places => {
@@ -105,12 +105,12 @@ impl ByteStream for Socket {
                 rustix::net::sendmsg(&*self.fd, places, &mut nothing, SendFlags::NOSIGNAL)
             }
         };
-        result.or_else(|error| Fault::of(error).map_or(Ok(0), Err))
+        result.or_else(|error| ConnectionFault::of(error).map_or(Ok(0), Err))
     }
 
     /// The kernel delivers it.
     #[inline]
-    fn settle(&self) -> Result<bool, Fault> {
+    fn settle(&self) -> Result<bool, ConnectionFault> {
         Ok(true)
     }
 
@@ -122,7 +122,7 @@ impl ByteStream for Socket {
         if result == 0 { left.unsigned_abs().into() } else { u64::MAX }
     }
 
-    fn silence(&mut self, now: Instant) -> Option<Fault> {
+    fn silence(&mut self, now: Instant) -> Option<ConnectionFault> {
         let unacknowledged = self.unacknowledged();
         if unacknowledged != self.waits.0 || unacknowledged == 0 {
             self.waits = (unacknowledged, now);
@@ -141,7 +141,7 @@ impl ByteStream for Socket {
                 silence >= limit || info.tcpi_retransmits.max(info.tcpi_backoff) >= SILENT_ATTEMPTS
             }
         };
-        silent.then_some(Fault::Silent("acknowledged", silence))
+        silent.then_some(ConnectionFault::Silent("acknowledged", silence))
     }
 
     fn shut(&self) {

@@ -3,11 +3,11 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::memory::Registrations;
-use crate::transport::fault::Fault;
-use crate::transport::rdma::choice::Choice;
-use crate::transport::stream::{Handshake, PendingHandshake};
-use crate::transport::unavailable::Unavailable;
+use super::memory::ArenaRegistrations;
+use crate::transport::fault::ConnectionFault;
+use crate::transport::rdma::choice::DeviceChoice;
+use crate::transport::stream::{PendingHandshake, StreamHandshake};
+use crate::transport::unavailable::TransportUnavailable;
 
 /// The reason why devices carry no connection: this build has no support for them.
 #[derive(Debug, thiserror::Error)]
@@ -23,26 +23,29 @@ pub(crate) enum QueueHandshake {}
 impl QueueHandshake {
     pub(crate) fn over_rails(
         _: OwnedFd,
-        _: &Choice,
-        _: &Arc<Registrations>,
-    ) -> Result<QueueHandshake, Fault> {
-        Err(Fault::other(RdmaAbsent))
+        _: &DeviceChoice,
+        _: &Arc<ArenaRegistrations>,
+    ) -> Result<QueueHandshake, ConnectionFault> {
+        Err(ConnectionFault::other(RdmaAbsent))
     }
 
-    pub(crate) fn over_path(_: OwnedFd, _: &Choice) -> Result<QueueHandshake, Fault> {
-        Err(Fault::other(RdmaAbsent))
+    pub(crate) fn over_path(
+        _: OwnedFd,
+        _: &DeviceChoice,
+    ) -> Result<QueueHandshake, ConnectionFault> {
+        Err(ConnectionFault::other(RdmaAbsent))
     }
 }
 
 impl PendingHandshake for QueueHandshake {
-    fn turn(self: Box<Self>) -> Handshake {
+    fn turn(self: Box<Self>) -> StreamHandshake {
         match *self {}
     }
 }
 
 /// Returns the reason why no device can be used: this build has none.
-pub(crate) fn check(_: &Choice) -> Result<(), Unavailable> {
-    Err(Unavailable::devices(RdmaAbsent))
+pub(crate) fn check(_: &DeviceChoice) -> Result<(), TransportUnavailable> {
+    Err(TransportUnavailable::devices(RdmaAbsent))
 }
 
 pub(crate) fn found() -> Result<Vec<String>, RdmaAbsent> {

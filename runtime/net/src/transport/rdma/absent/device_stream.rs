@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use crate::transport::fault::Fault;
+use crate::transport::fault::ConnectionFault;
 use crate::transport::stream::ByteStream;
 
 /// A stream through devices, of which there is none.
@@ -26,15 +26,15 @@ impl ByteStream for DeviceStream {
         match *self {}
     }
 
-    fn read(&self, _: &mut [IoSliceMut<'_>]) -> Result<usize, Fault> {
+    fn read(&self, _: &mut [IoSliceMut<'_>]) -> Result<usize, ConnectionFault> {
         match *self {}
     }
 
-    fn write(&self, _: &[IoSlice<'_>]) -> Result<usize, Fault> {
+    fn write(&self, _: &[IoSlice<'_>]) -> Result<usize, ConnectionFault> {
         match *self {}
     }
 
-    fn settle(&self) -> Result<bool, Fault> {
+    fn settle(&self) -> Result<bool, ConnectionFault> {
         match *self {}
     }
 
@@ -42,7 +42,7 @@ impl ByteStream for DeviceStream {
         match *self {}
     }
 
-    fn silence(&mut self, _: Instant) -> Option<Fault> {
+    fn silence(&mut self, _: Instant) -> Option<ConnectionFault> {
         match *self {}
     }
 

@@ -3,14 +3,14 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::transport::shm::Segment;
+use crate::transport::shm::ShmSegment;
 
-/// Registrations without RDMA: nothing is registered.
-pub(crate) struct Registrations;
+/// Registrations of an arena without RDMA: nothing is registered.
+pub(crate) struct ArenaRegistrations;
 
-impl Registrations {
-    pub(crate) fn new(_: Arc<Segment>, _: u32) -> Arc<Self> {
-        Arc::new(Registrations)
+impl ArenaRegistrations {
+    pub(crate) fn new(_: Arc<ShmSegment>, _: u32) -> Arc<Self> {
+        Arc::new(ArenaRegistrations)
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -19,21 +19,21 @@ impl Registrations {
 }
 
 /// Memory of a window without RDMA: no device reaches it.
-pub struct Exposure;
+pub struct MemoryExposure;
 
-impl Exposure {
+impl MemoryExposure {
     /// Exposes nothing.
     ///
     /// # Safety
     ///
     /// None is needed: no device reads or writes it.
     pub unsafe fn new(_: *mut u8, _: u64) -> Self {
-        Exposure
+        MemoryExposure
     }
 
     /// Exposes nothing.
     pub fn of_gpu(_: OwnedFd, _: u64, _: u64) -> Self {
-        Exposure
+        MemoryExposure
     }
 
     /// Does nothing.

@@ -7,5 +7,5 @@ mod memory;
 
 pub(crate) use connect::{QueueHandshake, check, found};
 pub use device_stream::DeviceStream;
-pub use memory::Exposure;
-pub(crate) use memory::Registrations;
+pub(crate) use memory::ArenaRegistrations;
+pub use memory::MemoryExposure;

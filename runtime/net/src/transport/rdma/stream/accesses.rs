@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::ring::DEPTH;
-use crate::transport::access::{Access, News};
+use crate::transport::access::{AccessReport, RemoteAccess};
 use crate::transport::rdma::error::QueueError;
-use crate::transport::rdma::exposure::Exposure;
+use crate::transport::rdma::exposure::MemoryExposure;
 use crate::transport::rdma::registrations::RegisteredBytes;
 use crate::transport::rdma::verbs::{MemoryRegistration, OwnedRegion, VerbsDevice};
 
@@ -31,15 +31,15 @@ pub(super) struct AccessQueue {
     /// Memory for accesses from memory that is not registered, and its free slots.
     pub(super) stage: Option<(OwnedRegion, Vec<usize>)>,
     /// Local memory that is exposed to the device of the queue.
-    pub(super) lent: Vec<Arc<Exposure>>,
+    pub(super) lent: Vec<Arc<MemoryExposure>>,
     /// True if the peer's device has refused an access.
     pub(super) refused: bool,
-    pub(super) news: Vec<News>,
+    pub(super) news: Vec<AccessReport>,
 }
 
 /// An access, and how far it was posted and is complete.
 pub(super) struct AccessTask {
-    pub(super) access: Access,
+    pub(super) access: RemoteAccess,
     pub(super) posted: u64,
     pub(super) done: u64,
 }
@@ -74,7 +74,7 @@ impl AccessQueue {
     pub(super) fn fail(&mut self) {
         let refused = std::mem::take(&mut self.refused);
         if !self.tasks.is_empty() {
-            self.news.push(News::Failed { refused });
+            self.news.push(AccessReport::Failed { refused });
         }
         self.tasks.clear();
         for work in std::mem::take(&mut self.open) {
@@ -121,11 +121,11 @@ impl AccessQueue {
         task.done += work.len;
         let (id, bytes) = (task.access.id, task.done);
         if bytes < task.posted || self.posted == 0 {
-            self.news.push(News::Moved { id, bytes: bytes.min(task.access.len) });
+            self.news.push(AccessReport::Moved { id, bytes: bytes.min(task.access.len) });
         } else {
             self.tasks.pop_front();
             self.posted -= 1;
-            self.news.push(News::Done { id });
+            self.news.push(AccessReport::Done { id });
         }
         self.give_back(&work.here);
     }

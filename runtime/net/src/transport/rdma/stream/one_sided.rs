@@ -19,9 +19,9 @@ use super::accesses::{
 };
 use super::rail_stream::RailStream;
 use super::ring::{ARRIVED_OFFSET, NO_PIECE, PIECE};
-use crate::transport::access::{Access, Grant, May, News};
+use crate::transport::access::{AccessGrant, AccessReport, AccessRights, RemoteAccess};
 use crate::transport::rdma::error::QueueError;
-use crate::transport::rdma::exposure::Exposure;
+use crate::transport::rdma::exposure::MemoryExposure;
 use crate::transport::rdma::registrations::RegisteredBytes;
 use crate::transport::rdma::verbs::{AccessRequest, WorkCompletion, is_refused};
 
@@ -43,14 +43,18 @@ impl RailStream {
     }
 
     /// Lets the peer access memory through the device of that queue.
-    pub(crate) fn grant(&self, exposure: &Exposure, may: &dyn Fn() -> May) -> Option<Grant> {
+    pub(crate) fn grant(
+        &self,
+        exposure: &MemoryExposure,
+        may: &dyn Fn() -> AccessRights,
+    ) -> Option<AccessGrant> {
         let device = &self.rails.all.iter().find(|rail| rail.is_one_sided)?.source.0;
         let (address, key, may) = exposure.key(device, may)?;
-        Some(Grant { address, key, may, words: device.is_on_bus })
+        Some(AccessGrant { address, key, may, words: device.is_on_bus })
     }
 
     /// Lets accesses use that local memory without the stage, once it was granted to the peer too.
-    pub(crate) fn lend(&mut self, exposure: &Arc<Exposure>) {
+    pub(crate) fn lend(&mut self, exposure: &Arc<MemoryExposure>) {
         if let Some(accesses) = &mut self.accesses {
             accesses.lent.push(exposure.clone());
         }
@@ -61,14 +65,14 @@ impl RailStream {
     /// # Safety
     ///
     /// Its memory stays valid until its completion was reported, or until [`Self::cut`].
-    pub(crate) unsafe fn begin_access(&mut self, access: Access) {
+    pub(crate) unsafe fn begin_access(&mut self, access: RemoteAccess) {
         let Some(accesses) = &mut self.accesses else { return };
         accesses.tasks.push_back(AccessTask { access, posted: 0, done: 0 });
         self.progress();
     }
 
     /// Reports what became of accesses since the last call.
-    pub(crate) fn report_accesses(&mut self, each: &mut dyn FnMut(News)) {
+    pub(crate) fn report_accesses(&mut self, each: &mut dyn FnMut(AccessReport)) {
         self.progress();
         if let Some(accesses) = &mut self.accesses {
             accesses.news.drain(..).for_each(each);

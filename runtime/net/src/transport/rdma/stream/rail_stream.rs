@@ -10,13 +10,13 @@ use super::accesses::AccessQueue;
 use super::pieces::{PieceArrival, SentPiece};
 use super::renewals::RailRenewals;
 use super::ring::{ARRIVED_OFFSET, DEPTH, PIECE, SLOTS};
-use crate::error::Source;
-use crate::transport::fault::Fault;
+use crate::error::ErrorSource;
+use crate::transport::fault::ConnectionFault;
 use crate::transport::rdma::error::{QueueError, VerbsError};
 use crate::transport::rdma::immediate::RAILS;
 use crate::transport::rdma::joins::joins;
 use crate::transport::rdma::rails::{QueueRail, RailSet};
-use crate::transport::rdma::registrations::Registrations;
+use crate::transport::rdma::registrations::ArenaRegistrations;
 use crate::transport::rdma::targets::{OwnTargets, PeerTargets};
 use crate::transport::rdma::verbs::{
     OwnedRegion, QueueAddress, QueuePair, VerbsDevice, WorkCompletion,
@@ -42,7 +42,7 @@ pub(crate) struct RailStream {
     pub(super) accesses: Option<AccessQueue>,
     pub(super) region: Arc<OwnedRegion>,
     /// Memory that needs not be copied.
-    pub(super) registrations: Option<Arc<Registrations>>,
+    pub(super) registrations: Option<Arc<ArenaRegistrations>>,
     /// Address of the peer's region.
     pub(super) peer: u64,
     /// The number of the next piece to send, and of the first that the peer has not read.
@@ -92,7 +92,7 @@ impl RailStream {
         let failed = |action, device: &str, error: std::io::Error| VerbsError::Call {
             action,
             device: device.to_owned(),
-            source: Source::new(error),
+            source: ErrorSource::new(error),
         };
         let region = OwnedRegion::new(ARRIVED_OFFSET + SLOTS * PIECE, devices);
         let region = Arc::new(region.map_err(|e| failed("registering memory", "a device", e))?);
@@ -157,10 +157,10 @@ impl RailStream {
     }
 
     /// Connects queues with those of the peer's that they are to be joined with, in an order that both ends derive.
-    pub(crate) fn connect(&mut self, peer: &ConnectionTerms) -> Result<(), Fault> {
+    pub(crate) fn connect(&mut self, peer: &ConnectionTerms) -> Result<(), ConnectionFault> {
         if peer.pieces != (PIECE as u32, SLOTS as u32) {
             let why = "it cuts messages into other pieces: another version of roundelay";
-            return Err(Fault::Protocol(why));
+            return Err(ConnectionFault::Protocol(why));
         }
         self.peer = peer.start;
         let known = |(address, _): &(QueueAddress, u32)| (address.network(), address.identity());
@@ -168,7 +168,7 @@ impl RailStream {
         let [here, there] = ends.map(|rails| rails.iter().map(known).collect::<Vec<_>>());
         let joins = joins(&here, &there);
         let (Some(&(own, other)), true) = (joins.first(), !there.is_empty()) else {
-            return Err(Fault::Protocol("it offers no queue pair"));
+            return Err(ConnectionFault::Protocol("it offers no queue pair"));
         };
         self.renewals.chooses = here[own].1 < there[other].1;
         let mut all: Vec<Option<QueueRail>> = self.rails.all.drain(..).map(Some).collect();
@@ -186,9 +186,9 @@ impl RailStream {
         &mut self,
         peer: &ConnectionTerms,
         joins: &[(usize, usize)],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ConnectionFault> {
         // The devices that got no answer, each asked once: the system may take a second to give up.
-        let mut silent: Vec<(usize, Source)> = Vec::new();
+        let mut silent: Vec<(usize, ErrorSource)> = Vec::new();
         let mut why = None;
         for (at, &(_, other)) in joins.iter().enumerate() {
             let (address, key) = &peer.rails[other];
@@ -198,8 +198,8 @@ impl RailStream {
             let known = silent.iter().find(|(device, _)| *device == rail.device.0);
             let connected = match known {
                 Some((_, source)) => Err(source.clone()),
-                None if !queue.device().is_active() => Err(Source::new(Errno::NETDOWN)),
-                None => queue.connect(address).map_err(Source::new),
+                None if !queue.device().is_active() => Err(ErrorSource::new(Errno::NETDOWN)),
+                None => queue.connect(address).map_err(ErrorSource::new),
             };
             let Err(source) = connected else { continue };
             let (device, peer) = (queue.device().name.clone(), address.to_string());
@@ -208,13 +208,13 @@ impl RailStream {
             self.lose(at, QueueError::Post { source });
         }
         match why {
-            Some(why) if !self.rails.are_live() => Err(Fault::other(why)),
+            Some(why) if !self.rails.are_live() => Err(ConnectionFault::other(why)),
             _ => Ok(()),
         }
     }
 
     /// Registers memory: from now on what lies in it may be sent by zero-copy; see [`Self::write_zero_copy`].
-    pub(crate) fn register(&mut self, registrations: &Arc<Registrations>) {
+    pub(crate) fn register(&mut self, registrations: &Arc<ArenaRegistrations>) {
         let queues = self.rails.all.iter().filter_map(QueueRail::queue);
         let wanted: Vec<&Arc<VerbsDevice>> = queues.map(QueuePair::device).collect();
         let Some(found) = registrations.devices(&wanted) else { return };

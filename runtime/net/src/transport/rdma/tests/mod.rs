@@ -5,11 +5,11 @@ use std::io::IoSliceMut;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::choice::Choice;
+use super::choice::DeviceChoice;
 use super::connect::{connect, connect_with, found};
 use super::error::VerbsError;
 use super::stream::{CompletionShuffle, DEPTH, PIECE, RailStream, RandomNumbers, SLOTS};
-use crate::transport::fault::Fault;
+use crate::transport::fault::ConnectionFault;
 
 mod one_sided;
 mod placed;
@@ -29,7 +29,7 @@ fn pair_of(devices: usize, one_sided: bool, receives: u32) -> Option<(RailStream
     let names = match found() {
         Ok(lines) => lines,
         Err(why) => {
-            roundelay_tests::skip(roundelay_tests::Needs::Rdma, why);
+            roundelay_tests::skip(roundelay_tests::CheckNeeds::Rdma, why);
             return None;
         }
     };
@@ -38,7 +38,7 @@ fn pair_of(devices: usize, one_sided: bool, receives: u32) -> Option<(RailStream
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let far = TcpStream::connect(listener.local_addr().expect("its address")).expect("a socket");
     let (near, _) = listener.accept().expect("a socket");
-    let choice = Choice { devices, gid: None };
+    let choice = DeviceChoice { devices, gid: None };
     let end = move |socket: TcpStream| {
         let mut ends = connect_with(
             vec![socket.into()],
@@ -46,7 +46,7 @@ fn pair_of(devices: usize, one_sided: bool, receives: u32) -> Option<(RailStream
             receives,
             Instant::now() + LIMIT,
         )?;
-        Ok::<RailStream, (usize, Fault)>(ends.remove(0).1)
+        Ok::<RailStream, (usize, ConnectionFault)>(ends.remove(0).1)
     };
     let other = std::thread::spawn({
         let end = end.clone();
@@ -318,13 +318,13 @@ fn devices_and_addresses_that_do_not_exist_are_named() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         TcpStream::connect(listener.local_addr().expect("its address")).expect("a socket").into()
     };
-    let error = |choice: &Choice| {
+    let error = |choice: &DeviceChoice| {
         let made = connect(vec![socket()], choice, Instant::now() + LIMIT);
         made.err().expect("no such thing").1.to_string()
     };
     let name = devices[0].split(':').next().expect("its name");
-    let why = error(&Choice { devices: vec!["none".into()], gid: None });
+    let why = error(&DeviceChoice { devices: vec!["none".into()], gid: None });
     assert!(why.contains("is named none") && why.contains(name), "{why}");
-    let why = error(&Choice { devices: vec![name.into()], gid: Some(200) });
+    let why = error(&DeviceChoice { devices: vec![name.into()], gid: Some(200) });
     assert!(why.contains(&format!("{name} has no GID 200; it has 0 (")), "{why}");
 }

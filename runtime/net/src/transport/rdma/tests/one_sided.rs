@@ -1,26 +1,26 @@
 //! Accesses to memory of the other end, which does nothing meanwhile.
 
 use super::*;
-use crate::transport::one_sided::{Access, Grant, May, News};
-use crate::transport::rdma::exposure::Exposure;
+use crate::transport::one_sided::{AccessGrant, AccessReport, AccessRights, RemoteAccess};
+use crate::transport::rdma::exposure::MemoryExposure;
 
-const ALL: May = May { read: true, write: true };
+const ALL: AccessRights = AccessRights { read: true, write: true };
 
 /// Memory that the other end exposes.
 struct ExposedMemory {
     bytes: Vec<u8>,
-    exposure: Exposure,
+    exposure: MemoryExposure,
 }
 
 impl ExposedMemory {
     fn new(len: usize) -> ExposedMemory {
         let mut bytes = vec![0xee; len];
         // SAFETY: the bytes stay where they are, and are dropped after the exposure was cleared.
-        let exposure = unsafe { Exposure::new(bytes.as_mut_ptr(), len as u64) };
+        let exposure = unsafe { MemoryExposure::new(bytes.as_mut_ptr(), len as u64) };
         ExposedMemory { bytes, exposure }
     }
 
-    fn grant(&self, by: &RailStream, may: May) -> Grant {
+    fn grant(&self, by: &RailStream, may: AccessRights) -> AccessGrant {
         by.grant(&self.exposure, &|| may).expect("a device registers the memory")
     }
 
@@ -43,23 +43,29 @@ fn pair() -> Option<(RailStream, RailStream)> {
 }
 
 /// Begins to put, or to get, at an offset of what was granted.
-fn begin(a: &mut RailStream, (id, reads): (u64, bool), grant: Grant, at: u64, memory: &mut [u8]) {
+fn begin(
+    a: &mut RailStream,
+    (id, reads): (u64, bool),
+    grant: AccessGrant,
+    at: u64,
+    memory: &mut [u8],
+) {
     let (there, len) = (grant.address + at, memory.len() as u64);
-    let access = Access { id, reads, here: memory.as_mut_ptr(), there, key: grant.key, len };
+    let access = RemoteAccess { id, reads, here: memory.as_mut_ptr(), there, key: grant.key, len };
     // SAFETY: the memory is kept until the completion was reported, below.
     unsafe { a.begin_access(access) };
 }
 
 /// Waits for the end of an access, or for the failure of all: then the other end must look after the stream too.
-fn end(a: &mut RailStream, id: u64, mut other: Option<&mut RailStream>) -> News {
+fn end(a: &mut RailStream, id: u64, mut other: Option<&mut RailStream>) -> AccessReport {
     let deadline = Instant::now() + LIMIT;
     loop {
         let mut last = None;
         a.report_accesses(&mut |news| {
             let is_end = match news {
-                News::Moved { .. } => false,
-                News::Done { id: its } => its == id,
-                News::Failed { .. } => true,
+                AccessReport::Moved { .. } => false,
+                AccessReport::Done { id: its } => its == id,
+                AccessReport::Failed { .. } => true,
             };
             last = last.or(Some(news).filter(|_| is_end));
         });
@@ -88,7 +94,7 @@ fn puts_and_gets_need_nothing_of_the_other_end() {
             // Sees what was put just before.
             begin(&mut a, (id + 2, true), grant, at, &mut got);
             id += 2;
-            assert_eq!(end(&mut a, id, None), News::Done { id });
+            assert_eq!(end(&mut a, id, None), AccessReport::Done { id });
             assert_eq!(got, data, "{len} bytes at {at}");
             assert_eq!(exposed.seen(at as usize, len), data, "{len} bytes at {at}");
             assert_eq!(exposed.seen(at as usize + len, 1), behind, "and nothing else");
@@ -109,7 +115,7 @@ fn accesses_take_effect_in_their_order() {
         // A put that comes later is not to be seen.
         begin(&mut a, (2 * i + 1, true), grant, 500, get);
     }
-    assert_eq!(end(&mut a, 79, None), News::Done { id: 79 });
+    assert_eq!(end(&mut a, 79, None), AccessReport::Done { id: 79 });
     for (i, get) in (0..).zip(&gets) {
         assert!(get.iter().all(|&byte| byte == i), "put {i}");
     }
@@ -120,7 +126,7 @@ fn refused(
     a: &mut RailStream,
     b: &mut RailStream,
     exposed: &ExposedMemory,
-    (grant, at): (Grant, u64),
+    (grant, at): (AccessGrant, u64),
     reads: bool,
 ) {
     let before = exposed.seen(0, exposed.bytes.len());
@@ -128,7 +134,7 @@ fn refused(
     let mut more = vec![7; 100];
     begin(a, (1, reads), grant, at, &mut data);
     begin(a, (2, false), exposed.grant(b, ALL), 0, &mut more);
-    assert_eq!(end(a, 2, Some(&mut *b)), News::Failed { refused: true });
+    assert_eq!(end(a, 2, Some(&mut *b)), AccessReport::Failed { refused: true });
     assert!(data.iter().all(|&byte| byte == 7), "nothing was read");
     assert_eq!(
         exposed.seen(0, before.len()),
@@ -141,16 +147,16 @@ fn refused(
 
 #[test]
 fn what_was_not_granted_is_refused_and_costs_no_message() {
-    let reader = May { read: true, write: false };
-    let writer = May { read: false, write: true };
+    let reader = AccessRights { read: true, write: false };
+    let writer = AccessRights { read: false, write: true };
     for case in 0..6 {
         let Some((mut a, mut b)) = pair() else { return };
         let exposed = ExposedMemory::new(10_000);
         let grant = exposed.grant(&b, ALL);
         let (access, reads) = match case {
             // A key that was never granted, and places before and behind the memory.
-            0 => ((Grant { key: grant.key ^ 0x5a00, ..grant }, 0), false),
-            1 => ((Grant { address: grant.address - 8, ..grant }, 0), false),
+            0 => ((AccessGrant { key: grant.key ^ 0x5a00, ..grant }, 0), false),
+            1 => ((AccessGrant { address: grant.address - 8, ..grant }, 0), false),
             2 => ((grant, 5001), true),
             3 => ((exposed.grant(&b, reader), 0), false),
             4 => ((exposed.grant(&b, writer), 0), true),
@@ -171,7 +177,7 @@ fn after_a_refusal_a_new_queue_is_made() {
     let exposed = ExposedMemory::new(10_000);
     let grant = exposed.grant(&b, ALL);
     let count = a.rails();
-    refused(&mut a, &mut b, &exposed, (Grant { key: grant.key ^ 0x5a00, ..grant }, 0), false);
+    refused(&mut a, &mut b, &exposed, (AccessGrant { key: grant.key ^ 0x5a00, ..grant }, 0), false);
     let deadline = Instant::now() + LIMIT;
     while !(a.rails() > count && a.takes_accesses() && b.takes_accesses()) {
         a.settle();
@@ -180,7 +186,7 @@ fn after_a_refusal_a_new_queue_is_made() {
     }
     let mut data = bytes(5, 5000);
     begin(&mut a, (9, false), grant, 100, &mut data);
-    assert_eq!(end(&mut a, 9, None), News::Done { id: 9 });
+    assert_eq!(end(&mut a, 9, None), AccessReport::Done { id: 9 });
     assert_eq!(exposed.seen(100, 5000), data);
 }
 
@@ -196,13 +202,15 @@ fn what_a_queue_has_not_done_when_it_dies_has_failed() {
         let mut data = vec![1; LEN];
         begin(&mut a, (1, turn % 2 == 1), grant, 0, &mut data);
         for _ in 0..turn {
-            a.report_accesses(&mut |news| assert!(matches!(news, News::Moved { .. }), "too soon"));
+            a.report_accesses(&mut |news| {
+                assert!(matches!(news, AccessReport::Moved { .. }), "too soon")
+            });
         }
         let last = a.rails() - 1;
         let breaks = if turn < 2 { &mut a } else { &mut b };
         breaks.break_rail(last);
         let ended = end(&mut a, 1, Some(&mut b));
-        let failed = News::Failed { refused: false };
+        let failed = AccessReport::Failed { refused: false };
         assert_eq!(ended, failed);
         assert!(!a.takes_accesses(), "its queue is gone");
         // At once, since nothing could move it.

@@ -115,10 +115,12 @@ fn nor_does_what_is_sent_and_put_without_a_copy() {
 }
 
 /// Makes both ends; some queues of the first get no answer.
-fn half_found(lost: impl Fn(usize) -> bool) -> Option<Result<(RailStream, RailStream), Fault>> {
-    let devices = chosen(&Choice::default()).unwrap_or_default();
+fn half_found(
+    lost: impl Fn(usize) -> bool,
+) -> Option<Result<(RailStream, RailStream), ConnectionFault>> {
+    let devices = chosen(&DeviceChoice::default()).unwrap_or_default();
     if devices.len() < 2 {
-        roundelay_tests::skip(roundelay_tests::Needs::Rdma, "no two devices for RDMA");
+        roundelay_tests::skip(roundelay_tests::CheckNeeds::Rdma, "no two devices for RDMA");
         return None;
     }
     let end = || RailStream::new(&devices, (PAIRS, false), None, DEPTH).expect("an end");

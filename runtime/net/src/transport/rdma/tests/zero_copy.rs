@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::*;
 use crate::memory::{Arena, Buffer};
-use crate::transport::one_sided::May;
-use crate::transport::rdma::registrations::{BLOCK, Registrations};
+use crate::transport::one_sided::AccessRights;
+use crate::transport::rdma::registrations::{ArenaRegistrations, BLOCK};
 use crate::transport::rdma::verbs::{MemoryRegistration, VerbsDevice};
-use crate::transport::shm::{Layout, Segment};
+use crate::transport::shm::{SegmentLayout, ShmSegment};
 
 /// The byte that overwrites a message as soon as nothing reads it any more.
 pub(super) const POISON: u8 = 0xee;
@@ -15,15 +15,15 @@ pub(super) const POISON: u8 = 0xee;
 /// Buffers, and their registrations with devices.
 pub(super) struct BufferRegistrant {
     pub(super) arena: Arc<Arena>,
-    pub(super) registrations: Arc<Registrations>,
+    pub(super) registrations: Arc<ArenaRegistrations>,
 }
 
 impl BufferRegistrant {
     /// Makes an arena of `bytes` bytes, of which `limit` may be registered.
     pub(super) fn new(bytes: u64, limit: u64) -> BufferRegistrant {
-        let layout = Layout { arena_bytes: bytes, slot_bytes: 64, ..Layout::new(1) };
-        let segment = Segment::create(layout).expect("a small segment");
-        let registrations = Registrations::with_limit(segment.clone(), 0, limit);
+        let layout = SegmentLayout { arena_bytes: bytes, slot_bytes: 64, ..SegmentLayout::new(1) };
+        let segment = ShmSegment::create(layout).expect("a small segment");
+        let registrations = ArenaRegistrations::with_limit(segment.clone(), 0, limit);
         BufferRegistrant { arena: Arena::new(segment, 0), registrations }
     }
 
@@ -232,7 +232,7 @@ fn after_a_cut_nothing_is_read_and_nothing_comes() {
 #[test]
 fn memory_of_a_gpu_is_registered_where_the_device_can_and_refused_with_the_reason_where_not() {
     let Ok(devices) = VerbsDevice::all() else { return };
-    let may = May { read: false, write: true };
+    let may = AccessRights { read: false, write: true };
     for device in devices {
         let code = |fd| match MemoryRegistration::dmabuf(&device, fd, (0, 4096), may) {
             Ok(_) => None,

@@ -10,8 +10,8 @@ use ibverbs_sys as ffi;
 
 use super::check::check_pointer;
 use super::device::VerbsDevice;
-use crate::transport::access::May;
-use crate::transport::shm::Segment;
+use crate::transport::access::AccessRights;
+use crate::transport::shm::ShmSegment;
 
 /// Memory that is registered with a device.
 pub(crate) struct MemoryRegistration {
@@ -32,11 +32,11 @@ impl Drop for MemoryRegistration {
 }
 
 /// The access of a peer that only writes.
-const WRITES: May = May { read: false, write: true };
+const WRITES: AccessRights = AccessRights { read: false, write: true };
 
 /// Returns the flags of the library for what a peer may do. Devices of this process read all memory, and write what
 /// peers may write.
-fn flags(may: May) -> i32 {
+fn flags(may: AccessRights) -> i32 {
     use ffi::ibv_access_flags as Flags;
     let read = if may.read { Flags::IBV_ACCESS_REMOTE_READ.0 } else { 0 };
     let write = match may.write {
@@ -57,7 +57,7 @@ impl MemoryRegistration {
         device: &Arc<VerbsDevice>,
         start: *mut u8,
         len: usize,
-        may: May,
+        may: AccessRights,
     ) -> io::Result<MemoryRegistration> {
         // SAFETY: a domain that lives; the rest is promised by the caller.
         let made = unsafe { ffi::ibv_reg_mr(device.domain, start.cast(), len, flags(may)) };
@@ -75,7 +75,7 @@ impl MemoryRegistration {
         device: &Arc<VerbsDevice>,
         fd: RawFd,
         (start, len): (u64, usize),
-        may: May,
+        may: AccessRights,
     ) -> io::Result<MemoryRegistration> {
         // SAFETY: a domain that lives. Of the descriptor the kernel finds out whether it is one, and of what
         // size; it keeps the memory for as long as the registration lives.
@@ -123,7 +123,7 @@ impl OwnedRegion {
         let mut bytes = vec![0u64; len.div_ceil(8)].into_boxed_slice();
         let (start, len) = (bytes.as_mut_ptr().cast(), bytes.len() * 8);
         // A peer reads it to make sure that what it wrote before is in memory.
-        let may = May { read: true, write: true };
+        let may = AccessRights { read: true, write: true };
         // SAFETY: memory that the region owns; it is freed after its registrations. Nothing is there but
         // what goes to the peer, and what it writes.
         let register = |device| unsafe { MemoryRegistration::new(device, start, len, may) };
@@ -179,7 +179,7 @@ impl Drop for OwnedRegion {
 
 /// A part of a segment, registered with each of some devices. It keeps the segment mapped.
 pub(crate) struct ArenaBlock {
-    _segment: Arc<Segment>,
+    _segment: Arc<ShmSegment>,
     offset: u64,
     /// The address of the byte at that offset.
     start: *mut u8,
@@ -196,7 +196,7 @@ unsafe impl Sync for ArenaBlock {}
 impl ArenaBlock {
     /// Registers `len` bytes of a segment, which are mapped at an address.
     pub(crate) fn new(
-        segment: &Arc<Segment>,
+        segment: &Arc<ShmSegment>,
         (offset, start): (u64, *mut u8),
         len: usize,
         devices: &[Arc<VerbsDevice>],

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use crate::error::Error;
 use crate::transport::shm::copy_path::CopyPath;
 use crate::transport::shm::layout::{HEADER_PAYLOAD, HEADS, INLINE, RING};
-use crate::transport::shm::segment::Segment;
-use crate::transport::shm::sleep::{Sleeper, wake};
+use crate::transport::shm::segment::ShmSegment;
+use crate::transport::shm::sleep::{SleeperRole, wake};
 
 /// The word of a connection's first page with what the receiver asks for of private memory: whether
 /// it can read it through the kernel, above that bit the paths of all lengths, and in the upper half how many samples
@@ -47,7 +47,7 @@ pub(super) struct SlotEnd {
     pub(super) pipe: u64,
     /// The word on which the rank at the other end sleeps.
     sleep_word: *const AtomicU32,
-    pub(super) segment: Arc<Segment>,
+    pub(super) segment: Arc<ShmSegment>,
 }
 
 // SAFETY: the pointers are into the segment, which is held; an end is used by one thread at a time.
@@ -56,7 +56,7 @@ unsafe impl Send for SlotEnd {}
 impl SlotEnd {
     /// Opens one end of the connection between two ranks on a channel; `peer` is at the other.
     pub(super) fn open(
-        segment: &Arc<Segment>,
+        segment: &Arc<ShmSegment>,
         (from, to): (u32, u32),
         channel: u32,
         peer: u32,
@@ -66,8 +66,8 @@ impl SlotEnd {
         let slot_bytes = segment.layout().slot_bytes;
         let pipe = segment.layout().pipe_at(from, to, channel);
         let sleeper = match channel == u32::from(segment.layout().message_channel()) {
-            true => Sleeper::Messages,
-            false => Sleeper::Calls,
+            true => SleeperRole::Messages,
+            false => SleeperRole::Calls,
         };
         let base = segment.mapped(offset, segment.layout().connection_bytes())?;
         let sleep_word = std::ptr::from_ref(segment.sleep_word(peer, sleeper));

@@ -11,9 +11,9 @@ use crate::transport::mapped::MappedReceiver;
 use crate::transport::message::{ArrivedMessage, ContentKind};
 use crate::transport::shm::cma;
 use crate::transport::shm::copy_path::{CopyPath, CopyPaths};
-use crate::transport::shm::layout::{HEADER_PAYLOAD, Layout};
+use crate::transport::shm::layout::{HEADER_PAYLOAD, SegmentLayout};
 use crate::transport::shm::pipe::PipeReceiver;
-use crate::transport::shm::segment::Segment;
+use crate::transport::shm::segment::ShmSegment;
 
 /// The receiving end of a connection.
 pub struct SlotReceiver {
@@ -48,7 +48,7 @@ struct StagedMessage {
 
 impl SlotReceiver {
     pub(crate) fn open(
-        segment: &Arc<Segment>,
+        segment: &Arc<ShmSegment>,
         from: u32,
         to: u32,
         channel: u32,
@@ -85,7 +85,7 @@ impl SlotReceiver {
     #[inline]
     fn pushed(&self, ahead: u64) -> Option<(u64, usize)> {
         self.taker.as_ref()?;
-        let at = Layout::header(self.received + ahead);
+        let at = SegmentLayout::header(self.received + ahead);
         let meta = self.end.word(at + 8).load(Ordering::Relaxed);
         if meta & 3 != ContentKind::Cma as u64 {
             return None;
@@ -142,7 +142,7 @@ impl SlotReceiver {
 
     /// Gives back the next message's place in the pipe, and notes how long it took if it could have come another path.
     fn note(&mut self) {
-        let at = Layout::header(self.received);
+        let at = SegmentLayout::header(self.received);
         let meta = self.end.word(at + 8).load(Ordering::Relaxed);
         if meta & 3 != ContentKind::Cma as u64 {
             return;
@@ -198,7 +198,7 @@ impl MappedReceiver for SlotReceiver {
     #[inline]
     fn has_begun(&self, ahead: u64) -> bool {
         let message = self.received + ahead;
-        self.end.word(Layout::header(message)).load(Ordering::Acquire) == message + 1
+        self.end.word(SegmentLayout::header(message)).load(Ordering::Acquire) == message + 1
     }
 
     #[inline]
@@ -213,7 +213,8 @@ impl MappedReceiver for SlotReceiver {
     #[inline]
     fn lands(&self, meta: u64) -> Option<bool> {
         self.has_begun(0).then(|| {
-            let came = self.end.word(Layout::header(self.received) + 8).load(Ordering::Relaxed);
+            let came =
+                self.end.word(SegmentLayout::header(self.received) + 8).load(Ordering::Relaxed);
             (came ^ meta) >> 2 == 0 && self.pushed(0).is_some()
         })
     }
@@ -240,7 +241,7 @@ impl MappedReceiver for SlotReceiver {
     #[inline]
     fn message(&self, slots: u64, ahead: u64) -> ArrivedMessage {
         let message = self.received + ahead;
-        let at = Layout::header(message);
+        let at = SegmentLayout::header(message);
         let meta = self.end.word(at + 8).load(Ordering::Relaxed);
         let content = if meta & 3 == ContentKind::Slot as u64 {
             self.end.slot(message % slots).cast_const()

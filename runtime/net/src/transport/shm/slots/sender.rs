@@ -10,9 +10,9 @@ use crate::transport::mapped::MappedSender;
 use crate::transport::message::IoVec;
 use crate::transport::shm::cma;
 use crate::transport::shm::copy_path::{self, CopyPath};
-use crate::transport::shm::layout::{HEADER_PAYLOAD, Layout, RING};
+use crate::transport::shm::layout::{HEADER_PAYLOAD, RING, SegmentLayout};
 use crate::transport::shm::pipe::PipeSender;
-use crate::transport::shm::segment::Segment;
+use crate::transport::shm::segment::ShmSegment;
 
 /// The number of calls without a new sample after which messages no longer go both ways.
 const LATELY: u32 = 32;
@@ -46,7 +46,7 @@ pub struct SlotSender {
 
 impl SlotSender {
     pub(crate) fn open(
-        segment: &Arc<Segment>,
+        segment: &Arc<ShmSegment>,
         from: u32,
         to: u32,
         channel: u32,
@@ -155,7 +155,7 @@ impl MappedSender for SlotSender {
 
     #[inline]
     fn inline(&self) -> *mut u8 {
-        let at = Layout::header(self.sent) + HEADER_PAYLOAD;
+        let at = SegmentLayout::header(self.sent) + HEADER_PAYLOAD;
         self.end.base.wrapping_add(at as usize)
     }
 
@@ -170,7 +170,7 @@ impl MappedSender for SlotSender {
 
     #[inline]
     fn post(&mut self, meta: u64) {
-        let at = Layout::header(self.sent);
+        let at = SegmentLayout::header(self.sent);
         self.sent += 1;
         self.end.word(at + 8).store(meta, Ordering::Relaxed);
         self.end.word(at).store(self.sent, Ordering::Release);
@@ -179,7 +179,7 @@ impl MappedSender for SlotSender {
 
     #[inline]
     fn post_pull(&mut self, meta: u64, offset: u64) {
-        let at = Layout::header(self.sent) + HEADER_PAYLOAD;
+        let at = SegmentLayout::header(self.sent) + HEADER_PAYLOAD;
         self.end.word(at).store(offset, Ordering::Relaxed);
         self.post(meta);
         self.zero_copied = self.sent;
@@ -198,7 +198,7 @@ impl MappedSender for SlotSender {
             path = CopyPath::Pipe;
         }
         let pusher = self.pusher.as_mut().filter(|_| path != CopyPath::Kernel);
-        let at = Layout::header(self.sent);
+        let at = SegmentLayout::header(self.sent);
         self.end.word(at + POSTED).store(now(), Ordering::Relaxed);
         let place = self.end.word(at + PUSHED);
         let Some(pusher) = pusher else {

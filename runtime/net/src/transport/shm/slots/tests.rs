@@ -7,13 +7,13 @@ use super::{SlotReceiver, SlotSender};
 use crate::transport::mapped::{MappedReceiver, MappedSender};
 use crate::transport::message::{ContentKind, IoVec, meta};
 use crate::transport::shm::copy_path::CopyPath;
-use crate::transport::shm::layout::{Layout, RING};
+use crate::transport::shm::layout::{RING, SegmentLayout};
 use crate::transport::shm::pipe::PipeReceiver;
-use crate::transport::shm::segment::Segment;
+use crate::transport::shm::segment::ShmSegment;
 
 fn pair() -> (SlotSender, SlotReceiver) {
-    let layout = Layout { arena_bytes: 4096, slot_bytes: 128, ..Layout::new(2) };
-    let segment = Segment::create(layout).expect("a small segment");
+    let layout = SegmentLayout { arena_bytes: 4096, slot_bytes: 128, ..SegmentLayout::new(2) };
+    let segment = ShmSegment::create(layout).expect("a small segment");
     let sender = SlotSender::open(&segment, 0, 1, 3).expect("the sender");
     (sender, SlotReceiver::open(&segment, 0, 1, 3).expect("the receiver"))
 }
@@ -57,8 +57,8 @@ fn another_number_of_slots_waits_for_the_connection_to_run_dry() {
 
 /// Opens a pair whose private messages go through the pipe.
 fn pushing() -> (SlotSender, SlotReceiver) {
-    let layout = Layout { arena_bytes: 4096, slot_bytes: 1 << 16, ..Layout::new(2) };
-    let segment = Segment::create(layout).expect("a small segment");
+    let layout = SegmentLayout { arena_bytes: 4096, slot_bytes: 1 << 16, ..SegmentLayout::new(2) };
+    let segment = ShmSegment::create(layout).expect("a small segment");
     let mut sender = SlotSender::open(&segment, 0, 1, 3).expect("the sender");
     let mut receiver = SlotReceiver::open(&segment, 0, 1, 3).expect("the receiver");
     receiver.taker = PipeReceiver::new(&segment, receiver.end.pipe).ok();
@@ -150,7 +150,7 @@ fn the_lower_rank_wishes_for_both_while_messages_go_both_ways() {
     theirs.store(all(CopyPath::Pipe), Ordering::Relaxed);
     wished.store(all(CopyPath::Past) | 1 << 32, Ordering::Relaxed);
     let path = |sender: &mut SlotSender, end: &SlotEnd| {
-        let at = Layout::header(sender.sent());
+        let at = SegmentLayout::header(sender.sent());
         sender.learn();
         rendezvous(sender, &[1; 9000]);
         path_of(end.word(at + PUSHED).load(Ordering::Relaxed)).0

@@ -37,7 +37,7 @@
 //! ([`Carrier`]). All of the above holds of both; acknowledged is then what the peer's memory has, where it stays
 //! to be read though the devices fail, and a stall takes two seconds.
 //!
-//! Progress happens in calls only: a rank that waits, for any reason, must go on calling [`Resumable::tend`].
+//! Progress happens in calls only: a rank that waits, for any reason, must go on calling [`ResumableStream::tend`].
 //!
 //! `reach` is the trait that dials, `path_connection` one connection and its messages, `resend_buffer` what is kept,
 //! `seek` the search for a new connection and the way home.
@@ -54,14 +54,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use reach::{Dialed, Reach};
+pub(crate) use reach::{DialResult, PeerDialer};
 
 use path_connection::{ConnectionStage, PathConnection, ResumeMessage};
 use resend_buffer::ResendBuffer;
 
 use super::byte_stream::ByteStream;
 use crate::transport::carrier::Carrier;
-use crate::transport::fault::Fault;
+use crate::transport::fault::ConnectionFault;
 
 /// The time for which an offer may remain without an answer, and an answer without a start.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -71,19 +71,19 @@ const HOMING_PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration
 const EXAMINE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The reason for which a connection is dropped that came too late.
-const OVERTAKEN: Fault = Fault::Protocol("another connection overtook it");
+const OVERTAKEN: ConnectionFault = ConnectionFault::Protocol("another connection overtook it");
 
 /// The reason for which the stream has no connection.
 struct ConnectionLoss {
     since: Instant,
-    why: Fault,
+    why: ConnectionFault,
     /// The path that was silent: it is tried last.
     silent: Option<usize>,
 }
 
 /// A stream that goes on over another connection when its own fails.
-pub struct Resumable {
-    reach: Box<dyn Reach>,
+pub struct ResumableStream {
+    reach: Box<dyn PeerDialer>,
     /// True if this rank chooses.
     chooses: bool,
     home: usize,
@@ -99,9 +99,9 @@ pub struct Resumable {
     offers: u32,
     opened: u32,
     lost: Option<ConnectionLoss>,
-    fault: Option<Fault>,
+    fault: Option<ConnectionFault>,
     /// The faults of the last connection of each path.
-    troubles: Vec<Option<Fault>>,
+    troubles: Vec<Option<ConnectionFault>>,
     looked: Instant,
     /// The time of the next attempt to return home, the pause after that, and the time since which it is
     /// there.
@@ -110,15 +110,15 @@ pub struct Resumable {
     resumed: u64,
 }
 
-impl Resumable {
+impl ResumableStream {
     /// Makes a stream that is at home on the first of these paths, and begins on a connection of the second;
     /// or without one, if that was not to be had.
     pub(crate) fn new(
-        carrier: Result<Carrier, Fault>,
+        carrier: Result<Carrier, ConnectionFault>,
         (home, path): (usize, usize),
         chooses: bool,
         timeout: Duration,
-        reach: Box<dyn Reach>,
+        reach: Box<dyn PeerDialer>,
     ) -> Self {
         let now = Instant::now();
         let mut troubles = vec![None; reach.paths().len()];
@@ -129,7 +129,7 @@ impl Resumable {
                 (Vec::new(), Some(ConnectionLoss { since: now, why, silent: None }))
             }
         };
-        Resumable {
+        ResumableStream {
             reach,
             chooses,
             home,
@@ -151,7 +151,7 @@ impl Resumable {
     }
 
     /// Returns the reason for which nothing moves any more, said of the peer.
-    pub fn fault(&self) -> Option<&Fault> {
+    pub fn fault(&self) -> Option<&ConnectionFault> {
         self.fault.as_ref()
     }
 
@@ -238,7 +238,7 @@ impl Resumable {
             return;
         };
         if missing > 0 {
-            self.fault = Some(Fault::Missing(missing));
+            self.fault = Some(ConnectionFault::Missing(missing));
         }
     }
 
@@ -332,7 +332,7 @@ impl Resumable {
         let unanswered =
             conn.stage == ConnectionStage::Answered && now - conn.since > REPLY_TIMEOUT;
         if unanswered {
-            conn.dead = Some(Fault::Protocol("it did not start"));
+            conn.dead = Some(ConnectionFault::Protocol("it did not start"));
         }
         conn.examine(now);
     }
@@ -348,7 +348,8 @@ impl Resumable {
                 ) => {
                     let conn = &mut self.conns[at];
                     if number != conn.number {
-                        conn.dead = Some(Fault::Protocol("it answers what was not asked"));
+                        conn.dead =
+                            Some(ConnectionFault::Protocol("it answers what was not asked"));
                         continue;
                     }
                     (conn.stage, conn.position) = (ConnectionStage::Open, begins);
@@ -375,7 +376,7 @@ impl Resumable {
                     // Not one that was overtaken by an offer of this rank.
                     if number >= self.opened {
                         hope.stage = ConnectionStage::Hoping;
-                        self.lose(Fault::Protocol("it lost the connection"), None, now);
+                        self.lose(ConnectionFault::Protocol("it lost the connection"), None, now);
                     } else {
                         hope.dead = Some(OVERTAKEN);
                     }
@@ -405,8 +406,9 @@ impl Resumable {
         let received = conn.offered;
         let begins = received.max(self.kept.base());
         if received > self.kept.end() {
-            self.fault =
-                Some(Fault::Protocol("it received more than was sent: a fault of roundelay"));
+            self.fault = Some(ConnectionFault::Protocol(
+                "it received more than was sent: a fault of roundelay",
+            ));
             return;
         }
         (self.offers, self.opened) = (conn.number, conn.number);
@@ -420,8 +422,9 @@ impl Resumable {
     /// Starts on a connection whose offer was answered.
     fn start(&mut self, at: usize, received: u64) {
         if received > self.kept.end() {
-            self.fault =
-                Some(Fault::Protocol("it received more than was sent: a fault of roundelay"));
+            self.fault = Some(ConnectionFault::Protocol(
+                "it received more than was sent: a fault of roundelay",
+            ));
             return;
         }
         let begins = received.max(self.kept.base());
@@ -476,7 +479,11 @@ impl Resumable {
     #[cold]
     fn record_carrier_loss(&mut self) {
         let Some(carrier) = self.carrier() else {
-            return self.lose(Fault::Protocol("the connection to it failed"), None, Instant::now());
+            return self.lose(
+                ConnectionFault::Protocol("the connection to it failed"),
+                None,
+                Instant::now(),
+            );
         };
         let conn = &self.conns[carrier];
         let Some(why) = conn.dead.clone() else { return };

@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::time::Instant;
 
 use crate::transport::carrier::Carrier;
-use crate::transport::fault::Fault;
+use crate::transport::fault::ConnectionFault;
 use crate::transport::stream::byte_stream::ByteStream;
 
 /// The bytes of a message outside the stream.
@@ -82,7 +82,7 @@ pub(super) struct PathConnection {
     pub(super) mute: bool,
     /// The reason for which it carries the stream no more, and true if that is silence of the peer. Bytes that had
     /// arrived can still be read.
-    pub(super) dead: Option<Fault>,
+    pub(super) dead: Option<ConnectionFault>,
     pub(super) silent: bool,
     /// True if all that had arrived was read.
     pub(super) ended: bool,
@@ -91,7 +91,7 @@ pub(super) struct PathConnection {
 
 impl PathConnection {
     pub(super) fn new(carrier: Carrier, path: usize, stage: ConnectionStage) -> Self {
-        let dead = carrier.tune().err().map(Fault::SetUp);
+        let dead = carrier.tune().err().map(ConnectionFault::SetUp);
         PathConnection {
             carrier,
             path,
@@ -139,7 +139,7 @@ impl PathConnection {
         let word = ResumeMessage::decode(self.received_bytes.first_chunk()?);
         self.received_bytes.clear();
         if word.is_none() {
-            self.dead = Some(Fault::Protocol("it sent a message that makes no sense"));
+            self.dead = Some(ConnectionFault::Protocol("it sent a message that makes no sense"));
         }
         word
     }
@@ -147,7 +147,7 @@ impl PathConnection {
     /// Sends a message outside the stream, which always fits into the buffer of a new connection.
     pub(super) fn send_message(&mut self, word: &ResumeMessage) {
         if self.write(&[IoSlice::new(&word.encode())]) != MESSAGE_BYTES {
-            self.dead.get_or_insert(Fault::Protocol("it took no greeting"));
+            self.dead.get_or_insert(ConnectionFault::Protocol("it took no greeting"));
         }
     }
 

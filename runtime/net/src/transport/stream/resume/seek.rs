@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::path_connection::{ConnectionStage, PathConnection, ResumeMessage};
-use super::reach::Dialed;
-use super::{ConnectionLoss, HOMING_PAUSE, REPLY_TIMEOUT, Resumable};
-use crate::transport::fault::Fault;
+use super::reach::DialResult;
+use super::{ConnectionLoss, HOMING_PAUSE, REPLY_TIMEOUT, ResumableStream};
+use crate::transport::fault::ConnectionFault;
 
 /// The time in which other paths may still show that the peer is there if one refuses.
 const OTHER_PATHS_TIMEOUT: Duration = Duration::from_millis(300);
@@ -14,8 +14,8 @@ const MOST_OFFERS: usize = 4;
 /// The time after which a stream that stayed home is there for good.
 const STAYED_HOME: Duration = Duration::from_secs(10);
 
-impl Resumable {
-    pub(super) fn lose(&mut self, why: Fault, silent: Option<usize>, now: Instant) {
+impl ResumableStream {
+    pub(super) fn lose(&mut self, why: ConnectionFault, silent: Option<usize>, now: Instant) {
         if self.lost.is_some() {
             return;
         }
@@ -61,17 +61,17 @@ impl Resumable {
                 continue;
             }
             match self.reach.dial(path) {
-                Dialed::Waiting { answers, trouble } => {
+                DialResult::Waiting { answers, trouble } => {
                     is_there |= answers;
                     if trouble.is_some() {
                         self.troubles[path] = trouble;
                     }
                 }
-                Dialed::Refused(why) => {
+                DialResult::Refused(why) => {
                     refused += 1;
                     self.troubles[path] = Some(why);
                 }
-                Dialed::Made(carrier) => {
+                DialResult::Made(carrier) => {
                     let mut conn = PathConnection::new(carrier, path, ConnectionStage::Hoping);
                     conn.own = true;
                     if self.chooses {
@@ -95,7 +95,7 @@ impl Resumable {
             self.fault = Some(lost.why.clone());
         } else if !is_there && since > self.timeout {
             let named = self.reach.paths().iter().cloned().zip(self.troubles.iter().cloned());
-            self.fault = Some(Fault::NoPath(named.collect()));
+            self.fault = Some(ConnectionFault::NoPath(named.collect()));
         }
     }
 
@@ -107,9 +107,9 @@ impl Resumable {
             return;
         }
         match self.reach.dial(self.home) {
-            Dialed::Waiting { .. } => {}
-            Dialed::Refused(_) => self.homing.0 = now + HOMING_PAUSE.1,
-            Dialed::Made(carrier) => {
+            DialResult::Waiting { .. } => {}
+            DialResult::Refused(_) => self.homing.0 = now + HOMING_PAUSE.1,
+            DialResult::Made(carrier) => {
                 self.reach.rest();
                 self.homing =
                     (now + pause.max(REPLY_TIMEOUT), (pause * 2).min(HOMING_PAUSE.1), stayed);

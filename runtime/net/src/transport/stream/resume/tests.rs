@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use rustix::net::Shutdown;
 
-use super::{Dialed, Reach, Resumable};
+use super::{DialResult, PeerDialer, ResumableStream};
 use crate::transport::Carrier;
-use crate::transport::fault::Fault;
-use crate::transport::tcp::Socket;
+use crate::transport::fault::ConnectionFault;
+use crate::transport::tcp::TcpSocket;
 
 /// A generator of numbers: the same for the same seed.
 struct SeededDice(u64);
@@ -137,25 +137,25 @@ impl WorldRank {
     }
 }
 
-impl Reach for WorldRank {
+impl PeerDialer for WorldRank {
     fn paths(&self) -> &[String] {
         &self.2
     }
 
-    fn dial(&mut self, path: usize) -> Dialed {
+    fn dial(&mut self, path: usize) -> DialResult {
         let mut world = self.1.lock().expect("the world");
         if world.shut {
-            return Dialed::Refused(Fault::Protocol("no listener is there"));
+            return DialResult::Refused(ConnectionFault::Protocol("no listener is there"));
         }
         // Not at once, so that both may be at it.
         if world.closed.contains(&path) || world.dice.roll(4) > 0 {
             let closed = world.closed.contains(&path);
-            let trouble = closed.then(|| Fault::other(std::io::Error::other("no route")));
-            return Dialed::Waiting { answers: false, trouble };
+            let trouble = closed.then(|| ConnectionFault::other(std::io::Error::other("no route")));
+            return DialResult::Waiting { answers: false, trouble };
         }
         let [near, far] = world.cable();
         world.listeners[1 - self.0].push_back((path, far));
-        Dialed::Made(socket(near))
+        DialResult::Made(socket(near))
     }
 
     fn rest(&mut self) {}
@@ -167,15 +167,15 @@ impl Reach for WorldRank {
 }
 
 fn socket(fd: OwnedFd) -> Carrier {
-    Socket::new(fd).into()
+    TcpSocket::new(fd).into()
 }
 
 /// Makes two ranks with a stream between them.
-fn streams(world: &Arc<Mutex<CableWorld>>, timeout: Duration) -> [Resumable; 2] {
+fn streams(world: &Arc<Mutex<CableWorld>>, timeout: Duration) -> [ResumableStream; 2] {
     let [near, far] = world.lock().expect("the world").cable();
     let stream = |rank, fd| {
         let stream = Ok(socket(fd));
-        Resumable::new(stream, (0, 0), rank == 0, timeout, WorldRank::boxed(rank, world))
+        ResumableStream::new(stream, (0, 0), rank == 0, timeout, WorldRank::boxed(rank, world))
     };
     [stream(0, near), stream(1, far)]
 }
@@ -190,7 +190,7 @@ struct ByteTally {
 /// Goes on with one rank: writes and reads some, and checks every byte.
 fn play(
     rank: usize,
-    stream: &mut Resumable,
+    stream: &mut ResumableStream,
     tally: &mut ByteTally,
     total: u64,
     dice: &mut SeededDice,
@@ -224,7 +224,7 @@ fn survive(seed: u64, most: u64, longest: u64) -> u64 {
     let (mut tallies, mut dice) = ([ByteTally::default(); 2], SeededDice(!seed));
     let began = Instant::now();
     let mut total = u64::MAX;
-    let done = |t: &[ByteTally; 2], s: &mut [Resumable; 2]| {
+    let done = |t: &[ByteTally; 2], s: &mut [ResumableStream; 2]| {
         t.iter().all(|t| t.written == t.read) && s.iter_mut().all(|s| s.settle())
     };
     while total == u64::MAX
@@ -307,7 +307,7 @@ fn a_peer_whose_door_is_shut_is_gone() {
         streams[0].tend();
         assert!(began.elapsed() < Duration::from_secs(60));
     }
-    assert_eq!(streams[0].fault(), Some(&Fault::Closed));
+    assert_eq!(streams[0].fault(), Some(&ConnectionFault::Closed));
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn without_a_path_the_fault_names_each() {
         streams[0].read(&mut [IoSliceMut::new(&mut [0])]);
         streams[0].tend();
     }
-    let fault = streams[0].fault().map(Fault::to_string);
+    let fault = streams[0].fault().map(ConnectionFault::to_string);
     assert_eq!(fault.as_deref(), Some("no path to it is left (one: no route; two: no route)"));
 }
 
@@ -343,9 +343,13 @@ fn bytes_that_were_acknowledged_and_lost_are_a_fault() {
     while streams[1].fault().is_none() {
         let mut place = [0; 100];
         assert_eq!(streams[1].read(&mut [IoSliceMut::new(&mut place)]), 0);
-        streams.iter_mut().for_each(Resumable::tend);
+        streams.iter_mut().for_each(ResumableStream::tend);
         streams[0].write(&[IoSlice::new(&[1])]);
         assert!(began.elapsed() < Duration::from_secs(60));
     }
-    assert!(matches!(streams[1].fault(), Some(Fault::Missing(1..))), "{:?}", streams[1].fault());
+    assert!(
+        matches!(streams[1].fault(), Some(ConnectionFault::Missing(1..))),
+        "{:?}",
+        streams[1].fault()
+    );
 }

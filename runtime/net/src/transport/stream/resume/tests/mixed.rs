@@ -5,7 +5,7 @@ use std::io::Write;
 
 use super::*;
 use crate::transport::Transport;
-use crate::transport::rdma::{self, Choice};
+use crate::transport::rdma::{self, DeviceChoice};
 use crate::transport::stream::ByteStream;
 use crate::transport::stream::handshake;
 
@@ -13,7 +13,7 @@ use crate::transport::stream::handshake;
 const CUTS: u64 = 24;
 
 /// Makes two ends of one path: a device, or a socket.
-fn ends(path: usize, device: &Choice) -> [Carrier; 2] {
+fn ends(path: usize, device: &DeviceChoice) -> [Carrier; 2] {
     let (near, far) = pair();
     if path == 1 {
         return [near, far].map(|socket| self::socket(socket.into()));
@@ -36,27 +36,27 @@ fn cut(carrier: &Carrier) {
 
 /// The listeners of both ranks.
 struct PathListeners {
-    device: Choice,
+    device: DeviceChoice,
     dice: SeededDice,
     listeners: [VecDeque<(usize, Carrier)>; 2],
 }
 
 struct PathSide(usize, Arc<Mutex<PathListeners>>, [String; 2]);
 
-impl Reach for PathSide {
+impl PeerDialer for PathSide {
     fn paths(&self) -> &[String] {
         &self.2
     }
 
-    fn dial(&mut self, path: usize) -> Dialed {
+    fn dial(&mut self, path: usize) -> DialResult {
         let mut listeners = self.1.lock().expect("the listeners");
         // Not at once, so that both may be at it, and either path comes first.
         if listeners.dice.roll(8) > 0 {
-            return Dialed::Waiting { answers: true, trouble: None };
+            return DialResult::Waiting { answers: true, trouble: None };
         }
         let [near, far] = ends(path, &listeners.device);
         listeners.listeners[1 - self.0].push_back((path, far));
-        Dialed::Made(near)
+        DialResult::Made(near)
     }
 
     fn rest(&mut self) {}
@@ -67,14 +67,14 @@ impl Reach for PathSide {
 }
 
 /// Returns the first device, if there is one.
-fn device() -> Option<Choice> {
+fn device() -> Option<DeviceChoice> {
     match Transport::Rdma.probe() {
         Ok(streams) => {
             let name = streams[0].split(':').next().unwrap_or_default().to_owned();
-            Some(Choice { devices: vec![name], gid: None })
+            Some(DeviceChoice { devices: vec![name], gid: None })
         }
         Err(why) => {
-            roundelay_tests::skip(roundelay_tests::Needs::Rdma, why.to_string());
+            roundelay_tests::skip(roundelay_tests::CheckNeeds::Rdma, why.to_string());
             None
         }
     }
@@ -90,7 +90,7 @@ fn every_byte_comes_once_whether_devices_or_sockets_are_cut() {
     let mut streams = first.map(|stream| {
         let side = PathSide(rank, listeners.clone(), ["device".into(), "socket".into()]);
         rank += 1;
-        Resumable::new(Ok(stream), (0, 0), rank == 1, Duration::from_secs(60), Box::new(side))
+        ResumableStream::new(Ok(stream), (0, 0), rank == 1, Duration::from_secs(60), Box::new(side))
     });
     let (mut tallies, mut dice) = ([ByteTally::default(); 2], SeededDice(7));
     let (mut cuts, mut total, mut until) = ([0u64; 2], u64::MAX, 20_000);
@@ -114,7 +114,7 @@ fn every_byte_comes_once_whether_devices_or_sockets_are_cut() {
     }
     assert!(cuts.iter().all(|&cuts| cuts > 0), "{cuts:?} cuts of devices and of sockets");
     let moved = tallies[0].read + tallies[1].read;
-    let resumed = streams.each_ref().map(Resumable::resumed);
+    let resumed = streams.each_ref().map(ResumableStream::resumed);
     let _ = writeln!(std::io::stderr(), "{moved} bytes, {cuts:?} cuts, {resumed:?} resumed");
 }
 
