@@ -1,4 +1,4 @@
-//! The most common calls, started in the background. Buffers are owned ([`RegionBuffer`](crate::RegionBuffer),
+//! The most common calls, started in the background. Buffers are owned ([`Buffer`](crate::Buffer),
 //! `Vec`, boxed slices) and come back with the result; everything else is
 //! [`Communicator::start`] with a closure.
 

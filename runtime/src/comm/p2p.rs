@@ -77,7 +77,7 @@ impl Communicator {
     /// Sends to one rank, which calls [`Communicator::recv`] with the same length and type.
     ///
     /// Returns when `data` may be overwritten. A few short messages may be on their way then; one of
-    /// 64 KiB and more, or of 8 KiB and more in a [`RegionBuffer`](crate::RegionBuffer), waits until it is
+    /// 64 KiB and more, or of 8 KiB and more in a [`Buffer`](crate::Buffer), waits until it is
     /// received. So two ranks must not both send before they receive: for that there is
     /// [`Communicator::batch`].
     ///
