@@ -9,7 +9,7 @@ fn main() -> Result<(), Error> {
         let mut comm = Communicator::from_env()?;
         let input = vec![comm.rank(); 3];
         let mut output = vec![0; 3 * comm.size() as usize];
-        comm.all_gather_single(&mut output, &input)?;
+        comm.all_gather(&mut output, &input)?;
         let mut most = [comm.rank()];
         comm.all_reduce(&mut most, RedOp::Max)?;
         assert_eq!(output, [0, 0, 0, 1, 1, 1, 2, 2, 2]);

@@ -162,7 +162,7 @@ impl Layer {
         comm.synchronize(&self.stream)?;
         let (mut sends, mut receives) = (vec![0_u32; self.ranks], vec![0_u32; self.ranks]);
         self.counts.copy_to(&mut sends)?;
-        comm.all_to_all_single(&mut receives, &sends)?;
+        comm.all_to_all(&mut receives, &sends)?;
         self.came.copy_from(&receives)?;
         let elements =
             |counts: &[u32]| counts.iter().map(|&rows| rows as usize * ROW).collect::<Vec<_>>();

@@ -247,7 +247,7 @@ impl CommHandle {
     ///
     /// # Errors
     ///
-    /// The errors of [`TaggedMessages::start_send`], and those of [`CommHandle::message`] about its memory.
+    /// The errors of [`TaggedMessages::send_async`], and those of [`CommHandle::message`] about its memory.
     pub fn start_message(
         &self,
         message: &TaggedMessage,
@@ -258,9 +258,9 @@ impl CommHandle {
         let TaggedMessage { buffer, peer, tag, is_send } = message;
         let what = match is_send {
             true => {
-                PendingKind::Sent(messages.start_send(buffer.read()?, message.receiver()?, *tag)?)
+                PendingKind::Sent(messages.send_async(buffer.read()?, message.receiver()?, *tag)?)
             }
-            false => PendingKind::Received(messages.start_recv(buffer.write()?, *peer, *tag)?),
+            false => PendingKind::Received(messages.recv_async(buffer.write()?, *peer, *tag)?),
         };
         let pending = PendingOperation { what };
         pending.on_completion(move |_| drop(kept));

@@ -28,7 +28,7 @@ pub fn register(
 }
 
 /// Starts to write a buffer to a peer's region, and to notify it if there is a value: see
-/// [`RemoteRegion::write_async`]. `kept` is dropped when it has ended.
+/// [`RemoteRegion::put_async`]. `kept` is dropped when it has ended.
 ///
 /// # Errors
 ///
@@ -42,11 +42,11 @@ pub fn start_write(
     buffer.on_host()?;
     let (address, bytes) = bytes(buffer)?;
     // SAFETY: `ElementBuffer::new` promises that they lie there until it has ended.
-    let work = unsafe { region.write_at_async((address.cast_const(), bytes), at, value, kept) };
+    let work = unsafe { region.put_at_async((address.cast_const(), bytes), at, value, kept) };
     Ok(PendingOperation::of(work))
 }
 
-/// Starts to read a peer's region into a buffer: see [`RemoteRegion::read_async`]. `kept` is dropped when it has ended.
+/// Starts to read a peer's region into a buffer: see [`RemoteRegion::get_async`]. `kept` is dropped when it has ended.
 ///
 /// # Errors
 ///
@@ -59,10 +59,10 @@ pub fn start_read(
 ) -> Result<PendingOperation, Error> {
     buffer.on_host()?;
     // SAFETY: `ElementBuffer::new` promises that they lie there until it has ended.
-    Ok(PendingOperation::of(unsafe { region.read_at_async(bytes(buffer)?, at, kept) }))
+    Ok(PendingOperation::of(unsafe { region.get_at_async(bytes(buffer)?, at, kept) }))
 }
 
-/// Writes a buffer to a peer's region; returns when it is there: see [`RemoteRegion::write`].
+/// Writes a buffer to a peer's region; returns when it is there: see [`RemoteRegion::put`].
 ///
 /// # Errors
 ///
@@ -76,19 +76,19 @@ pub fn write(
     buffer.on_host()?;
     let data = buffer.read()?;
     match value {
-        Some(value) => region.write_notify(&data, at, value),
-        None => region.write(&data, at),
+        Some(value) => region.put_signal(&data, at, value),
+        None => region.put(&data, at),
     }
 }
 
-/// Reads a peer's region into a buffer: see [`RemoteRegion::read`].
+/// Reads a peer's region into a buffer: see [`RemoteRegion::get`].
 ///
 /// # Errors
 ///
 /// Those of that function, and of the buffer.
 pub fn read(region: &RemoteRegion, buffer: &ElementBuffer, at: u64) -> Result<(), Error> {
     buffer.on_host()?;
-    region.read(&mut buffer.write()?, at)
+    region.get(&mut buffer.write()?, at)
 }
 
 /// Returns the memory of a buffer.

@@ -242,10 +242,10 @@ impl WindowHandle {
             // SAFETY: `ElementBuffer::new` promises that they lie there until it has ended.
             unsafe {
                 match what {
-                    CopyOperation::Put => window.start_put(&buffer.read()?, peer, at, kept),
-                    CopyOperation::Get => window.start_get(&mut buffer.write()?, peer, at, kept),
+                    CopyOperation::Put => window.put_async(&buffer.read()?, peer, at, kept),
+                    CopyOperation::Get => window.get_async(&mut buffer.write()?, peer, at, kept),
                     CopyOperation::Accumulate(op) => {
-                        window.start_accumulate(&buffer.read()?, op, (peer, at), kept)
+                        window.accumulate_async(&buffer.read()?, op, (peer, at), kept)
                     }
                 }
             }
@@ -353,7 +353,7 @@ impl WindowHandle {
     ///
     /// [`Error::Usage`] if the window was freed; [`Error::Unsupported`] on GPUs.
     pub fn start_flush(&self, peer: u32) -> Result<PendingOperation, Error> {
-        let start = |window: &AnyWindow| Ok(PendingOperation::of(window.start_flush(peer)));
+        let start = |window: &AnyWindow| Ok(PendingOperation::of(window.flush_async(peer)));
         self.on_host(("work in the background", AT_ONCE), start)
     }
 

@@ -96,7 +96,7 @@ fn opened(
     let blocks = config.max_blocks.unwrap_or(u32::MAX);
     card[CARD - 4..].copy_from_slice(&blocks.to_le_bytes());
     let mut cards = vec![0; ranks * CARD];
-    hosts.all_gather_single(&mut *cards, &card)?;
+    hosts.all_gather(&mut *cards, &card)?;
     let (mut boards, mut fewest) = (Vec::new(), u32::MAX);
     for (rank, card) in cards.chunks_exact(CARD).enumerate() {
         let places = id::decode(&card[..id::PLACES]);

@@ -93,7 +93,7 @@ impl PyEndpoint {
     }
 
     fn start_connect(&self, peer: Vec<u8>, timeout: f64) -> PyResult<PyConnecting> {
-        let work = self.inner.start_connect(&peer, seconds(timeout)?);
+        let work = self.inner.connect_async(&peer, seconds(timeout)?);
         Ok(PyConnecting { process: OwnerProcess::here(), work: Mutex::new(Some(work)) })
     }
 
@@ -180,7 +180,7 @@ impl PyLink {
     }
 
     fn notify(&self, py: Python<'_>, value: u64) -> PyResult<()> {
-        raised(py.detach(|| self.inner.notify(value)))
+        raised(py.detach(|| self.inner.signal(value)))
     }
 
     /// Takes a notification; returns None if none comes in time.
@@ -189,7 +189,7 @@ impl PyLink {
         let until = until(timeout)?;
         loop {
             let left = left(until);
-            let taken = py.detach(|| self.inner.wait_notification(left.min(SIGNALS)));
+            let taken = py.detach(|| self.inner.wait_signal(left.min(SIGNALS)));
             match raised(taken)? {
                 Some(value) => return Ok(Some(value)),
                 None if left.is_zero() => return Ok(None),

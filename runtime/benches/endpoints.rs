@@ -38,7 +38,7 @@ fn play() -> Result<(), Error> {
     let (messages, other) = (comm.messages()?, 1 - comm.rank());
     let pass = |mut own: Vec<u8>| {
         own.resize(4096, 0);
-        let theirs = messages.start_recv(vec![0u8; 4096], other, 0)?;
+        let theirs = messages.recv_async(vec![0u8; 4096], other, 0)?;
         messages.send(&own, other, 0)?;
         Ok::<_, Error>(theirs.wait()?.0)
     };
@@ -55,29 +55,29 @@ fn play() -> Result<(), Error> {
     let mut data = vec![1u8; most];
     for bytes in SIZES {
         if comm.rank() == 0 {
-            let us = median(TIME, || there.write(&data[..bytes], 0))?;
+            let us = median(TIME, || there.put(&data[..bytes], 0))?;
             println!("{transport} write {bytes} {us:.3}");
-            let us = median(TIME, || there.read(&mut data[..bytes], 0))?;
+            let us = median(TIME, || there.get(&mut data[..bytes], 0))?;
             println!("{transport} read {bytes} {us:.3}");
             let us = median(TIME, || ping(&link, &there, &data[..bytes], 0).map(drop))? / 2.0;
             println!("{transport} pingpong {bytes} {us:.3}");
-            link.notify(LAST)?;
+            link.signal(LAST)?;
         } else {
             while taken(&link)? != LAST {
-                there.write_notify(&data[..bytes], 0, 0)?;
+                there.put_signal(&data[..bytes], 0, 0)?;
             }
         }
     }
-    link.notify(LAST)?;
+    link.signal(LAST)?;
     taken(&link)?;
     Ok(())
 }
 
 fn ping(link: &EndpointLink, there: &RemoteRegion, data: &[u8], value: u64) -> Result<u64, Error> {
-    there.write_notify(data, 0, value)?;
+    there.put_signal(data, 0, value)?;
     taken(link)
 }
 
 fn taken(link: &EndpointLink) -> Result<u64, Error> {
-    link.wait_notification(LIMIT)?.ok_or_else(|| Error::Start("the peer says nothing".into()))
+    link.wait_signal(LIMIT)?.ok_or_else(|| Error::Start("the peer says nothing".into()))
 }

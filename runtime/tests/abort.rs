@@ -175,9 +175,9 @@ fn messages_write_nothing_after_an_abort() {
             let messages = comm.messages().expect("messages");
             let buffer = typed(watched.lend());
             let pending =
-                messages.start_recv(buffer, ReceiveSource::Rank(1), 7).expect("a receive");
+                messages.recv_async(buffer, ReceiveSource::Rank(1), 7).expect("a receive");
             let never =
-                messages.start_recv(vec![0u8; 4], ReceiveSource::Any, 8).expect("a receive");
+                messages.recv_async(vec![0u8; 4], ReceiveSource::Any, 8).expect("a receive");
             let trial = cut(
                 watched,
                 &abort,

@@ -104,10 +104,10 @@ fn reducing<T: Number>(comm: &mut Communicator, r: usize, count: usize, op: RedO
 
     let wanted = reduced::<T>(n, r * count, count, op);
     let (input, mut output) = (block::<T>(r, 0, n * count), poisoned(count));
-    comm.reduce_scatter_single(&mut output, &input, op).expect("reduce_scatter_single");
-    assert_eq!(output, wanted, "reduce_scatter_single");
+    comm.reduce_scatter(&mut output, &input, op).expect("reduce_scatter");
+    assert_eq!(output, wanted, "reduce_scatter");
     output.fill(T::POISON);
-    comm.reduce_scatter(&mut output, &lists(&input, n), op).expect("reduce_scatter");
+    comm.reduce_scatter_list(&mut output, &lists(&input, n), op).expect("reduce_scatter");
     assert_eq!(output, wanted, "reduce_scatter");
 }
 
@@ -117,19 +117,19 @@ fn copying<T: Number>(comm: &mut Communicator, r: usize, count: usize) {
     let mine: Vec<T> = block(r, 0, count);
 
     let mut output = poisoned(n * count);
-    comm.all_gather_single(&mut output, &mine).expect("all_gather_single");
-    assert!(output == all, "all_gather_single");
+    comm.all_gather(&mut output, &mine).expect("all_gather");
+    assert!(output == all, "all_gather");
     output.fill(T::POISON);
-    comm.all_gather(&mut split(&mut output, n), &mine).expect("all_gather");
+    comm.all_gather_list(&mut split(&mut output, n), &mine).expect("all_gather");
     assert!(output == all, "all_gather");
 
     let input: Vec<T> = block(r, 0, n * count);
     let wanted: Vec<T> = (0..n).flat_map(|s| block(s, r * count, count)).collect();
     output.fill(T::POISON);
-    comm.all_to_all_single(&mut output, &input).expect("all_to_all_single");
-    assert!(output == wanted, "all_to_all_single");
+    comm.all_to_all(&mut output, &input).expect("all_to_all");
+    assert!(output == wanted, "all_to_all");
     output.fill(T::POISON);
-    comm.all_to_all(&mut split(&mut output, n), &lists(&input, n)).expect("all_to_all");
+    comm.all_to_all_list(&mut split(&mut output, n), &lists(&input, n)).expect("all_to_all");
     assert!(output == wanted, "all_to_all");
 
     for root in [0, n - 1] {
@@ -139,21 +139,21 @@ fn copying<T: Number>(comm: &mut Communicator, r: usize, count: usize) {
         assert!(data == block(root, 0, count), "broadcast");
 
         let mut output = poisoned(if r == root { n * count } else { 0 });
-        comm.gather_single(&mut output, &mine, at).expect("gather_single");
-        assert!(r != root || output == all, "gather_single");
+        comm.gather(&mut output, &mine, at).expect("gather");
+        assert!(r != root || output == all, "gather");
         output.fill(T::POISON);
         let mut parts = if r == root { split(&mut output, n) } else { Vec::new() };
-        comm.gather(&mut parts, &mine, at).expect("gather");
+        comm.gather_list(&mut parts, &mine, at).expect("gather");
         assert!(r != root || output == all, "gather");
 
         let input: Vec<T> = if r == root { block(root, 0, n * count) } else { Vec::new() };
         let wanted: Vec<T> = block(root, r * count, count);
         let mut output = poisoned(count);
-        comm.scatter_single(&mut output, &input, at).expect("scatter_single");
-        assert!(output == wanted, "scatter_single");
+        comm.scatter(&mut output, &input, at).expect("scatter");
+        assert!(output == wanted, "scatter");
         output.fill(T::POISON);
         let parts = if r == root { lists(&input, n) } else { Vec::new() };
-        comm.scatter(&mut output, &parts, at).expect("scatter");
+        comm.scatter_list(&mut output, &parts, at).expect("scatter");
         assert!(output == wanted, "scatter");
     }
     comm.barrier().expect("barrier");
@@ -209,7 +209,7 @@ fn averages_and_factors() {
             let mut output = vec![0.0; 50];
             let input = vec![1.0; 50 * n as usize];
             let factor = Reduction::premul_sum(r as f64);
-            comm.reduce_scatter_single(&mut output, &input, factor).expect("reduce_scatter");
+            comm.reduce_scatter(&mut output, &input, factor).expect("reduce_scatter");
             assert_eq!(output, vec![f64::from(n * (n - 1) / 2); 50]);
             assert_eq!(input, vec![1.0; 50 * n as usize]);
         });
@@ -221,7 +221,7 @@ fn a_list_is_served_again_and_again_in_sizes_that_change() {
     threads(layout(3, 1024), |comm, r| {
         for count in [7usize, 900, 3, 5000, 1] {
             let mut output = poisoned::<i32>(3 * count);
-            comm.all_gather(&mut split(&mut output, 3), &block(r, 0, count)).expect("a call");
+            comm.all_gather_list(&mut split(&mut output, 3), &block(r, 0, count)).expect("a call");
             let all: Vec<i32> = (0..3).flat_map(|s| block(s, 0, count)).collect();
             assert_eq!(output, all);
         }
@@ -235,23 +235,29 @@ const WRONG: [(Wrong, &str); 20] = [
     (|c| c.broadcast(&mut [0u8; 2], 3), "broadcast: root 3 is not one of 3 ranks"),
     (|c| c.reduce(&mut [0u8; 2], 7, RedOp::Sum), "reduce: root 7 is not one of 3 ranks"),
     (|c| c.reduce_into(&mut [0u8; 2], &[0; 2], 3, RedOp::Sum), "roots go from 0 to 2"),
-    (|c| c.gather_single(&mut [0u8; 3], &[0], 9), "root 9"),
-    (|c| c.gather::<[u8], _>(&mut [], &[0u8], 3), "root 3"),
-    (|c| c.scatter_single(&mut [0u8], &[0; 3], u32::MAX), "root 4294967295"),
-    (|c| c.scatter::<_, [u8]>(&mut [0u8], &[], 3), "root 3"),
+    (|c| c.gather(&mut [0u8; 3], &[0], 9), "root 9"),
+    (|c| c.gather_list::<[u8], _>(&mut [], &[0u8], 3), "root 3"),
+    (|c| c.scatter(&mut [0u8], &[0; 3], u32::MAX), "root 4294967295"),
+    (|c| c.scatter_list::<_, [u8]>(&mut [0u8], &[], 3), "root 3"),
     (|c| c.all_reduce_into(&mut [0u8; 2], &[0; 3], RedOp::Sum), "2 elements and the input 3"),
     (|c| c.reduce_into(&mut [0u8; 4], &[0; 5], 0, RedOp::Sum), "4 elements and the input 5"),
-    (|c| c.all_gather_single(&mut [0u8; 7], &[0; 2]), "7 elements, which are not 3 blocks of 2"),
-    (|c| c.reduce_scatter_single(&mut [0u8; 2], &[0; 5], RedOp::Sum), "5 elements"),
-    (|c| c.all_to_all_single(&mut [0u8; 4], &[0; 4]), "4 elements, which are not 3 equal blocks"),
-    (|c| c.all_to_all_single(&mut [0u8; 6], &[0; 3]), "6 elements and the input 3"),
-    (|c| c.gather_single(&mut [], &[0u8; 2], 0), "0 elements, which are not 3 blocks of 2"),
-    (|c| c.scatter_single(&mut [0u8; 2], &[0; 4], 0), "4 elements"),
-    (|c| c.all_gather(&mut [&mut [0u8][..]], &[0u8]), "1 outputs, and 3 ranks"),
-    (|c| c.reduce_scatter(&mut [0u8], &[&[0][..], &[0], &[0, 0]], RedOp::Sum), "inputs[2] has 2"),
-    (|c| c.all_to_all(&mut [&mut [], &mut [], &mut []], &[&[0u8], &[0], &[0]]), "outputs[0] has 0"),
-    (|c| c.gather(&mut [&mut [0u8][..], &mut []], &[0u8], 0), "2 outputs, and 3 ranks"),
-    (|c| c.scatter::<_, [u8]>(&mut [0u8], &[], 0), "0 inputs, and 3 ranks"),
+    (|c| c.all_gather(&mut [0u8; 7], &[0; 2]), "7 elements, which are not 3 blocks of 2"),
+    (|c| c.reduce_scatter(&mut [0u8; 2], &[0; 5], RedOp::Sum), "5 elements"),
+    (|c| c.all_to_all(&mut [0u8; 4], &[0; 4]), "4 elements, which are not 3 equal blocks"),
+    (|c| c.all_to_all(&mut [0u8; 6], &[0; 3]), "6 elements and the input 3"),
+    (|c| c.gather(&mut [], &[0u8; 2], 0), "0 elements, which are not 3 blocks of 2"),
+    (|c| c.scatter(&mut [0u8; 2], &[0; 4], 0), "4 elements"),
+    (|c| c.all_gather_list(&mut [&mut [0u8][..]], &[0u8]), "1 outputs, and 3 ranks"),
+    (
+        |c| c.reduce_scatter_list(&mut [0u8], &[&[0][..], &[0], &[0, 0]], RedOp::Sum),
+        "inputs[2] has 2",
+    ),
+    (
+        |c| c.all_to_all_list(&mut [&mut [], &mut [], &mut []], &[&[0u8], &[0], &[0]]),
+        "outputs[0] has 0",
+    ),
+    (|c| c.gather_list(&mut [&mut [0u8][..], &mut []], &[0u8], 0), "2 outputs, and 3 ranks"),
+    (|c| c.scatter_list::<_, [u8]>(&mut [0u8], &[], 0), "0 inputs, and 3 ranks"),
 ];
 
 #[test]

@@ -25,40 +25,40 @@ fn all_reduce_into(comm: &mut Communicator, count: usize) -> Result<(), Error> {
     comm.all_reduce_into(&mut data, &input, RedOp::Sum).map(|()| assert_eq!(data, vec![sum; count]))
 }
 
-fn all_gather_single(comm: &mut Communicator, count: usize) -> Result<(), Error> {
+fn all_gather(comm: &mut Communicator, count: usize) -> Result<(), Error> {
     let mut output = vec![0; count * comm.size() as usize];
     let rank = comm.rank();
-    comm.all_gather_single(&mut output, &vec![rank; count])?;
+    comm.all_gather(&mut output, &vec![rank; count])?;
     output.chunks_exact(count.max(1)).zip(0..).for_each(|(b, r)| assert_eq!(b, vec![r; count]));
     Ok(())
 }
 
-fn all_gather(comm: &mut Communicator, count: usize) -> Result<(), Error> {
+fn all_gather_list(comm: &mut Communicator, count: usize) -> Result<(), Error> {
     let mut outputs = vec![vec![0; count]; comm.size() as usize];
     let mut lent: Vec<&mut [u32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
-    comm.all_gather(&mut lent, &vec![comm.rank(); count][..])?;
+    comm.all_gather_list(&mut lent, &vec![comm.rank(); count][..])?;
     outputs.iter().zip(0..).for_each(|(block, r)| assert_eq!(*block, vec![r; count]));
     Ok(())
 }
 
-fn reduce_scatter_single(comm: &mut Communicator, count: usize) -> Result<(), Error> {
-    let (n, mut output) = (comm.size(), vec![0; count]);
-    comm.reduce_scatter_single(&mut output, &vec![1; count * n as usize], RedOp::Sum)?;
-    assert_eq!(output, vec![n; count]);
-    Ok(())
-}
-
 fn reduce_scatter(comm: &mut Communicator, count: usize) -> Result<(), Error> {
-    let (n, mut output, input) = (comm.size(), vec![0; count], vec![1u32; count]);
-    comm.reduce_scatter(&mut output[..], &vec![&input[..]; n as usize], RedOp::Sum)?;
+    let (n, mut output) = (comm.size(), vec![0; count]);
+    comm.reduce_scatter(&mut output, &vec![1; count * n as usize], RedOp::Sum)?;
     assert_eq!(output, vec![n; count]);
     Ok(())
 }
 
-fn all_to_all_single(comm: &mut Communicator, count: usize) -> Result<(), Error> {
+fn reduce_scatter_list(comm: &mut Communicator, count: usize) -> Result<(), Error> {
+    let (n, mut output, input) = (comm.size(), vec![0; count], vec![1u32; count]);
+    comm.reduce_scatter_list(&mut output[..], &vec![&input[..]; n as usize], RedOp::Sum)?;
+    assert_eq!(output, vec![n; count]);
+    Ok(())
+}
+
+fn all_to_all(comm: &mut Communicator, count: usize) -> Result<(), Error> {
     let (rank, n) = (comm.rank(), comm.size() as usize);
     let mut output = vec![0; count * n];
-    comm.all_to_all_single(&mut output, &vec![rank; count * n])?;
+    comm.all_to_all(&mut output, &vec![rank; count * n])?;
     output.chunks_exact(count.max(1)).zip(0..).for_each(|(b, r)| assert_eq!(b, vec![r; count]));
     Ok(())
 }
@@ -68,11 +68,11 @@ fn all_to_all_in_place(comm: &mut Communicator, count: usize) -> Result<(), Erro
     comm.all_to_all_in_place(&mut data)
 }
 
-fn all_to_all(comm: &mut Communicator, count: usize) -> Result<(), Error> {
+fn all_to_all_list(comm: &mut Communicator, count: usize) -> Result<(), Error> {
     let (rank, n) = (comm.rank(), comm.size() as usize);
     let (input, mut outputs) = (vec![rank; count], vec![vec![0; count]; n]);
     let mut lent: Vec<&mut [u32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
-    comm.all_to_all(&mut lent, &vec![&input[..]; n])
+    comm.all_to_all_list(&mut lent, &vec![&input[..]; n])
 }
 
 /// The root of calls that have one: not the rank whose call differs.
@@ -102,13 +102,13 @@ fn gather(comm: &mut Communicator, count: usize) -> Result<(), Error> {
     let n = comm.size() as usize;
     let mut outputs = vec![vec![0; count]; if comm.rank() == ROOT { n } else { 0 }];
     let mut lent: Vec<&mut [u32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
-    comm.gather(&mut lent, &vec![1; count][..], ROOT)
+    comm.gather_list(&mut lent, &vec![1; count][..], ROOT)
 }
 
 fn scatter(comm: &mut Communicator, count: usize) -> Result<(), Error> {
     let (n, input, mut output) = (comm.size() as usize, vec![7u32; count], vec![0; count]);
     let inputs = vec![&input[..]; if comm.rank() == ROOT { n } else { 0 }];
-    comm.scatter(&mut output[..], &inputs, ROOT)
+    comm.scatter_list(&mut output[..], &inputs, ROOT)
 }
 
 fn all_gather_v(comm: &mut Communicator, count: usize) -> Result<(), Error> {
@@ -148,13 +148,13 @@ fn own_algorithm(comm: &mut Communicator, count: usize) -> Result<(), Error> {
 const ALL_MEET: [(&str, OneCall); 14] = [
     ("all_reduce", all_reduce),
     ("all_reduce_into", all_reduce_into),
-    ("all_gather_single", all_gather_single),
     ("all_gather", all_gather),
-    ("reduce_scatter_single", reduce_scatter_single),
+    ("all_gather_list", all_gather_list),
     ("reduce_scatter", reduce_scatter),
-    ("all_to_all_single", all_to_all_single),
-    ("all_to_all_in_place", all_to_all_in_place),
+    ("reduce_scatter_list", reduce_scatter_list),
     ("all_to_all", all_to_all),
+    ("all_to_all_in_place", all_to_all_in_place),
+    ("all_to_all_list", all_to_all_list),
     ("all_gather_v", all_gather_v),
     ("reduce_scatter_v", reduce_scatter_v),
     ("in_background", in_background),

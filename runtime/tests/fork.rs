@@ -147,8 +147,8 @@ fn all_calls_of_a_child_are_refused() {
                 }),
                 refused("tagged send", messages.send(data, 1, 5)),
                 refused("tagged recv", messages.recv(data, 1, 5)),
-                refused("started send", messages.start_send(vec![1.0f32], 1, 5)),
-                refused("started recv", messages.start_recv(vec![1.0f32], 1, 5)),
+                refused("started send", messages.send_async(vec![1.0f32], 1, 5)),
+                refused("started recv", messages.recv_async(vec![1.0f32], 1, 5)),
                 refused("messages", comm.messages()),
                 refused("work", comm.start(|comm| comm.barrier()).wait()),
                 refused("split", comm.split(&[0, 1])),
@@ -193,7 +193,7 @@ fn what_a_rank_holds_is_not_for_its_children() {
         // Neither ends before the other rank answers, which is after the children were there.
         let messages = first.messages().expect("messages");
         let mut pending = first.start(|comm| comm.barrier());
-        let receive = messages.start_recv(vec![0u64; 2], 1, 9).expect("a receive");
+        let receive = messages.recv_async(vec![0u64; 2], 1, 9).expect("a receive");
         let (own, work, message) = (&windows[0], &mut pending, &receive);
         let body = || {
             let mut well = true;
@@ -271,7 +271,7 @@ fn links_regions_and_endpoints_are_not_for_children() {
     for (transport, way) in TRANSPORTS.into_iter().flat_map(|t| WAYS.map(|way| (t, way))) {
         let setup = JobSetup::new().transports(TransportSet::from(transport)).timeout(LIMIT);
         let [a, b] = [&setup; 2].map(|setup| Endpoint::bind(setup).expect("an endpoint"));
-        let connect = |own: &Endpoint, peer: &Endpoint| own.start_connect(&peer.address(), LIMIT);
+        let connect = |own: &Endpoint, peer: &Endpoint| own.connect_async(&peer.address(), LIMIT);
         let begun = [connect(&a, &b), connect(&b, &a)];
         let [to_b, to_a] = begun.map(|work: Work<_>| work.wait().expect("a link"));
         let region = b.register(vec![0u8; 16], WindowRights::ALL).expect("a region");
@@ -282,10 +282,10 @@ fn links_regions_and_endpoints_are_not_for_children() {
             well &= refused("connect", a.connect(&b.address(), LIMIT));
             well &= refused("register", a.register(vec![0u8], WindowRights::ALL));
             well &= refused("region", to_b.region(&region.key()));
-            well &= refused("write", there.write(data, 0));
-            well &= refused("read", there.read(data, 0));
-            well &= refused("notify", to_b.notify(1));
-            well &= refused("wait", to_a.wait_notification(LIMIT));
+            well &= refused("write", there.put(data, 0));
+            well &= refused("read", there.get(data, 0));
+            well &= refused("notify", to_b.signal(1));
+            well &= refused("wait", to_a.wait_signal(LIMIT));
             well &= refused("own read", region.read(0, data));
             well &= refused("own write", region.write(0, data));
             to_b.abort("the child ends it");
@@ -295,8 +295,8 @@ fn links_regions_and_endpoints_are_not_for_children() {
         };
         assert!(in_child(way, body));
         assert!(to_b.is_open() && !a.is_closed());
-        there.write_notify(&[3u8; 4], 2, 11).expect("the link goes on");
-        assert_eq!(to_a.wait_notification(LIMIT).expect("the link goes on"), Some(11));
+        there.put_signal(&[3u8; 4], 2, 11).expect("the link goes on");
+        assert_eq!(to_a.wait_signal(LIMIT).expect("the link goes on"), Some(11));
         let pid = way();
         if pid == 0 {
             drop((there, region, to_a, to_b, a, b));
@@ -305,8 +305,8 @@ fn links_regions_and_endpoints_are_not_for_children() {
         }
         // SAFETY: it is a child of this process.
         unsafe { libc::waitpid(pid as i32, std::ptr::null_mut(), 0) };
-        there.write_notify(&[4u8; 4], 8, 12).expect("the link goes on");
-        assert_eq!(to_a.wait_notification(LIMIT).expect("the link goes on"), Some(12));
+        there.put_signal(&[4u8; 4], 8, 12).expect("the link goes on");
+        assert_eq!(to_a.wait_signal(LIMIT).expect("the link goes on"), Some(12));
         let expected = [0, 0, 3, 3, 3, 3, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0];
         assert_eq!(region.revoke().expect("the buffer"), expected);
     }

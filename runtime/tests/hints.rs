@@ -55,7 +55,7 @@ fn deterministic_sums_have_the_same_bits_at_every_size() {
             comm.reduce(&mut data, 1, RedOp::Sum).expect("a sum");
             let input: Vec<f32> = (0..count * ranks).map(|i| number(rank, i)).collect();
             let mut block = vec![0f32; count];
-            comm.reduce_scatter_single(&mut block, &input, RedOp::Sum).expect("a sum");
+            comm.reduce_scatter(&mut block, &input, RedOp::Sum).expect("a sum");
             for i in 0..count {
                 if rank == 1 {
                     assert_eq!(data[i].to_bits(), in_order(ranks, i).to_bits());

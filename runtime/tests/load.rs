@@ -260,17 +260,17 @@ fn every_collective_and_barrier_can_be_served() {
             comm.reduce(&mut data, 2, RedOp::Sum).expect("reduce");
             assert!(r != 2 || data == [9.0; 6]);
             let mut all = vec![9; 6];
-            comm.all_gather_single(&mut all, &[r, r]).expect("all_gather");
+            comm.all_gather(&mut all, &[r, r]).expect("all_gather");
             assert_eq!(all, [0, 0, 1, 1, 2, 2]);
-            comm.gather_single(&mut all, &[r + 1, r + 1], 1).expect("gather");
+            comm.gather(&mut all, &[r + 1, r + 1], 1).expect("gather");
             assert!(r != 1 || all == [1, 1, 2, 2, 3, 3]);
             let mut part = vec![0; 2];
-            comm.scatter_single(&mut part, &all, 1).expect("scatter");
+            comm.scatter(&mut part, &all, 1).expect("scatter");
             assert_eq!(part, [r + 1; 2]);
-            comm.reduce_scatter_single(&mut part, &[r; 6], RedOp::Sum).expect("reduce_scatter");
+            comm.reduce_scatter(&mut part, &[r; 6], RedOp::Sum).expect("reduce_scatter");
             assert_eq!(part, [3; 2]);
             let input: Vec<_> = (0..6).map(|b| r * 10 + b / 2).collect();
-            comm.all_to_all_single(&mut all, &input).expect("all_to_all");
+            comm.all_to_all(&mut all, &input).expect("all_to_all");
             assert_eq!(all, [r, r, 10 + r, 10 + r, 20 + r, 20 + r]);
         }
     });

@@ -71,10 +71,10 @@ fn exchange(messages: &TaggedMessages, rank: u32, notes: &[Note], dice: &mut See
     for (note, is_send) in own {
         if is_send {
             let data: Vec<u8> = (0..note.len).map(|i| byte(&note, i)).collect();
-            sent.push(messages.start_send(data, note.to, note.tag).expect("a send"));
+            sent.push(messages.send_async(data, note.to, note.tag).expect("a send"));
         } else {
             let place = vec![255u8; note.len];
-            let receive = messages.start_recv(place, note.from, note.tag).expect("a receive");
+            let receive = messages.recv_async(place, note.from, note.tag).expect("a receive");
             received.push((note, receive));
         }
     }
@@ -158,7 +158,7 @@ fn messages_move_beside_calls_and_between_threads() {
                         let tag = 100 * thread + round % 7;
                         let len = [3, 5000, 50_000][(round % 3) as usize];
                         let place = vec![0u64; len];
-                        let receive = messages.start_recv(place, left, tag).expect("a receive");
+                        let receive = messages.recv_async(place, left, tag).expect("a receive");
                         let data = vec![tag + round; len];
                         messages.send(&data, right, tag).expect("a send");
                         let (data, _) = receive.wait().expect("a message");
@@ -181,7 +181,7 @@ fn a_long_send_ends_while_its_rank_makes_calls() {
         let messages = comm.messages().expect("messages");
         // Rank 1 comes to the call only when it has received.
         let pending = match r {
-            0 => Some(messages.start_send(vec![7u8; 3 << 20], 1, 0).expect("a send")),
+            0 => Some(messages.send_async(vec![7u8; 3 << 20], 1, 0).expect("a send")),
             _ => {
                 let mut data = vec![0u8; 3 << 20];
                 messages.recv(&mut data, 0, 0).expect("it comes while rank 0 waits in a call");
@@ -200,11 +200,11 @@ fn callbacks_are_called_once_and_see_the_end() {
         let messages = comm.messages().expect("messages");
         let (notify, notified) = channel();
         let other = 1 - r as u32;
-        let receive = messages.start_recv(vec![0u8; 200_000], other, 9).expect("a receive");
+        let receive = messages.recv_async(vec![0u8; 200_000], other, 9).expect("a receive");
         receive.on_completion(move |status| notify.send(status).expect("a receiver"));
         assert_eq!(receive.status(), WorkStatus::InProgress);
         comm.barrier().expect("no message before it");
-        let send = messages.start_send(vec![1u8; 200_000], other, 9).expect("a send");
+        let send = messages.send_async(vec![1u8; 200_000], other, 9).expect("a send");
         // No thread waits for either: the progress thread drives them.
         let status =
             notified.recv_timeout(Duration::from_secs(20)).expect("a call of the callback");
@@ -237,7 +237,7 @@ fn what_was_sent_is_there_after_its_sender_has_left() {
                     }
                     if comm.rank() == 0 {
                         for tag in 0..3 {
-                            let sent = messages.start_send(vec![tag as u8; 1000], 1, tag);
+                            let sent = messages.send_async(vec![tag as u8; 1000], 1, tag);
                             drop(sent.expect("a send"));
                         }
                         drop(comm);
@@ -332,7 +332,7 @@ fn after_an_error_and_of_nobody_there_are_no_messages() {
         assert!(never.recv(&mut [0u8], 0, 0).is_err(), "no time at all");
         comm.barrier().expect("these were no errors that end a job");
         let abort = comm.abort_handle();
-        let pending = messages.start_recv(vec![0u8], 1 - r as u32, 0).expect("a receive");
+        let pending = messages.recv_async(vec![0u8], 1 - r as u32, 0).expect("a receive");
         both_wait.wait();
         if r == 0 {
             abort.abort("enough");
@@ -355,7 +355,7 @@ fn the_thread_of_messages_ends_when_it_has_nothing_to_do() {
             return;
         }
         let messages = comm.messages().expect("messages");
-        let pending = messages.start_recv(vec![0u8; 3], 8, 0).expect("a receive");
+        let pending = messages.recv_async(vec![0u8; 3], 8, 0).expect("a receive");
         let named = || {
             let tasks = std::fs::read_dir("/proc/self/task").expect("the threads");
             let names =
@@ -377,7 +377,7 @@ fn many_messages_wait_at_once() {
     threads(layout(2, 64 << 10), |comm, r| {
         let messages = comm.messages().expect("messages");
         if r == 0 {
-            let start = |tag| messages.start_send(vec![tag as u32], 1, tag).expect("a send");
+            let start = |tag| messages.send_async(vec![tag as u32], 1, tag).expect("a send");
             let sends: Vec<_> = (0..COUNT).map(start).collect();
             comm.barrier().expect("a barrier");
             for send in sends {
@@ -402,7 +402,7 @@ fn a_receive_does_not_time_out_while_its_connection_moves() {
         comm.set_timeout(TIMEOUT);
         let messages = comm.messages().expect("messages");
         if r == 0 {
-            let last = messages.start_recv(vec![0u8], 1, 1000).expect("a receive");
+            let last = messages.recv_async(vec![0u8], 1, 1000).expect("a receive");
             let mut goes_on = [1u8];
             while goes_on == [1] {
                 messages.recv(&mut goes_on, 1, 1).expect("a message");

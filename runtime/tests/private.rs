@@ -21,12 +21,12 @@ fn calls(comm: &mut Communicator, call: usize, len: usize) {
     let context = || format!("call {call} of blocks of {len}, rank {own} of {n}");
 
     let mut output = vec![u32::MAX; whole];
-    comm.all_gather_single(&mut output, &vector(call, own, len)).expect("all_gather");
+    comm.all_gather(&mut output, &vector(call, own, len)).expect("all_gather");
     let right: Vec<u32> = (0..n).flat_map(|r| vector(call, r, len)).collect();
     assert!(output == right, "all_gather, {}", context());
 
     output.fill(u32::MAX);
-    comm.all_to_all_single(&mut output, &vector(call, own, whole)).expect("all_to_all");
+    comm.all_to_all(&mut output, &vector(call, own, whole)).expect("all_to_all");
     let block = |r| (own * len..(own + 1) * len).map(move |i| word(call, r, i));
     assert!(output == (0..n).flat_map(block).collect::<Vec<_>>(), "all_to_all, {}", context());
 
@@ -36,8 +36,7 @@ fn calls(comm: &mut Communicator, call: usize, len: usize) {
     assert!(data == (0..whole).map(sum).collect::<Vec<_>>(), "all_reduce, {}", context());
 
     let mut part = vec![u32::MAX; len];
-    comm.reduce_scatter_single(&mut part, &vector(call, own, whole), RedOp::Sum)
-        .expect("reduce_scatter");
+    comm.reduce_scatter(&mut part, &vector(call, own, whole), RedOp::Sum).expect("reduce_scatter");
     let right: Vec<u32> = (own * len..(own + 1) * len).map(sum).collect();
     assert!(part == right, "reduce_scatter, {}", context());
 

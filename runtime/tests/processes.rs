@@ -128,7 +128,7 @@ fn unreadable(comm: &mut Communicator) -> Result<(), Error> {
     for round in 0..4 {
         let long = vec![round as u8; 1 << 20];
         let offered = match rank {
-            1 => Some(messages.start_send(long.clone(), 0, 1)?),
+            1 => Some(messages.send_async(long.clone(), 0, 1)?),
             _ => None,
         };
         if rank == 1 && round == 2 {

@@ -183,16 +183,16 @@ fn check_lists(comm: &mut Communicator, rank: usize, count: usize) {
     let input: Vec<i64> = whole(&counts, rank);
     let (mut by_counts, mut by_lists) = (vec![-1; total], vec![-2; total]);
     comm.all_gather_v(&mut by_counts, &input[..count], &counts).expect("a gather");
-    comm.all_gather(&mut cut_mut(&mut by_lists, &counts), &input[..count]).expect("a gather");
+    comm.all_gather_list(&mut cut_mut(&mut by_lists, &counts), &input[..count]).expect("a gather");
     assert_eq!(by_lists, by_counts);
     let (mut by_counts, mut by_lists) = (vec![-1; count], vec![-2; count]);
     comm.reduce_scatter_v(&mut by_counts, &input, &counts, RedOp::Sum).expect("a sum");
     let blocks = cut(&input, &counts);
-    comm.reduce_scatter(&mut by_lists, &blocks, RedOp::Sum).expect("a sum");
+    comm.reduce_scatter_list(&mut by_lists, &blocks, RedOp::Sum).expect("a sum");
     assert_eq!(by_lists, by_counts);
     let (mut by_counts, mut by_lists) = (vec![-1; total], vec![-2; total]);
     comm.all_to_all_v(&mut by_counts, &counts, &input, &counts).expect("a call");
-    comm.all_to_all(&mut cut_mut(&mut by_lists, &counts), &blocks).expect("a call");
+    comm.all_to_all_list(&mut cut_mut(&mut by_lists, &counts), &blocks).expect("a call");
     assert_eq!(by_lists, by_counts);
 }
 
@@ -328,7 +328,8 @@ fn wrong_counts_are_refused_and_do_no_harm() {
         refused(comm, own, &[usize::MAX, 6], "the sum of the counts exceeds the address space");
         let error = comm.all_to_all_v(&mut [0; 2], &[1, 1], &[0u8; 3], &[1, 1]).expect_err("short");
         assert_eq!(error.to_string(), "the input has 3 elements, and the counts ask for 2");
-        let error = comm.all_to_all::<[u8], [u8]>(&mut [], &[&[0u8; 3][..]]).expect_err("short");
+        let error =
+            comm.all_to_all_list::<[u8], [u8]>(&mut [], &[&[0u8; 3][..]]).expect_err("short");
         let text = "all_to_all: there are 1 inputs, and 2 ranks: one is needed for each";
         assert_eq!(error.to_string(), text);
         comm.barrier().expect("still usable");

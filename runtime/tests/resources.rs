@@ -22,9 +22,9 @@ fn sweep(comm: &mut Communicator) {
         let (mut vector, mut wide) = (vec![1.0f32; count], vec![0.0f32; n * count]);
         comm.all_reduce(&mut vector, RedOp::Sum).expect("a call");
         comm.broadcast(&mut vector, 1).expect("a call");
-        comm.all_gather_single(&mut wide, &vector).expect("a call");
-        comm.reduce_scatter_single(&mut vector, &wide, RedOp::Max).expect("a call");
-        comm.all_to_all_single(&mut wide.clone(), &wide).expect("a call");
+        comm.all_gather(&mut wide, &vector).expect("a call");
+        comm.reduce_scatter(&mut vector, &wide, RedOp::Max).expect("a call");
+        comm.all_to_all(&mut wide.clone(), &wide).expect("a call");
         comm.all_gather_v(&mut wide, &vector, &vec![count; n]).expect("a call");
         let counts = vec![count; n];
         comm.all_to_all_v(&mut wide.clone(), &counts, &wide, &counts).expect("a call");

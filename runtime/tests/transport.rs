@@ -42,7 +42,7 @@ fn bind(way: TransportSet) -> Endpoint {
 
 /// Connects two endpoints.
 fn connect(a: &Endpoint, b: &Endpoint) -> (EndpointLink, EndpointLink) {
-    let (to_b, to_a) = (a.start_connect(&b.address(), LONG), b.start_connect(&a.address(), LONG));
+    let (to_b, to_a) = (a.connect_async(&b.address(), LONG), b.connect_async(&a.address(), LONG));
     (to_b.wait().expect("a link"), to_a.wait().expect("a link"))
 }
 
@@ -79,17 +79,17 @@ fn what_is_written_is_there_and_is_read_back() {
             let there = to_b.region(&region.key()).expect("the key");
             assert_eq!((there.len(), region.len()), (8 * len, 8 * len));
             let data = numbers(len, turn);
-            there.write_notify(&data, 0, turn).expect("a write");
-            assert_eq!(to_a.wait_notification(LONG), Ok(Some(turn)));
+            there.put_signal(&data, 0, turn).expect("a write");
+            assert_eq!(to_a.wait_signal(LONG), Ok(Some(turn)));
             let mut back = vec![1u64; len];
-            there.read(&mut back, 0).expect("a read");
+            there.get(&mut back, 0).expect("a read");
             assert_eq!(back, data);
             if len >= 3 {
-                there.write(&[7u64], 8).expect("a write");
+                there.put(&[7u64], 8).expect("a write");
                 // Bytes at any place, of any length.
-                there.write(&[9u8; 3], 21).expect("a write");
+                there.put(&[9u8; 3], 21).expect("a write");
                 let mut odd = [0u8; 5];
-                there.read(&mut odd, 19).expect("a read");
+                there.get(&mut odd, 19).expect("a read");
                 assert_eq!(odd[2..], [9; 3]);
                 let mut own = [0u8; 8];
                 region.read(8, &mut own).expect("its own");
@@ -110,16 +110,16 @@ fn work_in_the_background_brings_its_buffers_back() {
             .expect("a region");
         let there = to_b.region(&region.key()).expect("the key");
         let writes: Vec<_> = (0..6u8)
-            .map(|i| there.write_notify_async(vec![i + 1; 1 << 20], u64::from(i) << 20, i.into()))
+            .map(|i| there.put_signal_async(vec![i + 1; 1 << 20], u64::from(i) << 20, i.into()))
             .collect();
         for (i, write) in writes.into_iter().enumerate() {
             assert_eq!(write.wait().expect("a write").len(), 1 << 20);
-            assert_eq!(to_a.wait_notification(LONG), Ok(Some(i as u64)));
+            assert_eq!(to_a.wait_signal(LONG), Ok(Some(i as u64)));
         }
-        let read = there.read_async(vec![0u8; 6 << 20], 0).wait().expect("a read");
+        let read = there.get_async(vec![0u8; 6 << 20], 0).wait().expect("a read");
         assert!(read.chunks(1 << 20).zip(1u8..).all(|(part, i)| part.iter().all(|&x| x == i)));
         assert_eq!(read, region.revoke().expect("the buffer"));
-        let late = there.write_async(vec![1u8; 8], 0).wait();
+        let late = there.put_async(vec![1u8; 8], 0).wait();
         assert_eq!(refusal(late), AccessRefusal::Gone);
     }
 }
@@ -135,8 +135,8 @@ fn both_sides_write_at_once() {
         let run = |link: &EndpointLink, key: Vec<u8>, salt: u64| {
             let there = link.region(&key).expect("the key");
             for round in 0..50 {
-                there.write_notify(&numbers(5000, salt + round), 0, round).expect("a write");
-                assert_eq!(link.wait_notification(LONG), Ok(Some(round)));
+                there.put_signal(&numbers(5000, salt + round), 0, round).expect("a write");
+                assert_eq!(link.wait_signal(LONG), Ok(Some(round)));
             }
         };
         std::thread::scope(|scope| {
@@ -161,7 +161,7 @@ fn an_endpoint_has_several_links_and_serves_all_regions_on_each() {
             for (region, value) in [(&early, 1), (&late, 2)] {
                 let mut data = [0u8; 64];
                 link.region(&region.key())
-                    .and_then(|there| there.read(&mut data, 0))
+                    .and_then(|there| there.get(&mut data, 0))
                     .expect("a read");
                 assert_eq!(data, [value; 64]);
             }
@@ -170,7 +170,7 @@ fn an_endpoint_has_several_links_and_serves_all_regions_on_each() {
         // One of them ends, the others do not notice.
         links[0].0.close();
         let mut data = [0u8; 64];
-        links[1].0.region(&late.key()).and_then(|there| there.read(&mut data, 0)).expect("a read");
+        links[1].0.region(&late.key()).and_then(|there| there.get(&mut data, 0)).expect("a read");
         drop(early.revoke().expect("the buffer"));
         assert_eq!(late.revoke().expect("the buffer"), [2; 64]);
     }
@@ -185,11 +185,11 @@ fn a_peer_whose_link_is_there_first_finds_every_region() {
             let regions: Vec<_> = (0..200u8)
                 .map(|i| b.register(vec![i; 8], WindowRights::READ).expect("a region"))
                 .collect();
-            let to_a = b.start_connect(&a.address(), LONG);
+            let to_a = b.connect_async(&a.address(), LONG);
             let to_b = a.connect(&b.address(), LONG).expect("a link");
             for (region, i) in regions.iter().zip(0..200).rev().take(3) {
                 let mut data = [0u8; 8];
-                let read = to_b.region(&region.key()).and_then(|there| there.read(&mut data, 0));
+                let read = to_b.region(&region.key()).and_then(|there| there.get(&mut data, 0));
                 read.unwrap_or_else(|error| panic!("round {round}: {error}"));
                 assert_eq!(data, [i; 8]);
             }
@@ -226,47 +226,47 @@ fn what_is_forged_outside_or_revoked_writes_nothing() {
         // Honest ones are refused here, forged ones by the target.
         let honest = to_b.region(&write.key()).expect("the key");
         let end = AccessRefusal::Bounds { bytes: LEN as u64 };
-        assert_eq!(refusal(honest.write(&[1u8; 8], LEN as u64 - 7)), end);
-        assert_eq!(refusal(honest.write(&[1u8; 8], u64::MAX - 3)), end);
-        assert!(matches!(refusal(honest.read(&mut [1u8; 8], 0)), AccessRefusal::Rights { .. }));
+        assert_eq!(refusal(honest.put(&[1u8; 8], LEN as u64 - 7)), end);
+        assert_eq!(refusal(honest.put(&[1u8; 8], u64::MAX - 3)), end);
+        assert!(matches!(refusal(honest.get(&mut [1u8; 8], 0)), AccessRefusal::Rights { .. }));
         for bytes in [8usize, 4096, 80_000] {
             let data = vec![1u8; bytes];
             for lie in [1u64, 1 << 63] {
                 let other = forged(&to_b, &write.key(), |key| (key[1], key[3]) = (key[1] ^ lie, 7));
-                assert_eq!(refusal(other.write(&data, 0)), AccessRefusal::Gone);
+                assert_eq!(refusal(other.put(&data, 0)), AccessRefusal::Gone);
                 let mut given = data.clone();
-                assert_eq!(refusal(other.read(&mut given, 0)), AccessRefusal::Gone);
+                assert_eq!(refusal(other.get(&mut given, 0)), AccessRefusal::Gone);
                 assert_eq!(given, data, "something was given");
             }
             for at in [LEN as u64 - bytes as u64 + 1, LEN as u64, 1 << 62] {
                 // Opened anew each time: a refusal stays.
                 let longer = forged(&to_b, &write.key(), |key| key[2] = u64::MAX);
-                assert_eq!(refusal(longer.write(&data, at)), end);
+                assert_eq!(refusal(longer.put(&data, at)), end);
                 drop(longer);
                 let longer = forged(&to_b, &read.key(), |key| key[2] = u64::MAX);
-                assert_eq!(refusal(longer.read(&mut data.clone(), at)), end);
+                assert_eq!(refusal(longer.get(&mut data.clone(), at)), end);
             }
             for (region, has) in [(&read, "read"), (&none, "none")] {
                 let bold = forged(&to_b, &region.key(), |key| key[3] = 7);
                 let refused = AccessRefusal::Rights { needed: "write", has: has.into() };
-                assert_eq!(refusal(bold.write(&data, 0)), refused);
+                assert_eq!(refusal(bold.put(&data, 0)), refused);
             }
         }
         assert!([&write, &read, &none].into_iter().all(is_untouched), "something was written");
         // The link is as good as before.
         drop(honest);
         let honest = to_b.region(&write.key()).expect("the key");
-        honest.write(&[6u8; 8], 0).expect("a write");
+        honest.put(&[6u8; 8], 0).expect("a write");
         let mut buffer = write.revoke().expect("the buffer");
         assert_eq!(buffer[..9], [6, 6, 6, 6, 6, 6, 6, 6, 5]);
         buffer.fill(5);
-        assert_eq!(refusal(honest.write(&[1u8; 8], 0)), AccessRefusal::Gone);
-        assert_eq!(refusal(honest.write(&vec![1u8; LEN], 0)), AccessRefusal::Gone);
+        assert_eq!(refusal(honest.put(&[1u8; 8], 0)), AccessRefusal::Gone);
+        assert_eq!(refusal(honest.put(&vec![1u8; LEN], 0)), AccessRefusal::Gone);
         assert!(buffer.iter().all(|&byte| byte == 5), "something was written");
         let key = read.key();
         drop(read);
         let gone = to_b.region(&key).expect("the key");
-        assert_eq!(refusal(gone.read(&mut [0u8; 8], 0)), AccessRefusal::Gone);
+        assert_eq!(refusal(gone.get(&mut [0u8; 8], 0)), AccessRefusal::Gone);
     }
 }
 
@@ -277,10 +277,10 @@ fn a_close_ends_the_waits_of_other_threads() {
             let (a, b, to_b, to_a) = pair(way);
             let region = b.register(vec![0u8; 8], WindowRights::WRITE).expect("a region");
             let there = to_b.region(&region.key()).expect("the key");
-            there.write(&[1u8; 8], 0).expect("a write");
+            there.put(&[1u8; 8], 0).expect("a write");
             let began = Instant::now();
             std::thread::scope(|scope| {
-                let waits = scope.spawn(|| to_b.wait_notification(LONG));
+                let waits = scope.spawn(|| to_b.wait_signal(LONG));
                 // The peer has nothing to say; whether the wait has begun makes no difference.
                 if of_endpoint {
                     a.close();
@@ -289,10 +289,10 @@ fn a_close_ends_the_waits_of_other_threads() {
                 }
                 assert_eq!(refusal(waits.join().expect("a thread")), AccessRefusal::Over);
             });
-            assert_eq!(refusal(there.write(&[2u8; 8], 0)), AccessRefusal::Over);
-            assert_eq!(refusal(to_b.notify(1)), AccessRefusal::Over);
+            assert_eq!(refusal(there.put(&[2u8; 8], 0)), AccessRefusal::Over);
+            assert_eq!(refusal(to_b.signal(1)), AccessRefusal::Over);
             assert!(!to_b.is_open());
-            let error = to_a.wait_notification(LONG).expect_err("the peer has left");
+            let error = to_a.wait_signal(LONG).expect_err("the peer has left");
             assert_eq!(error.code(), codes::LOST_RANK, "{error}");
             assert!(began.elapsed() < LONG / 2, "{:?}", began.elapsed());
             assert!(!to_a.is_open());
@@ -311,13 +311,13 @@ fn an_abort_ends_both_sides_with_its_cause() {
         let region = b.register(vec![0u8; 8], WindowRights::WRITE).expect("a region");
         let there = to_b.region(&region.key()).expect("the key");
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| to_a.wait_notification(LONG));
+            let waits = scope.spawn(|| to_a.wait_signal(LONG));
             to_b.abort("the user pressed Ctrl-C");
             let error = waits.join().expect("a thread").expect_err("aborted");
             assert_eq!(error.code(), codes::ABORTED, "{error}");
             assert!(error.to_string().contains("pressed Ctrl-C"), "{error}");
         });
-        let error = there.write(&[1u8; 8], 0).expect_err("aborted");
+        let error = there.put(&[1u8; 8], 0).expect_err("aborted");
         assert_eq!(error.code(), codes::ABORTED, "{error}");
         assert_eq!(region.revoke().expect("the buffer"), [0; 8]);
     }
@@ -327,17 +327,17 @@ fn an_abort_ends_both_sides_with_its_cause() {
 fn a_wait_for_a_notification_ends_in_time_and_goes_on() {
     for way in ways() {
         let (_a, _b, to_b, to_a) = pair(way);
-        assert_eq!(to_b.wait_notification(Duration::ZERO), Ok(None));
-        assert_eq!(to_b.wait_notification(Duration::from_millis(20)), Ok(None));
+        assert_eq!(to_b.wait_signal(Duration::ZERO), Ok(None));
+        assert_eq!(to_b.wait_signal(Duration::from_millis(20)), Ok(None));
         // More than may lie about: the sender waits until they are taken.
         std::thread::scope(|scope| {
-            let sends = scope.spawn(|| (0..300).try_for_each(|i| to_a.notify(i)));
+            let sends = scope.spawn(|| (0..300).try_for_each(|i| to_a.signal(i)));
             for i in 0..300 {
-                assert_eq!(to_b.wait_notification(LONG), Ok(Some(i)));
+                assert_eq!(to_b.wait_signal(LONG), Ok(Some(i)));
             }
             sends.join().expect("a thread").expect("all were sent");
         });
-        assert_eq!(to_b.wait_notification(Duration::ZERO), Ok(None));
+        assert_eq!(to_b.wait_signal(Duration::ZERO), Ok(None));
     }
 }
 
@@ -357,10 +357,10 @@ fn whatever_bytes_arrive_are_truth_values() {
         .register(vec![MemoryBool::FALSE; 8], WindowRights::READ | WindowRights::WRITE)
         .expect("a region");
     let bytes = [0u8, 1, 2, 3, 128, 254, 255, 0];
-    to_a.region(&region.key()).expect("a key").write(&bytes, 0).expect("written");
+    to_a.region(&region.key()).expect("a key").put(&bytes, 0).expect("written");
     let theirs = b.register(bytes.to_vec(), WindowRights::READ).expect("a region");
     let mut read = [MemoryBool::FALSE; 8];
-    to_b.region(&theirs.key()).expect("a key").read(&mut read, 0).expect("read");
+    to_b.region(&theirs.key()).expect("a key").get(&mut read, 0).expect("read");
     let right = bytes.map(|byte| byte != 0);
     assert_eq!(read.map(bool::from), right);
     let back: Vec<MemoryBool> = region.revoke().expect("the buffer");
@@ -383,7 +383,7 @@ fn another_secret_is_refused() {
     let pairs = [(Some("one"), Some("other")), (Some("one"), None), (None, Some("other"))];
     let begun = pairs.map(|(one, other)| {
         let (a, b) = (with(one), with(other));
-        let both = [a.start_connect(&b.address(), limit), b.start_connect(&a.address(), limit)];
+        let both = [a.connect_async(&b.address(), limit), b.connect_async(&a.address(), limit)];
         (one, other, both)
     });
     for (one, other, both) in begun {
@@ -408,7 +408,7 @@ fn what_makes_no_sense_is_refused_at_once() {
     assert!(text(&b.address(), LONG).contains("connect once"));
     // A close ends a wait for a peer.
     let c = bind(TransportSet::TCP);
-    let waits = b.start_connect(&c.address(), LONG);
+    let waits = b.connect_async(&c.address(), LONG);
     b.close();
     assert!(waits.wait().expect_err("closed").to_string().contains("was closed"));
     assert!(began.elapsed() < LONG / 2);
@@ -459,14 +459,14 @@ fn play(scene: &str) -> Result<(), Error> {
                 endpoint.register(vec![0u64; 1 << 20], WindowRights::READ | WindowRights::WRITE)?;
             leave(&format!("key{side}"), &region.key());
             let there = link.region(&take(&format!("key{}", 1 - side)))?;
-            there.write_notify(&numbers(1 << 20, side as u64), 0, 40 + side as u64)?;
-            assert_eq!(link.wait_notification(LONG)?, Some(41 - side as u64));
+            there.put_signal(&numbers(1 << 20, side as u64), 0, 40 + side as u64)?;
+            assert_eq!(link.wait_signal(LONG)?, Some(41 - side as u64));
             let mut back = vec![0; 1 << 20];
-            there.read(&mut back, 0)?;
+            there.get(&mut back, 0)?;
             assert_eq!(back, numbers(1 << 20, side as u64));
             // Neither leaves before both have read.
-            link.notify(7)?;
-            assert_eq!(link.wait_notification(LONG)?, Some(7));
+            link.signal(7)?;
+            assert_eq!(link.wait_signal(LONG)?, Some(7));
             assert_eq!(region.revoke()?, numbers(1 << 20, 1 - side as u64));
             say("all is there");
         }
@@ -474,32 +474,32 @@ fn play(scene: &str) -> Result<(), Error> {
             let region =
                 endpoint.register(vec![0u8; 8 << 20], WindowRights::READ | WindowRights::WRITE)?;
             leave("key1", &region.key());
-            assert_eq!(link.wait_notification(LONG)?, Some(1));
+            assert_eq!(link.wait_signal(LONG)?, Some(1));
             let _ = kill_process(getpid(), Signal::KILL);
         }
         ("killed", _) => {
             let there = link.region(&take("key1"))?;
-            there.write(&vec![1u8; 8 << 20], 0)?;
+            there.put(&vec![1u8; 8 << 20], 0)?;
             let began = Instant::now();
-            link.notify(1)?;
+            link.signal(1)?;
             let error = loop {
-                if let Err(error) = there.read(&mut vec![0u8; 8 << 20], 0) {
+                if let Err(error) = there.get(&mut vec![0u8; 8 << 20], 0) {
                     break error;
                 }
             };
             assert_eq!(error.code(), codes::LOST_RANK, "{error}");
-            assert!(link.wait_notification(LONG).is_err() && !link.is_open());
+            assert!(link.wait_signal(LONG).is_err() && !link.is_open());
             assert!(began.elapsed() < LONG / 2, "{:?}", began.elapsed());
             say("it is gone");
         }
         ("stopped", 1) => {
             let region = endpoint.register(vec![0u8; 64], WindowRights::READ)?;
             leave("key1", &region.key());
-            assert_eq!(link.wait_notification(LONG)?, Some(1));
+            assert_eq!(link.wait_signal(LONG)?, Some(1));
             let _ = kill_process(getpid(), Signal::STOP);
             // Once it goes on, the link has ended, after what came before that.
             let error = loop {
-                match link.wait_notification(LONG) {
+                match link.wait_signal(LONG) {
                     Ok(came) => assert_eq!(came, Some(1), "the other side gave up"),
                     Err(error) => break error,
                 }
@@ -508,8 +508,8 @@ fn play(scene: &str) -> Result<(), Error> {
         }
         ("stopped", _) => {
             let there = link.region(&take("key1"))?;
-            there.read(&mut [0u8; 64], 0)?;
-            link.notify(1)?;
+            there.get(&mut [0u8; 64], 0)?;
+            link.signal(1)?;
             // Before that it is only slow, perhaps.
             let peer = i32::from_le_bytes(take("pid1").try_into().expect("a number"));
             until_stopped(u64::from(peer.cast_unsigned()));
@@ -517,8 +517,8 @@ fn play(scene: &str) -> Result<(), Error> {
             // A device reads without the peer's process, which takes no notifications.
             let by_device = way == TransportSet::RDMA;
             let error = loop {
-                let done = there.read(&mut [0u8; 64], 0);
-                let done = if by_device { done.and_then(|()| link.notify(1)) } else { done };
+                let done = there.get(&mut [0u8; 64], 0);
+                let done = if by_device { done.and_then(|()| link.signal(1)) } else { done };
                 if let Err(error) = done {
                     break error;
                 }

@@ -165,7 +165,7 @@ fn titles(comm: &mut Communicator, name: &str, leaders: &[u32]) -> Result<Vec<St
     let mut own = name.as_bytes().to_vec();
     own.resize(NAME, 0);
     let mut all = vec![0u8; NAME * comm.size() as usize];
-    comm.all_gather_single(&mut all, &own)?;
+    comm.all_gather(&mut all, &own)?;
     let title = |&rank: &u32| {
         let bytes = &all[rank as usize * NAME..][..NAME];
         String::from_utf8_lossy(bytes).trim_end_matches('\0').to_string()

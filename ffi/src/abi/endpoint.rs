@@ -334,7 +334,7 @@ pub unsafe extern "C" fn rl_remote_read(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_link_notify(link: *const rl_link, value: u64) -> i32 {
     // SAFETY: what the caller promises.
-    guard(|| unsafe { object(link, "link")? }.link.notify(value))
+    guard(|| unsafe { object(link, "link")? }.link.signal(value))
 }
 
 /// Waits for a notification of the peer, at most that many milliseconds, and takes it: writes 1 to `came` and its value
@@ -355,7 +355,7 @@ pub unsafe extern "C" fn rl_link_wait_notification(
         there(came, "came")?;
         // SAFETY: what the caller promises.
         let link = unsafe { &object(link, "link")?.link };
-        let taken = link.wait_notification(Duration::from_millis(timeout_ms))?;
+        let taken = link.wait_signal(Duration::from_millis(timeout_ms))?;
         // SAFETY: as above.
         unsafe { give(came, i32::from(taken.is_some()), "came")? };
         // SAFETY: as above.

@@ -15,17 +15,17 @@ impl Communicator {
     /// ```
     /// # roundelay::internal::each_rank(2, |comm| {
     /// let (mut first, mut second) = ([0; 2], [0; 2]);
-    /// comm.all_gather(&mut [&mut first, &mut second], &[comm.rank(); 2])?;
+    /// comm.all_gather_list(&mut [&mut first, &mut second], &[comm.rank(); 2])?;
     /// assert_eq!((first, second), ([0, 0], [1, 1]));
     /// # Ok(())
     /// # });
     /// ```
-    pub fn all_gather<O, I>(&mut self, outputs: &mut [&mut O], input: &I) -> Result<(), Error>
+    pub fn all_gather_list<O, I>(&mut self, outputs: &mut [&mut O], input: &I) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
         I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        self.gather_list(&ALL_GATHER, outputs, input, 0)
+        self.perform_to_list(&ALL_GATHER, outputs, input, 0)
     }
 
     /// Reduces the `inputs[r]` of all ranks and leaves the result on rank r. All have the length of `output`.
@@ -34,12 +34,12 @@ impl Communicator {
     /// # use roundelay::RedOp;
     /// # roundelay::internal::each_rank(2, |comm| {
     /// let mut output = [0; 2];
-    /// comm.reduce_scatter(&mut output, &[&[1, 2], &[3, 4]], RedOp::Sum)?;
+    /// comm.reduce_scatter_list(&mut output, &[&[1, 2], &[3, 4]], RedOp::Sum)?;
     /// assert_eq!(output, [[2, 4], [6, 8]][comm.rank() as usize]);
     /// # Ok(())
     /// # });
     /// ```
-    pub fn reduce_scatter<O, I>(
+    pub fn reduce_scatter_list<O, I>(
         &mut self,
         output: &mut O,
         inputs: &[&I],
@@ -49,7 +49,7 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        self.scatter_list(&REDUCE_SCATTER, output, inputs, 0, op.into())
+        self.perform_from_list(&REDUCE_SCATTER, output, inputs, 0, op.into())
     }
 
     /// Sends `inputs[b]` of rank a to `outputs[a]` of rank b. All have one length.
@@ -57,12 +57,16 @@ impl Communicator {
     /// ```
     /// # roundelay::internal::each_rank(2, |comm| {
     /// let (r, mut first, mut second) = (comm.rank(), [0; 1], [0; 1]);
-    /// comm.all_to_all(&mut [&mut first, &mut second], &[&[10 * r], &[10 * r + 1]])?;
+    /// comm.all_to_all_list(&mut [&mut first, &mut second], &[&[10 * r], &[10 * r + 1]])?;
     /// assert_eq!((first, second), ([r], [10 + r]));
     /// # Ok(())
     /// # });
     /// ```
-    pub fn all_to_all<O, I>(&mut self, outputs: &mut [&mut O], inputs: &[&I]) -> Result<(), Error>
+    pub fn all_to_all_list<O, I>(
+        &mut self,
+        outputs: &mut [&mut O],
+        inputs: &[&I],
+    ) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
         I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
@@ -79,14 +83,14 @@ impl Communicator {
     /// ```
     /// # roundelay::internal::each_rank(2, |comm| {
     /// let (mut first, mut second) = ([0; 2], [0; 2]);
-    /// comm.gather(&mut [&mut first, &mut second], &[comm.rank(); 2], 0)?;
+    /// comm.gather_list(&mut [&mut first, &mut second], &[comm.rank(); 2], 0)?;
     /// if comm.rank() == 0 {
     ///     assert_eq!((first, second), ([0, 0], [1, 1]));
     /// }
     /// # Ok(())
     /// # });
     /// ```
-    pub fn gather<O, I>(
+    pub fn gather_list<O, I>(
         &mut self,
         outputs: &mut [&mut O],
         input: &I,
@@ -96,7 +100,7 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        self.gather_list(&GATHER, outputs, input, root)
+        self.perform_to_list(&GATHER, outputs, input, root)
     }
 
     /// Sends `inputs[r]` of the root to rank r. All have the length of `output`. Elsewhere `inputs` has no
@@ -105,20 +109,25 @@ impl Communicator {
     /// ```
     /// # roundelay::internal::each_rank(2, |comm| {
     /// let mut output = [0; 2];
-    /// comm.scatter(&mut output, &[&[1, 2], &[3, 4]], 0)?;
+    /// comm.scatter_list(&mut output, &[&[1, 2], &[3, 4]], 0)?;
     /// assert_eq!(output, [[1, 2], [3, 4]][comm.rank() as usize]);
     /// # Ok(())
     /// # });
     /// ```
-    pub fn scatter<O, I>(&mut self, output: &mut O, inputs: &[&I], root: u32) -> Result<(), Error>
+    pub fn scatter_list<O, I>(
+        &mut self,
+        output: &mut O,
+        inputs: &[&I],
+        root: u32,
+    ) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
         I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        self.scatter_list(&SCATTER, output, inputs, root, Reduction::NONE)
+        self.perform_from_list(&SCATTER, output, inputs, root, Reduction::NONE)
     }
 
-    fn gather_list<O, I>(
+    fn perform_to_list<O, I>(
         &mut self,
         collective: &'static Collective,
         outputs: &mut [&mut O],
@@ -134,7 +143,7 @@ impl Communicator {
         self.perform(&mut Operation { collective, output, input, reduction, root })
     }
 
-    fn scatter_list<O, I>(
+    fn perform_from_list<O, I>(
         &mut self,
         collective: &'static Collective,
         output: &mut O,

@@ -2,11 +2,11 @@
 //! [`Operation`], which [`Communicator::perform`] checks before anything moves, and gives to the engine of the memory.
 //!
 //! Outputs stand before inputs, as in torchcomms. Collectives whose vector has a block a rank exist
-//! twice: with a buffer a rank (`all_gather`, in `lists`), and with one buffer for all blocks, one
-//! after the other (`all_gather_single`); the latter copy nothing. Every rank gives blocks of the same
+//! twice: with one buffer for all blocks, one after the other (`all_gather`), which copies nothing, and
+//! with a buffer a rank (`all_gather_list`, in `lists`). Every rank gives blocks of the same
 //! length. Any length is possible, zero too.
 //!
-//! The examples are the code of one rank, and are played by two.
+//! The examples are the code of one rank, and are run by two.
 
 mod lists;
 mod nonblocking;
@@ -176,12 +176,12 @@ impl Communicator {
     /// ```
     /// # roundelay::internal::each_rank(2, |comm| {
     /// let mut output = [0; 4];
-    /// comm.all_gather_single(&mut output, &[comm.rank(); 2])?;
+    /// comm.all_gather(&mut output, &[comm.rank(); 2])?;
     /// assert_eq!(output, [0, 0, 1, 1]);
     /// # Ok(())
     /// # });
     /// ```
-    pub fn all_gather_single<O, I>(&mut self, output: &mut O, input: &I) -> Result<(), Error>
+    pub fn all_gather<O, I>(&mut self, output: &mut O, input: &I) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
         I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
@@ -196,12 +196,12 @@ impl Communicator {
     /// # use roundelay::RedOp;
     /// # roundelay::internal::each_rank(2, |comm| {
     /// let mut output = [0; 2];
-    /// comm.reduce_scatter_single(&mut output, &[1, 2, 3, 4], RedOp::Sum)?;
+    /// comm.reduce_scatter(&mut output, &[1, 2, 3, 4], RedOp::Sum)?;
     /// assert_eq!(output, [[2, 4], [6, 8]][comm.rank() as usize]);
     /// # Ok(())
     /// # });
     /// ```
-    pub fn reduce_scatter_single<O, I>(
+    pub fn reduce_scatter<O, I>(
         &mut self,
         output: &mut O,
         input: &I,
@@ -219,12 +219,12 @@ impl Communicator {
     /// ```
     /// # roundelay::internal::each_rank(2, |comm| {
     /// let mut output = [0; 2];
-    /// comm.all_to_all_single(&mut output, &[[1, 2], [3, 4]][comm.rank() as usize])?;
+    /// comm.all_to_all(&mut output, &[[1, 2], [3, 4]][comm.rank() as usize])?;
     /// assert_eq!(output, [[1, 3], [2, 4]][comm.rank() as usize]);
     /// # Ok(())
     /// # });
     /// ```
-    pub fn all_to_all_single<O, I>(&mut self, output: &mut O, input: &I) -> Result<(), Error>
+    pub fn all_to_all<O, I>(&mut self, output: &mut O, input: &I) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
         I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
@@ -232,10 +232,10 @@ impl Communicator {
         self.out_of_place(&ALL_TO_ALL, 0, Reduction::NONE, output, input)
     }
 
-    /// Performs [`Communicator::all_to_all_single`] in place: block b of rank a and block a of rank b change places.
+    /// Performs [`Communicator::all_to_all`] in place: block b of rank a and block a of rank b change places.
     /// All ranks make this call.
     ///
-    /// On GPUs [`Communicator::all_to_all_single`] does it as well, on ranks that give it the output as input.
+    /// On GPUs [`Communicator::all_to_all`] does it as well, on ranks that give it the output as input.
     ///
     /// ```
     /// # roundelay::internal::each_rank(2, |comm| {
@@ -258,14 +258,14 @@ impl Communicator {
     /// ```
     /// # roundelay::internal::each_rank(2, |comm| {
     /// let mut output = vec![0; if comm.rank() == 0 { 4 } else { 0 }];
-    /// comm.gather_single(&mut output, &[comm.rank(); 2], 0)?;
+    /// comm.gather(&mut output, &[comm.rank(); 2], 0)?;
     /// if comm.rank() == 0 {
     ///     assert_eq!(output, [0, 0, 1, 1]);
     /// }
     /// # Ok(())
     /// # });
     /// ```
-    pub fn gather_single<O, I>(&mut self, output: &mut O, input: &I, root: u32) -> Result<(), Error>
+    pub fn gather<O, I>(&mut self, output: &mut O, input: &I, root: u32) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
         I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
@@ -280,17 +280,12 @@ impl Communicator {
     /// # roundelay::internal::each_rank(2, |comm| {
     /// let input = if comm.rank() == 0 { vec![1, 2, 3, 4] } else { Vec::new() };
     /// let mut output = [0; 2];
-    /// comm.scatter_single(&mut output, &input, 0)?;
+    /// comm.scatter(&mut output, &input, 0)?;
     /// assert_eq!(output, [[1, 2], [3, 4]][comm.rank() as usize]);
     /// # Ok(())
     /// # });
     /// ```
-    pub fn scatter_single<O, I>(
-        &mut self,
-        output: &mut O,
-        input: &I,
-        root: u32,
-    ) -> Result<(), Error>
+    pub fn scatter<O, I>(&mut self, output: &mut O, input: &I, root: u32) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
         I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,

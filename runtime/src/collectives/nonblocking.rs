@@ -46,7 +46,7 @@ impl Communicator {
         self.start(move |comm| comm.broadcast(&mut *data, root).map(|()| data))
     }
 
-    /// Starts [`Communicator::all_gather_single`]; gives output and input back.
+    /// Starts [`Communicator::all_gather`]; gives output and input back.
     ///
     /// ```
     /// # roundelay::internal::each_rank(2, |comm| {
@@ -62,12 +62,10 @@ impl Communicator {
         O: DerefMut<Target = [T]> + Send + 'static,
         I: Deref<Target = [T]> + Send + 'static,
     {
-        self.start(move |comm| {
-            comm.all_gather_single(&mut *output, &*input).map(|()| (output, input))
-        })
+        self.start(move |comm| comm.all_gather(&mut *output, &*input).map(|()| (output, input)))
     }
 
-    /// Starts [`Communicator::reduce_scatter_single`]; gives output and input back.
+    /// Starts [`Communicator::reduce_scatter`]; gives output and input back.
     ///
     /// ```
     /// # use roundelay::RedOp;
@@ -91,7 +89,7 @@ impl Communicator {
     {
         let op = op.into();
         self.start(move |comm| {
-            comm.reduce_scatter_single(&mut *output, &*input, op).map(|()| (output, input))
+            comm.reduce_scatter(&mut *output, &*input, op).map(|()| (output, input))
         })
     }
 

@@ -63,7 +63,7 @@ fn a_wait_with_an_end_of_its_own_is_not_interrupted() {
     set_interrupt_check(check);
     let mut ranks = Communicator::local(2).expect("ranks");
     let messages = ranks[0].messages().expect("messages");
-    let message = messages.start_recv(vec![0u8; 1], 1, 7).expect("a message");
+    let message = messages.recv_async(vec![0u8; 1], 1, 7).expect("a message");
     WANTED.set(true);
     assert!(!message.wait_timeout(INTERVAL * 4));
     WANTED.set(false);

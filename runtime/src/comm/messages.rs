@@ -29,8 +29,8 @@ use roundelay_net::error::Error;
 /// # std::thread::scope(|scope| for mut comm in ranks { scope.spawn(move || {
 /// // Both ranks receive before they send, and in another order than the other one sends.
 /// let (messages, other) = (comm.messages()?, 1 - comm.rank());
-/// let loss = messages.start_recv(vec![0.0f32], other, 2)?;
-/// let step = messages.start_recv(vec![0u64], roundelay::Peer::Any, 1)?;
+/// let loss = messages.recv_async(vec![0.0f32], other, 2)?;
+/// let step = messages.recv_async(vec![0u64], roundelay::ReceiveSource::Any, 1)?;
 /// messages.send(&[7u64], other, 1)?;
 /// messages.send(&[0.5f32], other, 2)?;
 /// assert_eq!(loss.wait()?.0, [0.5]);
@@ -146,7 +146,7 @@ impl TaggedMessages {
     ///
     /// [`Error::Usage`] if the rank does not exist, or after an error. Other errors come with
     /// [`PendingMessage::wait`].
-    pub fn start_send<M>(&self, data: M, to: u32, tag: u64) -> Result<PendingMessage<M>, Error>
+    pub fn send_async<M>(&self, data: M, to: u32, tag: u64) -> Result<PendingMessage<M>, Error>
     where
         M: ElementMemory<Engine = Host> + Send + 'static,
     {
@@ -164,8 +164,8 @@ impl TaggedMessages {
     ///
     /// # Errors
     ///
-    /// The errors of [`TaggedMessages::start_send`].
-    pub fn start_recv<M>(
+    /// The errors of [`TaggedMessages::send_async`].
+    pub fn recv_async<M>(
         &self,
         data: M,
         from: impl Into<ReceiveSource>,

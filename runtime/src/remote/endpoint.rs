@@ -33,16 +33,16 @@ use roundelay_net::fork::OwnerProcess;
 /// // Both are in one process here; otherwise addresses and keys travel by a store, a file or a message.
 /// let limit = Duration::from_secs(30);
 /// let (to_replica, to_trainer) = (
-///     trainer.start_connect(&replica.address(), limit),
-///     replica.start_connect(&trainer.address(), limit),
+///     trainer.connect_async(&replica.address(), limit),
+///     replica.connect_async(&trainer.address(), limit),
 /// );
 /// let (to_replica, to_trainer) = (to_replica.wait()?, to_trainer.wait()?);
 ///
 /// let weights = replica.register(vec![0f32; 1000], Rights::WRITE)?;
 /// let there = to_replica.region(&weights.key())?;
-/// there.write_notify(&[1.5f32; 10], 0, 7)?;
+/// there.put_signal(&[1.5f32; 10], 0, 7)?;
 ///
-/// assert_eq!(to_trainer.wait_notification(limit)?, Some(7));
+/// assert_eq!(to_trainer.wait_signal(limit)?, Some(7));
 /// let weights = weights.revoke()?;
 /// assert_eq!(weights[..11], [[1.5f32; 10].as_slice(), &[0.0]].concat());
 /// # Ok(())
@@ -92,7 +92,7 @@ impl Endpoint {
     }
 
     /// Starts [`Endpoint::connect`], on a thread of its own.
-    pub fn start_connect(&self, peer: &[u8], timeout: Duration) -> Work<EndpointLink> {
+    pub fn connect_async(&self, peer: &[u8], timeout: Duration) -> Work<EndpointLink> {
         let address = match self.admit(peer, timeout) {
             Ok(address) => address,
             Err(error) => return ended(Err(error)),

@@ -72,7 +72,7 @@ impl EndpointLink {
     ///
     /// [`Error::Window`] once the link was closed; otherwise those that end it: [`Error::Timeout`],
     /// [`Error::LostRank`], [`Error::Aborted`].
-    pub fn notify(&self, value: u64) -> Result<(), Error> {
+    pub fn signal(&self, value: u64) -> Result<(), Error> {
         self.state.check_usable(|| format!("notify rank {}", self.state.peer()))?;
         // SAFETY: it is waited for before the value goes.
         let operation = unsafe { self.state.start_notification(&value) }?;
@@ -86,7 +86,7 @@ impl EndpointLink {
     ///
     /// [`Error::Window`] if the link is closed here; otherwise those that end it: [`Error::LostRank`] and
     /// [`Error::Aborted`].
-    pub fn wait_notification(&self, timeout: Duration) -> Result<Option<u64>, Error> {
+    pub fn wait_signal(&self, timeout: Duration) -> Result<Option<u64>, Error> {
         self.state.wait_notification(timeout)
     }
 

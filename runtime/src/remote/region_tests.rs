@@ -19,7 +19,7 @@ fn memory_that_a_dropped_link_still_uses_is_not_given_back() {
     for is_used in [true, false] {
         let (a, b) = (bind(), bind());
         let region = a.register(vec![5u8; 8], WindowRights::WRITE).expect("a region");
-        let links = [a.start_connect(&b.address(), LONG), b.start_connect(&a.address(), LONG)];
+        let links = [a.connect_async(&b.address(), LONG), b.connect_async(&a.address(), LONG)];
         let links = links.map(|link| link.wait().expect("a link"));
         let access = is_used.then(|| region.part.announce_access().expect("an access"));
         drop(links);

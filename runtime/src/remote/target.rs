@@ -185,21 +185,21 @@ impl RemoteRegion {
     /// [`Error::Window`] if it lies beyond the end, the region does not allow it, or its key is none or was revoked:
     /// nothing is written then, but by a write during which it was revoked, and the link stays usable. All others end
     /// the link: [`Error::Timeout`], [`Error::LostRank`], [`Error::Aborted`].
-    pub fn write<M>(&self, data: &M, at: u64) -> Result<(), Error>
+    pub fn put<M>(&self, data: &M, at: u64) -> Result<(), Error>
     where
         M: ElementMemory<Engine = Host> + ?Sized,
     {
         self.write_and(data, at, None)
     }
 
-    /// Writes to the region as [`RemoteRegion::write`] does, and notifies the peer by a value: a thread that has taken
-    /// the [notification](crate::Link::wait_notification) sees what was written. If the peer has just revoked the
+    /// Writes to the region as [`RemoteRegion::put`] does, and notifies the peer by a value: a thread that has taken
+    /// the [signal](crate::EndpointLink::wait_signal) sees what was written. If the peer has just revoked the
     /// region the notification comes all the same.
     ///
     /// # Errors
     ///
-    /// The errors of [`RemoteRegion::write`].
-    pub fn write_notify<M>(&self, data: &M, at: u64, value: u64) -> Result<(), Error>
+    /// The errors of [`RemoteRegion::put`].
+    pub fn put_signal<M>(&self, data: &M, at: u64, value: u64) -> Result<(), Error>
     where
         M: ElementMemory<Engine = Host> + ?Sized,
     {
@@ -223,8 +223,8 @@ impl RemoteRegion {
     ///
     /// # Errors
     ///
-    /// The errors of [`RemoteRegion::write`].
-    pub fn read<M>(&self, data: &mut M, at: u64) -> Result<(), Error>
+    /// The errors of [`RemoteRegion::put`].
+    pub fn get<M>(&self, data: &mut M, at: u64) -> Result<(), Error>
     where
         M: MemoryMut<Engine = Host> + ?Sized,
     {
@@ -235,16 +235,16 @@ impl RemoteRegion {
         self.target.finish(unsafe { self.target.post_read(place) })
     }
 
-    /// Starts [`RemoteRegion::write`]. The buffer comes back with the result.
-    pub fn write_async<M>(&self, data: M, at: u64) -> Work<M>
+    /// Starts [`RemoteRegion::put`]. The buffer comes back with the result.
+    pub fn put_async<M>(&self, data: M, at: u64) -> Work<M>
     where
         M: ElementMemory<Engine = Host> + Send + 'static,
     {
         self.start_write(data, at, None)
     }
 
-    /// Starts [`RemoteRegion::write_notify`]. The buffer comes back with the result.
-    pub fn write_notify_async<M>(&self, data: M, at: u64, value: u64) -> Work<M>
+    /// Starts [`RemoteRegion::put_signal`]. The buffer comes back with the result.
+    pub fn put_signal_async<M>(&self, data: M, at: u64, value: u64) -> Work<M>
     where
         M: ElementMemory<Engine = Host> + Send + 'static,
     {
@@ -263,13 +263,13 @@ impl RemoteRegion {
         unsafe { self.start(place, kept) }
     }
 
-    /// Starts [`RemoteRegion::write`] of bytes at an address, and with a value as
-    /// [`write_notify`](RemoteRegion::write_notify) does. `owner` is dropped when it has ended.
+    /// Starts [`RemoteRegion::put`] of bytes at an address, and with a value as
+    /// [`put_signal`](RemoteRegion::put_signal) does. `owner` is dropped when it has ended.
     ///
     /// # Safety
     ///
     /// The bytes can be read until `owner` is dropped.
-    pub unsafe fn write_at_async(
+    pub unsafe fn put_at_async(
         &self,
         (address, bytes): (*const u8, usize),
         at: u64,
@@ -308,12 +308,12 @@ impl RemoteRegion {
         work
     }
 
-    /// Starts [`RemoteRegion::read`] into bytes at an address. `owner` is dropped when it has ended.
+    /// Starts [`RemoteRegion::get`] into bytes at an address. `owner` is dropped when it has ended.
     ///
     /// # Safety
     ///
     /// The bytes can be written, and are accessed by nothing else, until `owner` is dropped.
-    pub unsafe fn read_at_async(
+    pub unsafe fn get_at_async(
         &self,
         (address, bytes): (*mut u8, usize),
         at: u64,
@@ -341,8 +341,8 @@ impl RemoteRegion {
         }
     }
 
-    /// Starts [`RemoteRegion::read`] into a buffer that comes back with the result.
-    pub fn read_async<M>(&self, data: M, at: u64) -> Work<M>
+    /// Starts [`RemoteRegion::get`] into a buffer that comes back with the result.
+    pub fn get_async<M>(&self, data: M, at: u64) -> Work<M>
     where
         M: MemoryMut<Engine = Host> + Send + 'static,
     {

@@ -17,9 +17,9 @@ fn nothing(gpu: &mut Communicator, a: &CudaBuffer<f32>, b: &CudaBuffer<f32>) -> 
     gpu.all_reduce_into(&mut output, &input, RedOp::Sum)?;
     gpu.all_reduce(&mut output, RedOp::Max)?;
     gpu.broadcast(&mut output, n - 1)?;
-    gpu.reduce_scatter_single(&mut output, &input, RedOp::Sum)?;
-    gpu.all_gather_single(&mut output, &input)?;
-    gpu.all_to_all_single(&mut output, &input)?;
+    gpu.reduce_scatter(&mut output, &input, RedOp::Sum)?;
+    gpu.all_gather(&mut output, &input)?;
+    gpu.all_to_all(&mut output, &input)?;
     gpu.reduce(&mut output, 0, RedOp::Sum)?;
     gpu.all_gather_v(&mut output, &input, &vec![0; n as usize])?;
     let ring = gpu.algorithm("all_reduce", "ring")?;

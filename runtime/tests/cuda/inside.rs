@@ -45,7 +45,7 @@ fn all_to_all(gpu: &mut Communicator, count: usize, mixed: bool) -> Result<(), E
     let (mut a, mut b) = (gpu.alloc_device::<f32>(elements)?, gpu.alloc_device::<f32>(elements)?);
     let values = filled(gpu, &a, 1)?;
     let mut wanted = vec![0.0; elements];
-    gpu.all_to_all_single(&mut wanted, &values)?;
+    gpu.all_to_all(&mut wanted, &values)?;
     gpu.all_to_all_in_place(&mut a)?;
     let has = read(gpu, &a, elements)?;
     equal(gpu, "all_to_all_in_place", &has, &wanted)?;
@@ -60,8 +60,8 @@ fn all_to_all(gpu: &mut Communicator, count: usize, mixed: bool) -> Result<(), E
         };
         let input: CudaSlice<f32> = a.slice(0..elements)?;
         match is_inside {
-            true => gpu.all_to_all_single(&mut a.slice(0..elements)?, &input)?,
-            false => gpu.all_to_all_single(&mut b, &input)?,
+            true => gpu.all_to_all(&mut a.slice(0..elements)?, &input)?,
+            false => gpu.all_to_all(&mut b, &input)?,
         }
         let has = read(gpu, if is_inside { &a } else { &b }, elements)?;
         equal(gpu, "all_to_all where some are in place", &has, &wanted)?;

@@ -78,13 +78,13 @@ pub(crate) fn mixed(mut comm: Communicator) -> Result<(), Error> {
         });
         let comms = (&mut comm, &mut gpu);
         alike!("all_gather", comms, has_gpu, content(count), n * count, |c, out, input| c
-            .all_gather_single(&mut out, &input));
+            .all_gather(&mut out, &input));
         let comms = (&mut comm, &mut gpu);
         alike!("reduce_scatter", comms, has_gpu, content(n * count), count, |c, out, input| c
-            .reduce_scatter_single(&mut out, &input, RedOp::Sum));
+            .reduce_scatter(&mut out, &input, RedOp::Sum));
         let comms = (&mut comm, &mut gpu);
         alike!("all_to_all", comms, has_gpu, content(n * count), n * count, |c, out, input| c
-            .all_to_all_single(&mut out, &input));
+            .all_to_all(&mut out, &input));
         let (next, before) = ((rank + 1) % n, (rank + n - 1) % n);
         let comms = (&mut comm, &mut gpu);
         alike!("messages", comms, has_gpu, content(count), count, |c, out, input| {

@@ -52,11 +52,11 @@ pub(crate) fn ragged(gpu: &mut Communicator) -> Result<(), Error> {
         let mut places: Vec<CudaSlice<f32>> =
             (0..n).map(|r| b.slice(turned(r))).collect::<Result<_, Error>>()?;
         let mut outputs: Vec<&mut CudaSlice<f32>> = places.iter_mut().collect();
-        gpu.all_gather(&mut outputs, &a.slice(0..unit)?)?;
+        gpu.all_gather_list(&mut outputs, &a.slice(0..unit)?)?;
         gpu.synchronize(&stream)?;
         b.copy_to(&mut all)?;
         let mut wanted = vec![0.0; n * unit];
-        gpu.all_gather_single(&mut wanted, &values[..unit])?;
+        gpu.all_gather(&mut wanted, &values[..unit])?;
         let turned_back: Vec<f32> = (0..n).flat_map(|r| all[turned(r)].to_vec()).collect();
         equal(gpu, "all_gather, listed", &turned_back, &wanted)?;
 
@@ -64,12 +64,12 @@ pub(crate) fn ragged(gpu: &mut Communicator) -> Result<(), Error> {
         let inputs: Vec<CudaSlice<f32>> =
             (0..n).map(|r| a.slice(turned(r))).collect::<Result<_, Error>>()?;
         let inputs: Vec<&CudaSlice<f32>> = inputs.iter().collect();
-        gpu.reduce_scatter(&mut b.slice(0..unit)?, &inputs, RedOp::Max)?;
+        gpu.reduce_scatter_list(&mut b.slice(0..unit)?, &inputs, RedOp::Max)?;
         gpu.synchronize(&stream)?;
         b.copy_to(&mut all)?;
         let inputs: Vec<&[f32]> = (0..n).map(|r| &values[turned(r)]).collect();
         let mut wanted = vec![0.0; unit];
-        gpu.reduce_scatter(&mut wanted, &inputs, RedOp::Max)?;
+        gpu.reduce_scatter_list(&mut wanted, &inputs, RedOp::Max)?;
         equal(gpu, "reduce_scatter, listed", &all[..unit], &wanted)?;
 
         filled(gpu, &a, 6)?;
@@ -78,7 +78,7 @@ pub(crate) fn ragged(gpu: &mut Communicator) -> Result<(), Error> {
             (0..n).map(|r| a.slice(turned(r))).collect::<Result<_, Error>>()?;
         let inputs: Vec<&CudaSlice<f32>> = inputs.iter().collect();
         let inputs = if rank as u32 == root { inputs } else { Vec::new() };
-        gpu.scatter(&mut b.slice(0..unit)?, &inputs, root)?;
+        gpu.scatter_list(&mut b.slice(0..unit)?, &inputs, root)?;
         gpu.synchronize(&stream)?;
         b.copy_to(&mut all)?;
         let mut wanted = vec![0.0; unit];
@@ -87,7 +87,7 @@ pub(crate) fn ragged(gpu: &mut Communicator) -> Result<(), Error> {
         } else {
             (0..n).map(|r| &before[turned(r)]).collect()
         };
-        gpu.scatter(&mut wanted, &inputs, root)?;
+        gpu.scatter_list(&mut wanted, &inputs, root)?;
         equal(gpu, "scatter, listed", &all[..unit], &wanted)?;
         gpu.free(a)?;
         gpu.free(b)?;

@@ -181,46 +181,46 @@ fn named(gpu: &mut Communicator) -> Result<(), Error> {
         equal(gpu, "reduce", &got, &same)?;
 
         let values = filled(gpu, &small, 4)?;
-        gpu.all_gather_single(&mut a, &small)?;
+        gpu.all_gather(&mut a, &small)?;
         gpu.synchronize(&stream)?;
         a.copy_to(&mut all)?;
         let mut wanted = vec![0.0; n * count];
-        gpu.all_gather_single(&mut wanted, &values)?;
+        gpu.all_gather(&mut wanted, &values)?;
         equal(gpu, "all_gather", &all, &wanted)?;
 
         let values = filled(gpu, &a, 5)?;
-        gpu.reduce_scatter_single(&mut small, &a, RedOp::Sum)?;
+        gpu.reduce_scatter(&mut small, &a, RedOp::Sum)?;
         gpu.synchronize(&stream)?;
         small.copy_to(&mut got)?;
         let mut wanted = vec![0.0; count];
-        gpu.reduce_scatter_single(&mut wanted, &values, RedOp::Sum)?;
+        gpu.reduce_scatter(&mut wanted, &values, RedOp::Sum)?;
         equal(gpu, "reduce_scatter", &got, &wanted)?;
 
         let values = filled(gpu, &a, 6)?;
-        gpu.all_to_all_single(&mut b, &a)?;
+        gpu.all_to_all(&mut b, &a)?;
         gpu.synchronize(&stream)?;
         b.copy_to(&mut all)?;
         let mut wanted = vec![0.0; n * count];
-        gpu.all_to_all_single(&mut wanted, &values)?;
+        gpu.all_to_all(&mut wanted, &values)?;
         equal(gpu, "all_to_all", &all, &wanted)?;
 
         let values = filled(gpu, &small, 7)?;
         let mut output = if rank == root { a.slice(0..n * count)? } else { CudaSlice::NONE };
-        gpu.gather_single(&mut output, &small, root)?;
+        gpu.gather(&mut output, &small, root)?;
         gpu.synchronize(&stream)?;
         a.copy_to(&mut all)?;
         let mut wanted = if rank == root { vec![0.0; n * count] } else { Vec::new() };
-        gpu.gather_single(&mut wanted, &values, root)?;
+        gpu.gather(&mut wanted, &values, root)?;
         let wanted = if rank == root { wanted } else { all.clone() };
         equal(gpu, "gather", &all, &wanted)?;
 
         let values = filled(gpu, &a, 8)?;
         let input = if rank == root { a.slice(0..n * count)? } else { CudaSlice::NONE };
-        gpu.scatter_single(&mut small, &input, root)?;
+        gpu.scatter(&mut small, &input, root)?;
         gpu.synchronize(&stream)?;
         small.copy_to(&mut got)?;
         let mut wanted = vec![0.0; count];
-        gpu.scatter_single(&mut wanted, &values, root)?;
+        gpu.scatter(&mut wanted, &values, root)?;
         equal(gpu, "scatter", &got, &wanted)?;
 
         gpu.stream_barrier()?;

@@ -130,7 +130,7 @@ pub(crate) fn words(gpu: &mut Communicator) -> Result<(), Error> {
     let mut seen = vec![0; 2 * CHANGES];
     results.copy_to(&mut seen)?;
     let mut all = vec![0; n * 2 * CHANGES];
-    gpu.all_gather_single(&mut all, &seen)?;
+    gpu.all_gather(&mut all, &seen)?;
     let mut added: Vec<u64> = all.chunks(2 * CHANGES).flat_map(|x| x[..CHANGES].to_vec()).collect();
     added.sort_unstable();
     let wanted: Vec<u64> = (0..(n * CHANGES) as u64).collect();

@@ -84,7 +84,7 @@ impl Call {
             "all_gather" => {
                 let (mut input, mut output) = (room(comm, count)?, room(comm, n * count)?);
                 input.copy_from_slice(&tile(&pattern(salt, r), count));
-                comm.with(self.options()).all_gather_single(&mut *output, &*input)?;
+                comm.with(self.options()).all_gather(&mut *output, &*input)?;
                 for (b, block) in output.chunks(count).enumerate() {
                     self.check(salt, block, &tile(&pattern(salt, b), count));
                 }
@@ -104,7 +104,7 @@ impl Call {
                 for (to, block) in input.chunks_mut(count).enumerate() {
                     block.copy_from_slice(&tile(&pattern(salt, r * n + to), count));
                 }
-                comm.with(self.options()).all_to_all_single(&mut *output, &*input)?;
+                comm.with(self.options()).all_to_all(&mut *output, &*input)?;
                 for (from, block) in output.chunks(count).enumerate() {
                     self.check(salt, block, &tile(&pattern(salt, from * n + r), count));
                 }

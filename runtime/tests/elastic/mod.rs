@@ -107,11 +107,11 @@ fn calls(ranks: &mut [Communicator]) {
             assert!(is_sum(&work.wait().expect("a sum in the background")), "{count} elements");
         }
         let mut all = vec![u32::MAX; n];
-        comm.all_gather_single(&mut all, &[rank as u32 * 3]).expect("a gather");
+        comm.all_gather(&mut all, &[rank as u32 * 3]).expect("a gather");
         assert!(all.iter().zip(0u32..).all(|(&x, r)| x == r * 3), "{all:?}");
         let messages = comm.messages().expect("messages");
         let (next, before) = ((rank + 1) % n, (rank + n - 1) % n);
-        let pending = messages.start_recv(vec![0u64; 5], before as u32, 1).expect("a receive");
+        let pending = messages.recv_async(vec![0u64; 5], before as u32, 1).expect("a receive");
         messages.send(&[rank as u64; 5], next as u32, 1).expect("a send");
         assert_eq!(pending.wait().expect("a message").0, [before as u64; 5]);
         comm.barrier().expect("a barrier");

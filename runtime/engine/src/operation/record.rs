@@ -56,23 +56,18 @@ pub struct OperationShape {
     pub memory: MemoryKind,
 }
 
-/// Shows the name of the method that makes such a call, as messages have it: `all_gather_single`.
+/// Shows the name of the method that makes such a call, as messages have it: `all_gather_list`.
 impl Display for Operation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Collective { name, .. } = self.collective;
         let blocks = self.collective.gathers() || self.collective.scatters();
         let suffix = match (&self.output, &self.input) {
             (CallOperand::Cut(..), _) | (_, CallOperand::Cut(..)) => "_v",
-            (CallOperand::List(_), _) | (_, CallOperand::List(_)) => "",
-            (_, CallOperand::None) if self.is_in_place() => {
-                if blocks {
-                    "_in_place"
-                } else {
-                    ""
-                }
-            }
+            (CallOperand::List(_), _) | (_, CallOperand::List(_)) => "_list",
+            (_, CallOperand::None) if blocks && self.is_in_place() => "_in_place",
+            (_, CallOperand::None) if self.is_in_place() => "",
             (CallOperand::None, CallOperand::None) => "",
-            _ if blocks => "_single",
+            _ if blocks => "",
             _ => "_into",
         };
         write!(f, "{name}{suffix}")

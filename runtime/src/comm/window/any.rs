@@ -140,7 +140,7 @@ impl AnyWindow {
     /// # Safety
     ///
     /// The memory is good until `kept` is dropped.
-    pub unsafe fn start_put<M: ElementMemory<Engine = Host>>(
+    pub unsafe fn put_async<M: ElementMemory<Engine = Host>>(
         &self,
         data: &M,
         peer: u32,
@@ -151,12 +151,12 @@ impl AnyWindow {
         unsafe { self.start_read(WindowCopy::Put, data, (peer, at), kept) }
     }
 
-    /// Starts [`AnyWindow::accumulate`], as [`AnyWindow::start_put`].
+    /// Starts [`AnyWindow::accumulate`], as [`AnyWindow::put_async`].
     ///
     /// # Safety
     ///
     /// As there.
-    pub unsafe fn start_accumulate<M: ElementMemory<Engine = Host>>(
+    pub unsafe fn accumulate_async<M: ElementMemory<Engine = Host>>(
         &self,
         data: &M,
         op: RedOp,
@@ -184,12 +184,12 @@ impl AnyWindow {
         }))
     }
 
-    /// Starts [`AnyWindow::get`], as [`AnyWindow::start_put`].
+    /// Starts [`AnyWindow::get`], as [`AnyWindow::put_async`].
     ///
     /// # Safety
     ///
     /// As there.
-    pub unsafe fn start_get<M: MemoryMut<Engine = Host>>(
+    pub unsafe fn get_async<M: MemoryMut<Engine = Host>>(
         &self,
         data: &mut M,
         peer: u32,
@@ -262,7 +262,7 @@ impl AnyWindow {
     }
 
     /// See [`Window::flush_async`](super::Window::flush_async).
-    pub fn start_flush(&self, peer: u32) -> Work<()> {
+    pub fn flush_async(&self, peer: u32) -> Work<()> {
         self.parts.start_flush(peer)
     }
 
