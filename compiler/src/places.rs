@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::instance::ProgramInstance;
 use crate::num::{count, index, short};
-use crate::plan::{PlanBuffer, Region};
+use crate::plan::{PlanBuffer, PlanRegion};
 use crate::program::{BufferStyle, ProgramBuffer};
 
 /// Numbers every chunk of every buffer of every rank.
@@ -110,7 +110,7 @@ impl PlaceNumbers {
     pub(crate) fn region<'a>(
         &'a self,
         rank: u32,
-        region: &'a Region,
+        region: &'a PlanRegion,
     ) -> impl Iterator<Item = usize> + 'a {
         region.iter().map(move |(buf, chunk)| self.of(rank, buf, chunk))
     }

@@ -132,7 +132,7 @@ pub mod fabric {
 /// Hints: what users wish of collectives, as pairs of strings, checked at once. `docs/hints.md` has all of them.
 pub mod hints {
     pub use roundelay_engine::hints::{
-        ChoiceObjective, HintError, HintLevel, Hints, Key, LossyType, MergedHints, OnFailure,
+        ChoiceObjective, HintError, HintKey, HintLevel, Hints, LossyType, MergedHints, OnFailure,
         TABLE, VARIABLE,
     };
 }
@@ -152,8 +152,8 @@ pub mod operation {
 pub mod trace {
     pub use roundelay_engine::trace::{
         AwaitedEvent, CauseClass, DumpEntry, EVENTS, FlightDump, LiveRanks, MessageFlow,
-        ProcessEnding, RankCondition, RankStanding, RankTrace, SPANS, SeenCall, Span, SpanKind,
-        TraceVerdict, WaitDescription, deadlock, delays, diagnose, live, merge, write,
+        ProcessEnding, RankCondition, RankStanding, RankTrace, SPANS, SeenCall, SpanKind,
+        TraceSpan, TraceVerdict, WaitDescription, deadlock, delays, diagnose, live, merge, write,
     };
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::{data, header, layout, one_shot, ring, threads};
 use roundelay::{CallArgs, CallStats, Communicator, DType, Error, PlanCall, RedOp, SegmentLayout};
 use roundelay_compiler::chunks::ChunkSet;
-use roundelay_compiler::plan::{OperationInput, Plan, PlanHeader, Region, UnprovedPlan};
+use roundelay_compiler::plan::{OperationInput, Plan, PlanHeader, PlanRegion, UnprovedPlan};
 use roundelay_dsl::diag::codes;
 
 type OneCall = dyn Fn(&mut Communicator, &Plan) -> Result<CallStats, Error> + Sync;
@@ -175,7 +175,8 @@ fn damaged_plans_are_refused() {
             p.part.lanes[0].ops[0].inputs = vec![OperationInput::Local(region)];
         }),
         ("fewer", &|p| {
-            p.part.lanes[0].ops[0].inputs = vec![OperationInput::Local(Region { pieces: vec![] })];
+            p.part.lanes[0].ops[0].inputs =
+                vec![OperationInput::Local(PlanRegion { pieces: vec![] })];
         }),
         ("connection", &|p| p.part.lanes[0].ops[0].outs[0].conn = 7),
         ("peer", &|p| p.part.conns[0].peer = 2),

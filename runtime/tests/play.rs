@@ -8,7 +8,7 @@ use roundelay::{CallArgs, DType, MemoryBool, PlanCall, RedOp, internal};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
     BufferPlacement, ChunkSizes, CopyPolicy, OperationOutput, OperationStore, Plan, PlanBuffer,
-    PlanHeader, Region, WireType,
+    PlanHeader, PlanRegion, WireType,
 };
 
 /// Counts around the sizes at which messages change their way: header, slot, pull, several passes.
@@ -182,15 +182,15 @@ fn all_gather(n: u32, per_rank: u32, protocol: CopyPolicy) -> Vec<Plan> {
     let part = |r: u32| {
         let mut part = Part::new(&header, r);
         let block = |p: u32| ChunkSet::interval(p * per_rank, per_rank, chunks);
-        let input = || Region::of(PlanBuffer::Input, ChunkSet::all(per_rank));
+        let input = || PlanRegion::of(PlanBuffer::Input, ChunkSet::all(per_rank));
         let origin = r * per_rank;
         let send = |d| OperationOutput { origin, ..part.send((r + d) % n, 0, Some(input())) };
         let outs = (1..n).map(send).collect();
-        let store = Region::of(PlanBuffer::Output, block(r));
+        let store = PlanRegion::of(PlanBuffer::Output, block(r));
         part.op(vec![local(input())], Some(store), outs, block(r));
         for p in (1..n).map(|d| (r + n - d) % n) {
             let message = part.recv(p, 0, Some(data(block(p))));
-            let store = Region::of(PlanBuffer::Output, block(p));
+            let store = PlanRegion::of(PlanBuffer::Output, block(p));
             part.op(vec![message], Some(store), vec![], block(p));
         }
         part.plan()
@@ -226,7 +226,7 @@ fn a_short_input_is_read_where_it_lies() {
 fn a_rank_may_send_to_itself_through_scratch() {
     let header = PlanHeader { scratch: vec![1], ..header("custom", "mirror", 1, 2) };
     let mut part = Part::new(&header, 0);
-    let scratch = || Region::of(PlanBuffer::Scratch(0), chunk(0, 1));
+    let scratch = || PlanRegion::of(PlanBuffer::Scratch(0), chunk(0, 1));
     let out = part.send(0, 0, Some(data(chunk(0, 2))));
     part.op(vec![local(data(chunk(0, 2)))], None, vec![out], chunk(0, 2));
     let message = part.recv(0, 0, Some(data(chunk(0, 2))));
@@ -311,11 +311,11 @@ fn a_factor_leaves_the_input_alone() {
     };
     let part = |rank: u32| {
         let mut part = Part::new(&header, rank);
-        let input = || Region::of(PlanBuffer::Input, all);
+        let input = || PlanRegion::of(PlanBuffer::Input, all);
         let out = part.send(1 - rank, 0, Some(input()));
         part.op(vec![local(input())], None, vec![out], all);
         let message = part.recv(1 - rank, 0, Some(data(all)));
-        let store = Some(Region::of(PlanBuffer::Output, all));
+        let store = Some(PlanRegion::of(PlanBuffer::Output, all));
         part.op(vec![local(input()), message], store, vec![], all);
         part.plan()
     };

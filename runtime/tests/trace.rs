@@ -6,7 +6,8 @@ use crate::support::{
     Part, chunk, data, everywhere, header, layout, local, patiently, ring, threads,
 };
 use roundelay::trace::{
-    CauseClass, DumpEntry, RankTrace, SPANS, Span, SpanKind, delays, diagnose, live, merge, write,
+    CauseClass, DumpEntry, RankTrace, SPANS, SpanKind, TraceSpan, delays, diagnose, live, merge,
+    write,
 };
 use roundelay::{Communicator, Error, RedOp};
 use roundelay_compiler::plan::Plan;
@@ -220,7 +221,8 @@ fn every_step_has_a_span_within_its_call() {
     let traces = traced(3, SPANS);
     for trace in &traces {
         assert_eq!(trace.missing, 0);
-        let calls: Vec<&Span> = trace.spans.iter().filter(|s| s.kind == SpanKind::Call).collect();
+        let calls: Vec<&TraceSpan> =
+            trace.spans.iter().filter(|s| s.kind == SpanKind::Call).collect();
         assert_eq!(calls.len(), 2);
         for lane in 0..=3u32 {
             let mut end = 0;

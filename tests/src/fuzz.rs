@@ -2,7 +2,8 @@
 
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
-    ChunkSizes, MessageRef, OpRef, OperationInput, PathShares, PlanBuffer, PlanOperation, Region,
+    ChunkSizes, MessageRef, OpRef, OperationInput, PathShares, PlanBuffer, PlanOperation,
+    PlanRegion,
 };
 use roundelay_compiler::{Plan, UnprovedPlan};
 use sha2::{Digest, Sha256};
@@ -50,7 +51,7 @@ pub fn plan(bytes: &[u8]) -> Result<bool, String> {
 }
 
 /// Returns the regions of an operation, and whether they are the peer's.
-fn regions(op: &PlanOperation) -> impl Iterator<Item = (&Region, bool)> {
+fn regions(op: &PlanOperation) -> impl Iterator<Item = (&PlanRegion, bool)> {
     let inputs = op.inputs.iter().filter_map(|input| match input {
         OperationInput::Local(region) => Some((region, false)),
         OperationInput::Message { pull, .. } => pull.as_ref().map(|region| (region, true)),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::plan::{PlanBuffer, Region};
+use crate::plan::{PlanBuffer, PlanRegion};
 
 /// Number of regions that are kept as they were written: most rounds wait for one of the round before.
 const LATE: usize = 32;
@@ -11,7 +11,7 @@ const LATE: usize = 32;
 #[derive(Debug, Clone, Default)]
 pub(super) struct FreshChunks {
     /// The latest regions, as they were written.
-    late: Vec<Region>,
+    late: Vec<PlanRegion>,
     /// The chunks of those before them, as intervals that neither overlap nor touch: buffer and first chunk, and the
     /// first chunk beyond.
     early: BTreeMap<(PlanBuffer, u32), u32>,
@@ -19,7 +19,7 @@ pub(super) struct FreshChunks {
 
 impl FreshChunks {
     /// Adds a region.
-    pub(super) fn write(&mut self, region: &Region) {
+    pub(super) fn write(&mut self, region: &PlanRegion) {
         looked();
         if self.late.last() == Some(region) {
             return;
@@ -35,8 +35,8 @@ impl FreshChunks {
     }
 
     /// Returns true if a chunk of the region was written.
-    pub(super) fn overlaps(&self, region: &Region) -> bool {
-        let late = |r: &Region| {
+    pub(super) fn overlaps(&self, region: &PlanRegion) -> bool {
+        let late = |r: &PlanRegion| {
             looked();
             r.overlaps(region)
         };
@@ -101,7 +101,7 @@ mod tests {
                 _ => ChunkSet::interval(start, len, CHUNKS),
             };
             let buf = PlanBuffer::Scratch(u16::try_from(scratch).expect("it is small"));
-            let region = Region::of(buf, set);
+            let region = PlanRegion::of(buf, set);
             let places: Vec<usize> = set.iter().map(|c| (scratch * CHUNKS + c) as usize).collect();
             let known = places.iter().any(|&p| plain[p]);
             assert_eq!(fresh.overlaps(&region), known, "step {step}: {region:?}");

@@ -10,8 +10,8 @@ use super::profile::{CostLane, CostMaximum, CostProfile, CostStep};
 use super::topology::Topology;
 use crate::instance::ProgramInstance;
 use crate::num::{count, float, index, whole};
-use crate::plan::{Region, WireType};
-use crate::walk::{ChunkTransfer, MAX_LANES, Round, walk};
+use crate::plan::{PlanRegion, WireType};
+use crate::walk::{ChunkTransfer, MAX_LANES, WalkRound, walk};
 
 /// The most ranks of which all are looked at; beyond, a few stand for all.
 const ALL_RANKS: u32 = 32;
@@ -99,7 +99,7 @@ impl<'a> CostSurvey<'a> {
             survey.every = rounds.div_ceil(ROUNDS).max(1);
             survey.rounds = rounds;
         }
-        let mut look = |round: &Round<'_>| match part.is_some() && round.ride.part != part {
+        let mut look = |round: &WalkRound<'_>| match part.is_some() && round.ride.part != part {
             true => Ok(ControlFlow::Continue(())),
             false => survey.round(round),
         };
@@ -141,7 +141,7 @@ impl<'a> CostSurvey<'a> {
         }
     }
 
-    fn round(&mut self, round: &Round<'_>) -> Result<ControlFlow<()>, Box<Diagnostic>> {
+    fn round(&mut self, round: &WalkRound<'_>) -> Result<ControlFlow<()>, Box<Diagnostic>> {
         let phase = round.index % self.every;
         // Of the round before one that counts it matters what it writes.
         let writes_only = phase != 0 && phase == self.every - 1;
@@ -392,7 +392,7 @@ impl RankState {
         *last = (*last).max(index + 1);
     }
 
-    fn write(&mut self, lane: usize, region: &Region) {
+    fn write(&mut self, lane: usize, region: &PlanRegion) {
         if self.fresh.len() <= lane {
             self.fresh.resize(lane + 1, FreshChunks::default());
         }

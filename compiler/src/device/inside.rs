@@ -10,7 +10,7 @@ use super::program::{
     DeviceConnection, DeviceProgram, DeviceSignal, DeviceTask, DeviceWait, TaskInput, TaskOutput,
 };
 use super::verify::ProvedPrograms;
-use crate::plan::{ChunkSizes, PlanBuffer, Region};
+use crate::plan::{ChunkSizes, PlanBuffer, PlanRegion};
 
 /// Returns true if each rank may play either of its two programs, whatever the others play: `apart` is for an input and
 /// an output, `inside` for one buffer.
@@ -91,7 +91,7 @@ impl<'a> PeerTask<'a> {
 }
 
 /// Returns the chunks of a region, those of an input and of an output as chunks of one buffer.
-fn merged(region: &Region) -> BufferChunks {
+fn merged(region: &PlanRegion) -> BufferChunks {
     let one = |(buf, chunk)| match buf {
         PlanBuffer::Input | PlanBuffer::Output => (PlanBuffer::Data, chunk),
         buf => (buf, chunk),
@@ -124,13 +124,13 @@ fn reads_before_it_writes(program: &DeviceProgram) -> bool {
             TaskInput::Local(region) => Some(region),
             _ => None,
         });
-        let is_late = |region: &Region| {
+        let is_late = |region: &PlanRegion| {
             region.iter().any(|(buf, chunk)| buf == PlanBuffer::Input && written.contains(&chunk))
         };
         if reads.any(is_late) {
             return false;
         }
-        let stores = moving().filter_map(|task| task.store.as_ref()).flat_map(Region::iter);
+        let stores = moving().filter_map(|task| task.store.as_ref()).flat_map(PlanRegion::iter);
         written
             .extend(stores.filter(|(buf, _)| *buf == PlanBuffer::Output).map(|(_, chunk)| chunk));
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::protocol::DeviceProtocol;
-use crate::plan::{ChunkSizes, MessageDirection, PlanHeader, Region, SourceLine, WireType};
+use crate::plan::{ChunkSizes, MessageDirection, PlanHeader, PlanRegion, SourceLine, WireType};
 
 /// The program that the blocks of one rank play.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -92,7 +92,7 @@ pub struct DeviceTask {
     /// The operands of the fold; empty if the task only waits.
     pub inputs: Vec<TaskInput>,
     /// The region in which this rank keeps the result.
-    pub store: Option<Region>,
+    pub store: Option<PlanRegion>,
     /// The destinations of the result at peers.
     pub outs: Vec<TaskOutput>,
     /// Elements of each chunk.
@@ -123,13 +123,13 @@ pub struct DeviceMessage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum TaskInput {
     /// This rank's own memory. After a landed message, its place.
-    Local(Region),
+    Local(PlanRegion),
     /// Units in this rank's staging memory, each polled.
     Packet(DeviceMessage, Option<WireType>),
     /// A slot in this rank's staging memory.
     Staged(DeviceMessage, Option<WireType>),
     /// A region of the peer's buffers.
-    Pulled(DeviceMessage, Region),
+    Pulled(DeviceMessage, PlanRegion),
 }
 
 /// The destination of a result.
@@ -140,7 +140,7 @@ pub enum TaskOutput {
     /// A slot in the peer's staging memory.
     Staged(DeviceMessage, Option<WireType>),
     /// A region of the peer's buffers.
-    Landed(DeviceMessage, Region),
+    Landed(DeviceMessage, PlanRegion),
 }
 
 /// A condition on words that peers write.

@@ -2,7 +2,7 @@
 
 use super::program::{DeviceMessage, DeviceProgram, DeviceTask, TaskInput, TaskOutput};
 use crate::num::index;
-use crate::plan::{PlanBuffer, Region};
+use crate::plan::{PlanBuffer, PlanRegion};
 
 /// Checks that the switch can play a task: what it folds is one place on every rank, each of them once, and what it
 /// makes goes to one place on every rank, or stays. The error says what else it does.
@@ -14,7 +14,7 @@ pub(super) fn whole(p: &DeviceProgram, task: &DeviceTask) -> Result<(), &'static
         ranks.len() == n
     };
     let scratch =
-        |r: &Region| r.pieces.iter().any(|piece| matches!(piece.buf, PlanBuffer::Scratch(_)));
+        |r: &PlanRegion| r.pieces.iter().any(|piece| matches!(piece.buf, PlanBuffer::Scratch(_)));
     let mut from = Vec::new();
     for input in &task.inputs {
         match input {
@@ -23,7 +23,8 @@ pub(super) fn whole(p: &DeviceProgram, task: &DeviceTask) -> Result<(), &'static
             _ => return Err("has a message that cannot be read where it lies, or is rounded"),
         }
     }
-    let mut to: Vec<(u32, &Region)> = task.store.iter().map(|region| (p.rank, region)).collect();
+    let mut to: Vec<(u32, &PlanRegion)> =
+        task.store.iter().map(|region| (p.rank, region)).collect();
     for out in &task.outs {
         match out {
             TaskOutput::Landed(m, region) => to.push((peer(m), region)),
@@ -32,12 +33,12 @@ pub(super) fn whole(p: &DeviceProgram, task: &DeviceTask) -> Result<(), &'static
             }
         }
     }
-    let one_place = |ends: &[(u32, &Region)]| {
+    let one_place = |ends: &[(u32, &PlanRegion)]| {
         let regions_agree = ends.iter().all(|(_, region)| *region == ends[0].1);
         let outside = ends.iter().all(|(_, region)| !scratch(region));
         regions_agree && outside && ends.len() == n && all(ends.iter().map(|(r, _)| *r).collect())
     };
-    let own = |ends: &[(u32, &Region)]| ends.iter().all(|(rank, _)| *rank == p.rank);
+    let own = |ends: &[(u32, &PlanRegion)]| ends.iter().all(|(rank, _)| *rank == p.rank);
     match (own(&from) && from.len() <= 1 || one_place(&from), own(&to) || one_place(&to)) {
         (true, true) => Ok(()),
         (false, _) => Err("reads at some ranks, at different places, or adds what lies on one"),

@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use crate::graph::{ChunkTransfer, StepGraph};
 use crate::num::{count, float, index};
-use crate::plan::Region;
+use crate::plan::PlanRegion;
 
 /// Most strands of one arrow.
 pub(super) const STRANDS: u32 = 4;
@@ -213,7 +213,7 @@ fn curl(x: f64, y: f64, chunks: &[u32]) -> ArrowPaths {
 }
 
 /// Returns the k-th chunk of a region.
-fn nth(region: &Region, mut k: u64) -> u32 {
+fn nth(region: &PlanRegion, mut k: u64) -> u32 {
     for piece in &region.pieces {
         if k < u64::from(piece.set.total) {
             return piece.set.nth(count(k));

@@ -15,7 +15,7 @@ use roundelay_dsl::span::{SourceId, SourceMap, Span};
 use super::arrow::{DrawingLayout, DrawnTransfer, lay_out};
 use crate::graph::{ChunkTransfer, StepGraph, region_text};
 use crate::num::{count, index, signed};
-use crate::plan::Region;
+use crate::plan::PlanRegion;
 
 /// Most arrows in one drawing.
 const ARROWS: usize = 20_000;
@@ -111,7 +111,7 @@ fn plural(count: usize, what: &str) -> String {
 }
 
 /// Returns the chunks of a region as runs, ascending: `0-2 5`.
-fn runs(region: &Region) -> String {
+fn runs(region: &PlanRegion) -> String {
     let mut runs: Vec<(u32, u32)> = region.pieces.iter().flat_map(|p| p.set.runs()).collect();
     runs.sort_unstable();
     runs.dedup();

@@ -10,7 +10,7 @@ use super::expanded::ExpandedGraph;
 use super::step_graph::StepGraph;
 use crate::instance::ProgramInstance;
 use crate::num::index;
-use crate::plan::{PlanBuffer, Region};
+use crate::plan::{PlanBuffer, PlanRegion};
 use crate::walk::ChunkTransfer;
 
 /// Returns the name of a buffer in messages.
@@ -27,7 +27,7 @@ pub(crate) fn buf_name(instance: &ProgramInstance, buf: PlanBuffer) -> String {
 }
 
 /// Returns a region as `data[0..2]`.
-pub(crate) fn region(instance: &ProgramInstance, region: &Region) -> String {
+pub(crate) fn region(instance: &ProgramInstance, region: &PlanRegion) -> String {
     let parts: Vec<String> =
         region.pieces.iter().map(|p| format!("{}[{}]", buf_name(instance, p.buf), p.set)).collect();
     parts.join(" + ")

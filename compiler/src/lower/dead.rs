@@ -4,7 +4,9 @@ use super::memory::memory;
 use crate::cells::PlaceCells;
 use crate::instance::ProgramInstance;
 use crate::places::PlaceNumbers;
-use crate::plan::{BufferPlacement, OperationInput, PlanBuffer, PlanLane, PlanOperation, Region};
+use crate::plan::{
+    BufferPlacement, OperationInput, PlanBuffer, PlanLane, PlanOperation, PlanRegion,
+};
 use crate::program::{BufferStyle, ProgramBuffer};
 
 /// Marks the stores of operations with outs whose content is neither read on this rank nor part of
@@ -52,18 +54,18 @@ impl LiveChunks {
         if let Some((buffer, set)) = instance.spec.result(style, rank) {
             let buf =
                 if buffer == ProgramBuffer::Data { PlanBuffer::Data } else { PlanBuffer::Output };
-            live.set(&Region::of(buf, set), true);
+            live.set(&PlanRegion::of(buf, set), true);
         }
         live
     }
 
-    fn any(&self, region: &Region) -> bool {
+    fn any(&self, region: &PlanRegion) -> bool {
         region
             .iter()
             .any(|(b, c)| self.cells.get(self.places.local(b, c)).is_some_and(|live| *live))
     }
 
-    fn set(&mut self, region: &Region, to: bool) {
+    fn set(&mut self, region: &PlanRegion, to: bool) {
         for (b, c) in region.iter() {
             let i = self.places.local(b, c);
             *self.cells.at(i) = to;

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::cells::PlaceCells;
 use crate::places::PlaceNumbers;
-use crate::plan::{MessageRef, OpRef, OperationInput, PlanOperation, Region};
+use crate::plan::{MessageRef, OpRef, OperationInput, PlanOperation, PlanRegion};
 
 #[derive(Clone, Default)]
 struct ChunkAccess {
@@ -28,14 +28,14 @@ impl RankDependences {
     }
 
     /// Returns the one operation that wrote all of the region last.
-    pub(super) fn writer(&self, region: &Region) -> Option<OpRef> {
+    pub(super) fn writer(&self, region: &PlanRegion) -> Option<OpRef> {
         let mut all = region.iter().map(|(b, c)| self.cells.get(self.places.local(b, c))?.writer);
         let first = all.next()??;
         all.all(|w| w == Some(first)).then_some(first)
     }
 
     /// Records that a message offers the region for reading.
-    pub(super) fn offered(&mut self, region: &Region, conn: u32, message: u32) {
+    pub(super) fn offered(&mut self, region: &PlanRegion, conn: u32, message: u32) {
         for (b, c) in region.iter() {
             let i = self.places.local(b, c);
             self.cells.at(i).offers.push(MessageRef { conn, message });

@@ -19,7 +19,7 @@ use crate::num::{count, index, short};
 use crate::places::PlaceNumbers;
 use crate::plan::{
     BufferPlacement, ChunkSizes, ConnectionEnd, MessageDirection, OpRef, OperationInput,
-    OperationOutput, OperationStore, PlanLane, PlanOperation, Region,
+    OperationOutput, OperationStore, PlanLane, PlanOperation, PlanRegion,
 };
 use crate::walk::SumLengths;
 
@@ -46,7 +46,7 @@ pub(super) struct LaneBuilder<'a> {
     /// The slots that fusion counts on; see [`fusion_slots`].
     slots: usize,
     /// Results that no round writes, until they are copied: from where, to where.
-    rest: Option<(Region, Region)>,
+    rest: Option<(PlanRegion, PlanRegion)>,
 }
 
 impl<'a> LaneBuilder<'a> {
@@ -147,7 +147,7 @@ impl<'a> LaneBuilder<'a> {
         Ok(())
     }
 
-    fn overwritten(&self, region: &Region, round: u32) -> bool {
+    fn overwritten(&self, region: &PlanRegion, round: u32) -> bool {
         self.places.region(0, region).any(|p| self.stamp.get(p) == Some(&Some(round)))
     }
 
@@ -161,7 +161,7 @@ impl<'a> LaneBuilder<'a> {
     }
 
     /// Returns the region that the peer may read in place; `None` if it may not.
-    fn offer(&self, t: &ChunkTransfer, local: &Region, round: u32) -> Option<Region> {
+    fn offer(&self, t: &ChunkTransfer, local: &PlanRegion, round: u32) -> Option<PlanRegion> {
         let overwritten = || self.overwritten(&t.from, round);
         may_stay(self.instance, t, local, overwritten).then(|| local.clone())
     }
@@ -207,7 +207,7 @@ impl<'a> LaneBuilder<'a> {
     /// whatever the peers do, the message whose slot is reused must be consumed in an earlier round too.
     fn fusible(
         &self,
-        from: &Region,
+        from: &PlanRegion,
         sizes: &ChunkSizes,
         lane: u16,
         conn: u32,

@@ -3,14 +3,14 @@
 use crate::graph::ChunkTransfer;
 use crate::instance::ProgramInstance;
 use crate::num::short;
-use crate::plan::{PlanBuffer, Region};
+use crate::plan::{PlanBuffer, PlanRegion};
 
 /// Returns true if the peer may read a message in place: it lies in one buffer that both sides address alike,
 /// and is not overwritten in its own round. The input is never written.
 pub(super) fn may_stay(
     instance: &ProgramInstance,
     t: &ChunkTransfer,
-    local: &Region,
+    local: &PlanRegion,
     overwritten: impl FnOnce() -> bool,
 ) -> bool {
     let Some(first) = local.pieces.first().map(|p| p.buf) else { return false };
@@ -22,6 +22,6 @@ pub(super) fn may_stay(
 }
 
 /// Returns true if a region lies in one buffer.
-pub(super) fn single(region: &Region) -> bool {
+pub(super) fn single(region: &PlanRegion) -> bool {
     region.pieces.first().is_some_and(|f| region.pieces.iter().all(|p| p.buf == f.buf))
 }

@@ -8,7 +8,7 @@ use crate::cells::PlaceCells;
 use crate::chunks::ChunkSet;
 use crate::instance::ProgramInstance;
 use crate::num::{count, index, short};
-use crate::plan::{BufferPlacement, PlanBuffer, Region, RegionPiece};
+use crate::plan::{BufferPlacement, PlanBuffer, PlanRegion, RegionPiece};
 use crate::program::{BufferStyle, CollectiveKind, ProgramBuffer};
 use crate::walk::merge;
 
@@ -85,7 +85,7 @@ impl PlaceMapping {
         }
     }
 
-    fn map(&self, region: &Region, of: impl Fn(u32) -> (PlanBuffer, u32, u32)) -> Region {
+    fn map(&self, region: &PlanRegion, of: impl Fn(u32) -> (PlanBuffer, u32, u32)) -> PlanRegion {
         let mut pieces: Vec<RegionPiece> = Vec::new();
         for p in &region.pieces {
             if p.buf != PlanBuffer::Data {
@@ -110,21 +110,21 @@ impl PlaceMapping {
                 pieces.push(RegionPiece { buf, set: ChunkSet::interval(at, 1, modulus) });
             }
         }
-        Region { pieces: merge(pieces) }
+        PlanRegion { pieces: merge(pieces) }
     }
 
     /// Returns the region where the content of `region` is now.
-    pub(super) fn read(&self, region: &Region) -> Region {
+    pub(super) fn read(&self, region: &PlanRegion) -> PlanRegion {
         if self.active { self.map(region, |c| self.source(c)) } else { region.clone() }
     }
 
     /// Returns the region to which a write of `region` goes.
-    pub(super) fn write(&self, region: &Region) -> Region {
+    pub(super) fn write(&self, region: &PlanRegion) -> PlanRegion {
         if self.active { self.map(region, |c| self.target(c)) } else { region.clone() }
     }
 
     /// Returns the chunk, as the peer counts (in `region`), that is the first chunk of the buffer of `local`.
-    pub(super) fn origin(&self, region: &Region, local: &Region) -> u32 {
+    pub(super) fn origin(&self, region: &PlanRegion, local: &PlanRegion) -> u32 {
         match (region.pieces.first(), local.pieces.first()) {
             (Some(r), Some(l)) if self.active && r.buf == PlanBuffer::Data => {
                 // Buffers of which one is a part of the other begin no earlier; a plan is refused that says so.
@@ -135,7 +135,7 @@ impl PlaceMapping {
     }
 
     /// Records writes, once a round's reads are done.
-    pub(super) fn wrote(&mut self, region: &Region) {
+    pub(super) fn wrote(&mut self, region: &PlanRegion) {
         if self.active {
             for (buf, c) in region.iter() {
                 if buf == PlanBuffer::Data {
@@ -150,8 +150,8 @@ impl PlaceMapping {
     pub(super) fn rest<'r>(
         &self,
         instance: &ProgramInstance,
-        written: impl Iterator<Item = &'r Region>,
-    ) -> Option<(Region, Region)> {
+        written: impl Iterator<Item = &'r PlanRegion>,
+    ) -> Option<(PlanRegion, PlanRegion)> {
         if !self.active {
             return None;
         }
@@ -168,7 +168,7 @@ impl PlaceMapping {
                 set: ChunkSet::interval(c, 1, self.chunks),
             })
             .collect();
-        let region = Region { pieces: merge(pieces) };
+        let region = PlanRegion { pieces: merge(pieces) };
         match region.pieces.is_empty() {
             true => None,
             false => Some((end.read(&region), end.write(&region))),

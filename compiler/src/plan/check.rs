@@ -3,7 +3,7 @@
 
 use super::contract::{
     BufferPlacement, ChunkSizes, MAX_CHUNKS, MAX_PLACES, MOST_MOVED, MessageDirection,
-    OperationInput, Plan, PlanBuffer, PlanHeader, PlanOperation, Region, UnprovedPlan,
+    OperationInput, Plan, PlanBuffer, PlanHeader, PlanOperation, PlanRegion, UnprovedPlan,
 };
 use super::shares::WeightedSplit;
 use crate::chunks::ChunkSet;
@@ -124,7 +124,7 @@ impl UnprovedPlan {
                 continue;
             };
             need(u32::from(own) < split.parts, "a part of another split")?;
-            let held = |region: &Region| {
+            let held = |region: &PlanRegion| {
                 region.pieces.iter().all(|p| match p.buf {
                     PlanBuffer::Scratch(i) => match split.scratch.get(usize::from(i)) {
                         Some(None) => inside(&p.set, own),
@@ -224,13 +224,13 @@ impl UnprovedPlan {
         }
     }
 
-    fn region(&self, region: &Region, chunks: u64) -> Result<(), InconsistentPlan> {
+    fn region(&self, region: &PlanRegion, chunks: u64) -> Result<(), InconsistentPlan> {
         self.pieces(region, chunks, |buf| self.buffer_chunks(buf))
     }
 
     /// Checks a region that a peer offers: its vector is `data` in either placement, and its other buffers
     /// have as many chunks as this rank's.
-    fn offered(&self, region: &Region, chunks: u64) -> Result<(), InconsistentPlan> {
+    fn offered(&self, region: &PlanRegion, chunks: u64) -> Result<(), InconsistentPlan> {
         need(single(region), "an offer of several buffers")?;
         self.pieces(region, chunks, |buf| match buf {
             PlanBuffer::Data => Some(self.header.chunks),
@@ -240,7 +240,7 @@ impl UnprovedPlan {
 
     fn pieces(
         &self,
-        region: &Region,
+        region: &PlanRegion,
         chunks: u64,
         size: impl Fn(PlanBuffer) -> Option<u32>,
     ) -> Result<(), InconsistentPlan> {
@@ -283,7 +283,7 @@ fn header(h: &PlanHeader) -> Result<(), InconsistentPlan> {
 }
 
 /// Returns true if a region lies in one buffer.
-fn single(region: &Region) -> bool {
+fn single(region: &PlanRegion) -> bool {
     region.pieces.windows(2).all(|w| w[0].buf == w[1].buf)
 }
 
@@ -293,7 +293,7 @@ fn hears(op: &PlanOperation) -> bool {
 }
 
 /// Returns all regions that an operation names.
-fn regions(op: &PlanOperation) -> impl Iterator<Item = &Region> {
+fn regions(op: &PlanOperation) -> impl Iterator<Item = &PlanRegion> {
     let inputs = op.inputs.iter().filter_map(|input| match input {
         OperationInput::Local(region) => Some(region),
         OperationInput::Message { pull, .. } => pull.as_ref(),

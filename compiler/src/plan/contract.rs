@@ -193,7 +193,7 @@ pub struct PlanOperation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OperationInput {
     /// A region of this rank's own memory.
-    Local(Region),
+    Local(PlanRegion),
     /// The next message of a connection.
     Message {
         /// Index into [`RankPlan::conns`], an end that receives.
@@ -201,7 +201,7 @@ pub enum OperationInput {
         /// Element type on the wire, if not the buffer's.
         wire: Option<WireType>,
         /// The region of the peer's memory that holds the content, if the peer may offer it.
-        pull: Option<Region>,
+        pull: Option<PlanRegion>,
     },
 }
 
@@ -209,7 +209,7 @@ pub enum OperationInput {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationStore {
     /// The region.
-    pub region: Region,
+    pub region: PlanRegion,
     /// True if no operation reads it here: it may be left out unless an out of the operation is offered for pulling.
     pub dead: bool,
 }
@@ -223,7 +223,7 @@ pub struct OperationOutput {
     pub wire: Option<WireType>,
     /// The region of this rank's memory that the peer may read in place of a copy: the local input
     /// of a send, or the store. It lies in one buffer.
-    pub pull: Option<Region>,
+    pub pull: Option<PlanRegion>,
     /// The chunk, as the peer counts, that is the first chunk of that buffer: not 0 where a rank's own block
     /// is offered as a part of the whole vector.
     pub origin: u32,
@@ -258,7 +258,7 @@ pub enum ChunkSizes {
 
 /// Chunks of memory, in order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Region {
+pub struct PlanRegion {
     /// Pieces, in order.
     pub pieces: Vec<RegionPiece>,
 }
@@ -310,10 +310,10 @@ pub struct SourceLine {
     pub text: String,
 }
 
-impl Region {
+impl PlanRegion {
     /// Creates a region of one piece.
     pub fn of(buf: PlanBuffer, set: ChunkSet) -> Self {
-        Region { pieces: vec![RegionPiece { buf, set }] }
+        PlanRegion { pieces: vec![RegionPiece { buf, set }] }
     }
 
     /// Returns the number of chunks; `u32::MAX`, which no plan allows, of more than can be numbered.
@@ -327,7 +327,7 @@ impl Region {
     }
 
     /// Returns true if both regions hold a common chunk of a common buffer.
-    pub fn overlaps(&self, other: &Region) -> bool {
+    pub fn overlaps(&self, other: &PlanRegion) -> bool {
         self.pieces
             .iter()
             .any(|a| other.pieces.iter().any(|b| a.buf == b.buf && a.set.overlaps(&b.set)))

@@ -42,7 +42,7 @@ pub use check::InconsistentPlan;
 pub use contract::{
     BufferPlacement, ChunkSizes, ConnectionEnd, CopyPolicy, MAX_CHUNKS, MAX_PATHS, MAX_PLACES,
     MAX_SLOTS, MessageDirection, MessageRef, OpRef, OperationInput, OperationOutput,
-    OperationStore, Plan, PlanBuffer, PlanHeader, PlanLane, PlanOperation, RankPlan, Region,
+    OperationStore, Plan, PlanBuffer, PlanHeader, PlanLane, PlanOperation, PlanRegion, RankPlan,
     RegionPiece, SourceLine, UnprovedPlan, WireType,
 };
 pub use encode::{DecodeError, VERSION};

@@ -4,11 +4,11 @@ use crate::num::index;
 use std::fmt::{Display, Formatter, Result, Write};
 
 use super::{
-    ChunkSizes, MessageDirection, OperationInput, Plan, PlanBuffer, PlanOperation, Region,
+    ChunkSizes, MessageDirection, OperationInput, Plan, PlanBuffer, PlanOperation, PlanRegion,
     UnprovedPlan, WeightedSplit, WireType,
 };
 
-impl Display for Region {
+impl Display for PlanRegion {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         for (i, p) in self.pieces.iter().enumerate() {
             if i > 0 {

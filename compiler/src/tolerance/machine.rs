@@ -6,7 +6,7 @@ use super::parts::{TolerantHeader, TolerantPart};
 use super::rank_bits::bit;
 use crate::num::index;
 use crate::places::PlaceNumbers;
-use crate::plan::{PlanBuffer, Region};
+use crate::plan::{PlanBuffer, PlanRegion};
 use crate::verify::value::mix;
 
 /// The content of a place: nothing, or the sum of the contributions of some ranks.
@@ -175,7 +175,7 @@ impl FailureMachine {
         &self,
         beat: &mut MachineRound,
         rank: usize,
-        from: &Region,
+        from: &PlanRegion,
         message: Option<(usize, usize, usize)>,
     ) -> usize {
         let first = beat.reads.len();

@@ -3,7 +3,7 @@
 use roundelay_dsl::ast::TransferOp;
 
 use crate::num::{count, index};
-use crate::plan::{PlanBuffer, Region, SourceLine};
+use crate::plan::{PlanBuffer, PlanRegion, SourceLine};
 
 /// The facts that all ranks have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct TolerantSend {
     /// The receiver.
     pub peer: u32,
     /// The chunks.
-    pub from: Region,
+    pub from: PlanRegion,
     /// Index into [`TolerantHeader::sites`].
     pub site: u32,
 }
@@ -62,11 +62,11 @@ pub struct TolerantTake {
     /// The rank that they come from: by its next message, or this rank itself.
     pub src: u32,
     /// The chunks, of this rank's own memory; `None` if a message brings them.
-    pub from: Option<Region>,
+    pub from: Option<PlanRegion>,
     /// Copied or reduced.
     pub op: TransferOp,
     /// The places.
-    pub to: Region,
+    pub to: PlanRegion,
     /// Index into [`TolerantHeader::sites`].
     pub site: u32,
 }

@@ -12,7 +12,7 @@ use roundelay_dsl::span::Span;
 
 use crate::graph::{ChunkTransfer, StepGraph};
 use crate::num::{count, index};
-use crate::plan::{PlanBuffer, Region};
+use crate::plan::{PlanBuffer, PlanRegion};
 
 /// The most findings that are reported.
 pub(crate) const MOST: usize = 10;
@@ -119,7 +119,7 @@ struct StrandForest {
 impl StrandForest {
     fn new(graph: &StepGraph) -> Self {
         let mut strands = StrandForest::default();
-        let mut seen: BTreeSet<(Span, &Region)> = BTreeSet::new();
+        let mut seen: BTreeSet<(Span, &PlanRegion)> = BTreeSet::new();
         for t in graph.graph.node_weights() {
             let statement = strands.number(StrandNode::Statement(t.span));
             for region in [&t.from, &t.to].into_iter().filter(|r| seen.insert((t.span, r))) {

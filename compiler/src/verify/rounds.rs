@@ -352,7 +352,7 @@ pub(crate) fn with_values(
 /// Returns, for each transfer of the round, a number that is equal for transfers into the same region of the
 /// same rank.
 fn targets(round: &[&ChunkTransfer]) -> Vec<usize> {
-    let mut seen: BTreeMap<(u32, &crate::plan::Region), usize> = BTreeMap::new();
+    let mut seen: BTreeMap<(u32, &crate::plan::PlanRegion), usize> = BTreeMap::new();
     round
         .iter()
         .map(|t| {

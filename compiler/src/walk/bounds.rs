@@ -1,12 +1,12 @@
 //! Bounds that hold of a round, found without listing its transfers.
 
-use super::round::Round;
+use super::round::WalkRound;
 use crate::bounds::SlotBounds;
 use crate::budget::BoxedDiagnostic;
 use crate::num::count;
 use crate::program::{ChunkIndex, RuleBinder, SlotExpr};
 
-impl Round<'_> {
+impl WalkRound<'_> {
     /// Returns the largest number of chunks that a message of the round can have.
     pub fn message_bound(&self) -> Result<u32, BoxedDiagnostic> {
         let (mut most, finest) = (0, self.frame.finest()?);

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 
 use roundelay_dsl::diag::Diagnostic;
 
-use super::round::Round;
+use super::round::WalkRound;
 use super::transfer::ChunkTransfer;
-use crate::plan::{ChunkSizes, PlanBuffer, Region};
+use crate::plan::{ChunkSizes, PlanBuffer, PlanRegion};
 
 /// Lengths of sums in scratch that have operands of both kinds, by round, rank and region.
 #[derive(Debug, Default)]
-pub(crate) struct SumLengths(BTreeMap<(u32, u32, Region), ChunkSizes>);
+pub(crate) struct SumLengths(BTreeMap<(u32, u32, PlanRegion), ChunkSizes>);
 
 impl SumLengths {
     /// Returns the element counts of a transfer.
@@ -30,12 +30,12 @@ impl SumLengths {
     /// Notes the sums of one round, of which these are all transfers to the ranks at hand.
     pub(crate) fn note(&mut self, round: &[&ChunkTransfer]) {
         let unknown = |t: &&&ChunkTransfer| known(t).is_none();
-        let targets: Vec<(u32, &Region)> =
+        let targets: Vec<(u32, &PlanRegion)> =
             round.iter().filter(unknown).map(|t| (t.dst, &t.to)).collect();
         if targets.is_empty() {
             return;
         }
-        let mut least: BTreeMap<(u32, &Region), &ChunkTransfer> = BTreeMap::new();
+        let mut least: BTreeMap<(u32, &PlanRegion), &ChunkTransfer> = BTreeMap::new();
         for &t in round.iter().filter(|t| in_scratch(&t.to) && !unknown(t)) {
             let first = least.entry((t.dst, &t.to)).or_insert(t);
             if t.key < first.key {
@@ -55,7 +55,7 @@ impl SumLengths {
     /// others to its targets where the form of the round says that they matter.
     pub(crate) fn ask(
         &mut self,
-        round: &Round<'_>,
+        round: &WalkRound<'_>,
         rank: u32,
         own: &[ChunkTransfer],
     ) -> Result<(), Box<Diagnostic>> {
@@ -86,6 +86,6 @@ fn known(t: &ChunkTransfer) -> Option<ChunkSizes> {
 }
 
 /// Returns true if a part of a region lies in scratch.
-fn in_scratch(region: &Region) -> bool {
+fn in_scratch(region: &PlanRegion) -> bool {
     region.pieces.iter().any(|p| matches!(p.buf, PlanBuffer::Scratch(_)))
 }

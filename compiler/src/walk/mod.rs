@@ -2,7 +2,7 @@
 //!
 //! A *round* is one execution of an `each`, over all groups of the frame that it stands in. The
 //! walk itself depends on no rank; the transfers of a round are asked for, either all of them
-//! ([`Round::all`]), or those of one rank ([`Round::of`]). The latter solves for the ranks that send
+//! ([`WalkRound::all`]), or those of one rank ([`WalkRound::of`]). The latter solves for the ranks that send
 //! to it and does not visit the others, so that one rank's part of 131,072 costs what that rank does.
 //!
 //! * `walker`: the rounds of an instance, in order; `frame`: a program being executed, on groups of ranks.
@@ -25,7 +25,7 @@ mod walker;
 
 pub(crate) use lengths::SumLengths;
 pub(crate) use projection::RankProjection;
-pub use round::Round;
+pub use round::WalkRound;
 pub use transfer::{ChunkTransfer, MAX_LANES, TransferKey};
 pub(crate) use view::merge;
 pub(crate) use walker::scratch;

@@ -9,7 +9,7 @@
 
 use roundelay_dsl::ast::{BinOp, UnOp};
 
-use super::round::Round;
+use super::round::WalkRound;
 use crate::bounds::SlotBounds;
 use crate::eval::operate;
 use crate::plan::PlanBuffer;
@@ -96,14 +96,14 @@ enum ChunkMotion {
 
 /// One round, and how ranks and chunks move.
 struct RoundForm<'a> {
-    round: &'a Round<'a>,
+    round: &'a WalkRound<'a>,
     n: i64,
     step: i64,
     /// The range inside of which the chunks of a buffer of the instance turn, and by how much; 0 if they stay.
     moves: &'a dyn Fn(PlanBuffer) -> (u32, u32),
 }
 
-impl Round<'_> {
+impl WalkRound<'_> {
     /// Returns true if, by its form alone, the round maps onto itself when every rank r becomes r + `step`
     /// modulo n, and every chunk of a buffer turns inside its aligned range: `moves` returns the chunks of
     /// the range and the distance.

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use roundelay_dsl::diag::Diagnostics;
 
 use super::lengths::SumLengths;
-use super::round::Round;
+use super::round::WalkRound;
 use super::transfer::ChunkTransfer;
 use super::walker::walk;
 use crate::budget::BoxedDiagnostic;
@@ -49,7 +49,7 @@ impl RankProjection {
     /// Adds the next round, of which the rank has these transfers.
     pub(crate) fn add(
         &mut self,
-        round: &Round<'_>,
+        round: &WalkRound<'_>,
         own: &[ChunkTransfer],
     ) -> Result<(), BoxedDiagnostic> {
         self.message = self.message.max(round.message_bound()?);

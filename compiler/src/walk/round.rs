@@ -17,7 +17,7 @@ use crate::program::{EachRules, RegionExpr, RuleBinder, Slot, SlotExpr, Transfer
 use crate::scope::index_set;
 
 /// One execution of an `each`.
-pub struct Round<'a> {
+pub struct WalkRound<'a> {
     pub(super) frame: &'a ProgramFrame<'a>,
     pub(super) each: &'a EachRules,
     /// Counted from 0.
@@ -43,7 +43,7 @@ struct RuleScene<'r> {
     to: BufferView,
 }
 
-impl Round<'_> {
+impl WalkRound<'_> {
     /// Returns the span of the `each`.
     pub fn span(&self) -> Span {
         self.each.span

@@ -4,7 +4,7 @@ use roundelay_dsl::ast::TransferOp;
 use roundelay_dsl::span::Span;
 use smallvec::SmallVec;
 
-use crate::plan::{Region, WireType};
+use crate::plan::{PlanRegion, WireType};
 
 /// Lanes that the parts of splits are dealt to; lane 0 is everything else.
 pub const MAX_LANES: u16 = 16;
@@ -29,9 +29,9 @@ pub struct ChunkTransfer {
     /// Copy or reduce.
     pub op: TransferOp,
     /// The region that is read.
-    pub from: Region,
+    pub from: PlanRegion,
     /// The region that is written.
-    pub to: Region,
+    pub to: PlanRegion,
     /// Narrower type on the wire.
     pub wire: Option<WireType>,
     /// Its statement.

@@ -6,7 +6,7 @@ use roundelay_dsl::span::Span;
 use crate::budget::BoxedDiagnostic;
 use crate::chunks::ChunkSet;
 use crate::num::count;
-use crate::plan::{Region, RegionPiece};
+use crate::plan::{PlanRegion, RegionPiece};
 
 /// A buffer of a frame: chunks of the instance, seen as `units` equal ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl BufferView {
     }
 
     /// Returns the chunks of the instance for chunks of the view.
-    pub(super) fn map(&self, set: &ChunkSet, span: Span) -> Result<Region, BoxedDiagnostic> {
+    pub(super) fn map(&self, set: &ChunkSet, span: Span) -> Result<PlanRegion, BoxedDiagnostic> {
         let (total, units) = (self.total(), self.units.max(1));
         if total % units != 0 {
             return Err(Box::new(
@@ -61,14 +61,14 @@ impl BufferView {
                     ));
                 };
                 let set = ChunkSet { start: count(start), modulus: base.modulus, ..fine };
-                return Ok(Region::of(*buf, set));
+                return Ok(PlanRegion::of(*buf, set));
             }
         }
         let mut pieces = Vec::new();
         for (first, len) in set.runs() {
             self.slice(first * w, (first + len) * w, &mut pieces);
         }
-        Ok(Region { pieces: merge(pieces) })
+        Ok(PlanRegion { pieces: merge(pieces) })
     }
 
     /// Appends the chunks at positions `from..to` of the view, as pieces.

@@ -6,7 +6,7 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
 use super::frame::{FrameRoute, FrameViews, ProgramFrame};
-use super::round::Round;
+use super::round::WalkRound;
 use super::transfer::MAX_LANES;
 use crate::budget::{BoxedDiagnostic, ENTERED, WalkBudget};
 use crate::collective::CollectiveSpec;
@@ -18,7 +18,8 @@ use crate::program::{Program, ProgramStmt, Slot};
 use crate::scope::{composed, enter, environment, length_varies, split_range, used};
 
 /// The callback of the walk for every round; `Break` ends the walk.
-pub type OnRound<'v> = &'v mut dyn FnMut(&Round<'_>) -> Result<ControlFlow<()>, BoxedDiagnostic>;
+pub type OnRound<'v> =
+    &'v mut dyn FnMut(&WalkRound<'_>) -> Result<ControlFlow<()>, BoxedDiagnostic>;
 
 /// The state of one walk.
 struct WalkState<'w, 'v> {
@@ -221,8 +222,13 @@ impl WalkState<'_, '_> {
                 ProgramStmt::Each(each) => {
                     if let ScratchLayout::Done(_) = self.scratch {
                         let ride = self.lane(frame.ride, each.span)?;
-                        let round =
-                            Round { frame, each, index: self.round, ride, budget: &self.budget };
+                        let round = WalkRound {
+                            frame,
+                            each,
+                            index: self.round,
+                            ride,
+                            budget: &self.budget,
+                        };
                         if (self.on_round)(&round)?.is_break() {
                             self.stop = true;
                         }

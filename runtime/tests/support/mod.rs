@@ -10,7 +10,7 @@ use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
     BufferPlacement, ChunkSizes, ConnectionEnd, CopyPolicy, MessageDirection, MessageRef, OpRef,
     OperationInput, OperationOutput, OperationStore, Plan, PlanBuffer, PlanHeader, PlanLane,
-    PlanOperation, RankPlan, Region, SourceLine, UnprovedPlan, WireType,
+    PlanOperation, PlanRegion, RankPlan, SourceLine, UnprovedPlan, WireType,
 };
 
 /// Returns a header for `ranks` ranks and `chunks` chunks in place.
@@ -71,7 +71,12 @@ impl Part {
     }
 
     /// Returns a message from a peer, whose memory at `pull` may be read instead.
-    pub(crate) fn recv(&mut self, peer: u32, channel: u16, pull: Option<Region>) -> OperationInput {
+    pub(crate) fn recv(
+        &mut self,
+        peer: u32,
+        channel: u16,
+        pull: Option<PlanRegion>,
+    ) -> OperationInput {
         OperationInput::Message {
             conn: self.conn(peer, channel, MessageDirection::Recv),
             wire: None,
@@ -84,7 +89,7 @@ impl Part {
         &mut self,
         peer: u32,
         channel: u16,
-        pull: Option<Region>,
+        pull: Option<PlanRegion>,
     ) -> OperationOutput {
         OperationOutput {
             conn: self.conn(peer, channel, MessageDirection::Send),
@@ -110,7 +115,7 @@ impl Part {
     pub(crate) fn op(
         &mut self,
         inputs: Vec<OperationInput>,
-        store: Option<Region>,
+        store: Option<PlanRegion>,
         outs: Vec<OperationOutput>,
         set: ChunkSet,
     ) {
@@ -121,7 +126,7 @@ impl Part {
         &mut self,
         lane: usize,
         inputs: Vec<OperationInput>,
-        store: Option<Region>,
+        store: Option<PlanRegion>,
         outs: Vec<OperationOutput>,
         set: ChunkSet,
     ) {
@@ -172,11 +177,11 @@ pub(crate) fn chunk(c: u32, of: u32) -> ChunkSet {
     ChunkSet::interval(c, 1, of)
 }
 
-pub(crate) fn data(set: ChunkSet) -> Region {
-    Region::of(PlanBuffer::Data, set)
+pub(crate) fn data(set: ChunkSet) -> PlanRegion {
+    PlanRegion::of(PlanBuffer::Data, set)
 }
 
-pub(crate) fn local(region: Region) -> OperationInput {
+pub(crate) fn local(region: PlanRegion) -> OperationInput {
     OperationInput::Local(region)
 }
 
@@ -251,7 +256,7 @@ pub(crate) fn one_shot(header: &PlanHeader, pull: bool) -> Vec<Plan> {
             part.op(inputs, Some(data(all)), vec![], all);
             return part.plan();
         }
-        let scratch = || Region::of(PlanBuffer::Scratch(0), all);
+        let scratch = || PlanRegion::of(PlanBuffer::Scratch(0), all);
         part.op(inputs, Some(scratch()), vec![], all);
         part.op(vec![local(scratch())], Some(data(all)), vec![], all);
         part.last().drained = drained;
@@ -301,7 +306,7 @@ pub(crate) fn barrier(ranks: u32) -> Vec<Plan> {
     let header = header("barrier", "dissemination", ranks, 1);
     let part = |r: u32| {
         let mut part = Part::new(&header, r);
-        let none = Region::of(PlanBuffer::Data, chunk(0, 1));
+        let none = PlanRegion::of(PlanBuffer::Data, chunk(0, 1));
         let mut distance = 1;
         while distance < ranks {
             let out = part.send((r + distance) % ranks, 0, None);

@@ -5,7 +5,7 @@ use roundelay_compiler::ProvedPlans;
 use roundelay_compiler::device::{
     DeviceOptions, DeviceProgram, DeviceProtocol, DeviceTask, prove, verify,
 };
-use roundelay_compiler::plan::{ChunkSizes, MessageDirection, PlanBuffer, Region};
+use roundelay_compiler::plan::{ChunkSizes, MessageDirection, PlanBuffer, PlanRegion};
 
 use super::proofs;
 
@@ -76,7 +76,7 @@ fn operands_in_another_order_are_refused() {
 }
 
 /// Returns true if a region is of scratch memory alone.
-fn is_scratch(region: &Region) -> bool {
+fn is_scratch(region: &PlanRegion) -> bool {
     region.pieces.iter().all(|piece| matches!(piece.buf, PlanBuffer::Scratch(_)))
 }
 

@@ -7,7 +7,7 @@ use roundelay_compiler::device::{
     DeviceConnection, DeviceEvent, DeviceMessage, DeviceProgram, DeviceProtocol, DeviceTask,
     DeviceWait, TaskInput, TaskOutput,
 };
-use roundelay_compiler::plan::{MessageDirection, Plan, PlanBuffer, Region, WireType};
+use roundelay_compiler::plan::{MessageDirection, Plan, PlanBuffer, PlanRegion, WireType};
 
 use super::memory::At;
 use super::reference::{Arithmetic, Buffers, Cut};
@@ -353,7 +353,7 @@ impl Writer<'_> {
     }
 
     /// Returns the first element of this block and pass in the k-th chunk of a region.
-    fn place(&self, t: usize, rank: usize, region: &Region, k: usize) -> At {
+    fn place(&self, t: usize, rank: usize, region: &PlanRegion, k: usize) -> At {
         let Some((buf, c)) = region.iter().nth(k) else { panic!("a region is too short") };
         let from = (t * self.call.blocks + self.block) * self.call.pass;
         self.layout.buffer(rank, buf, self.call.cut.place(buf, c) + from)

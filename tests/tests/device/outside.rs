@@ -4,7 +4,7 @@ use roundelay_compiler::device::{
     DeviceConnection, DeviceEvent, DeviceMessage, DeviceProgram, DeviceProtocol, DeviceTask,
     DeviceWait, TaskInput, TaskOutput,
 };
-use roundelay_compiler::plan::{MessageDirection, PlanBuffer, Region};
+use roundelay_compiler::plan::{MessageDirection, PlanBuffer, PlanRegion};
 
 use super::kernel::Call;
 
@@ -135,7 +135,7 @@ fn slot(
     }
 }
 
-fn written(call: &Call, rank: usize, region: &Region, task: &DeviceTask) -> Result<(), String> {
+fn written(call: &Call, rank: usize, region: &PlanRegion, task: &DeviceTask) -> Result<(), String> {
     match region.pieces.iter().any(|piece| piece.buf == PlanBuffer::Input) {
         true => Err("writes the input".into()),
         false => self::region(call, rank, region, task),
@@ -143,7 +143,7 @@ fn written(call: &Call, rank: usize, region: &Region, task: &DeviceTask) -> Resu
 }
 
 /// Checks each chunk: its elements that are touched are its own.
-fn region(call: &Call, rank: usize, region: &Region, task: &DeviceTask) -> Result<(), String> {
+fn region(call: &Call, rank: usize, region: &PlanRegion, task: &DeviceTask) -> Result<(), String> {
     let lengths = call.cut.lengths(&task.sizes);
     if region.iter().count() != lengths.len() {
         return Err("touches more chunks, or fewer, than it moves".into());

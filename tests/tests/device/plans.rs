@@ -7,7 +7,7 @@ use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::graph::unroll;
 use roundelay_compiler::plan::{
-    ChunkSizes, OperationInput, Plan, PlanBuffer, PlanOperation, Region, UnprovedPlan, WireType,
+    ChunkSizes, OperationInput, Plan, PlanBuffer, PlanOperation, PlanRegion, UnprovedPlan, WireType,
 };
 use roundelay_compiler::program::ProgramBuffer;
 use roundelay_compiler::{ProvedPlans, Shape};
@@ -39,7 +39,7 @@ fn shift(set: &mut ChunkSet, dice: &mut SeededRandom) {
     set.start = (set.start + 1 + dice.below(modulus) as u32) % modulus as u32;
 }
 
-fn shift_region(region: &mut Region, dice: &mut SeededRandom) {
+fn shift_region(region: &mut PlanRegion, dice: &mut SeededRandom) {
     if let Some(piece) = pick(region.pieces.iter_mut().collect(), dice) {
         shift(&mut piece.set, dice);
     }

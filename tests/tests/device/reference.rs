@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
-    ChunkSizes, MessageDirection, OperationInput, Plan, PlanBuffer, PlanHeader, Region, WireType,
+    ChunkSizes, MessageDirection, OperationInput, Plan, PlanBuffer, PlanHeader, PlanRegion,
+    WireType,
 };
 
 /// The arithmetic of folds.
@@ -197,7 +198,7 @@ pub(crate) fn play(plans: &[Plan], cut: Cut, arithmetic: Arithmetic, memory: &mu
     }
 }
 
-fn gather(memory: &Buffers, cut: Cut, region: &Region, lengths: &[usize]) -> Vec<f32> {
+fn gather(memory: &Buffers, cut: Cut, region: &PlanRegion, lengths: &[usize]) -> Vec<f32> {
     let mut values = Vec::new();
     for ((buf, c), &length) in region.iter().zip(lengths) {
         let at = cut.place(buf, c);
@@ -206,7 +207,7 @@ fn gather(memory: &Buffers, cut: Cut, region: &Region, lengths: &[usize]) -> Vec
     values
 }
 
-fn scatter(memory: &mut Buffers, cut: Cut, region: &Region, lengths: &[usize], values: &[f32]) {
+fn scatter(memory: &mut Buffers, cut: Cut, region: &PlanRegion, lengths: &[usize], values: &[f32]) {
     let mut from = 0;
     for ((buf, c), &length) in region.iter().zip(lengths) {
         let at = cut.place(buf, c);

@@ -7,7 +7,7 @@ use super::build::TaskDraft;
 use super::order::places;
 use super::rules::reads;
 use crate::num::{count, index};
-use crate::plan::{Plan, Region};
+use crate::plan::{Plan, PlanRegion};
 
 /// The facts that decide after which phases of a rank there are block barriers.
 pub(super) struct RankBarriers<'d> {
@@ -67,21 +67,21 @@ impl RankBarriers<'_> {
         for (phase, (tasks, landed)) in self.drafts.iter().zip(self.landed).enumerate() {
             let phase = count(phase);
             for (draft, &landed) in tasks.iter().zip(landed) {
-                for (buf, c) in draft.landed.iter().flat_map(Region::iter) {
+                for (buf, c) in draft.landed.iter().flat_map(PlanRegion::iter) {
                     cells[places.local(buf, c)] = (Some(landed), None);
                 }
             }
             let stores = || tasks.iter().filter_map(|d| d.task.store.as_ref());
-            for (buf, c) in stores().flat_map(Region::iter) {
+            for (buf, c) in stores().flat_map(PlanRegion::iter) {
                 let (written, read) = cells[places.local(buf, c)];
                 found.extend(written.into_iter().chain(read).map(|before| (before, phase)));
             }
-            for (buf, c) in tasks.iter().flat_map(|d| reads(&d.task)).flat_map(Region::iter) {
+            for (buf, c) in tasks.iter().flat_map(|d| reads(&d.task)).flat_map(PlanRegion::iter) {
                 let (written, read) = &mut cells[places.local(buf, c)];
                 found.extend(written.map(|w| (w, phase)));
                 *read = Some(phase);
             }
-            for (buf, c) in stores().flat_map(Region::iter) {
+            for (buf, c) in stores().flat_map(PlanRegion::iter) {
                 cells[places.local(buf, c)] = (Some(phase), None);
             }
         }

@@ -4,7 +4,7 @@ use super::order::PhaseOrder;
 use super::travel::MessageTravel;
 use crate::device::program::{DeviceEvent, DeviceMessage, DeviceTask, TaskInput, TaskOutput};
 use crate::num::{count, index};
-use crate::plan::{OperationInput, PlanOperation, Region};
+use crate::plan::{OperationInput, PlanOperation, PlanRegion};
 
 /// A condition that a task may have to wait for.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +25,7 @@ pub(super) struct TaskDraft {
     pub(super) task: DeviceTask,
     pub(super) conditions: Vec<WaitCondition>,
     /// The region in which its message landed.
-    pub(super) landed: Option<Region>,
+    pub(super) landed: Option<PlanRegion>,
 }
 
 impl TaskDraft {
@@ -60,7 +60,7 @@ impl TaskBuilder<'_> {
         self.inputs(id, &mut draft);
         let pulled = self.outs(id, &mut draft);
         if draft.landed.is_none() {
-            let keep = |store: &Region| pulled.iter().any(|p| p.overlaps(store));
+            let keep = |store: &PlanRegion| pulled.iter().any(|p| p.overlaps(store));
             draft.task.store =
                 op.store.as_ref().filter(|s| !s.dead || keep(&s.region)).map(|s| s.region.clone());
             if let Some(store) = &draft.task.store {
@@ -94,7 +94,9 @@ impl TaskBuilder<'_> {
                 MessageTravel::Staged => TaskInput::Staged(message, wire),
                 MessageTravel::Landed => {
                     draft.landed = op.store.as_ref().map(|s| s.region.clone());
-                    TaskInput::Local(draft.landed.clone().unwrap_or(Region { pieces: Vec::new() }))
+                    TaskInput::Local(
+                        draft.landed.clone().unwrap_or(PlanRegion { pieces: Vec::new() }),
+                    )
                 }
                 MessageTravel::Pulled => TaskInput::Pulled(message, self.offered(w, number)),
             });
@@ -102,7 +104,7 @@ impl TaskBuilder<'_> {
     }
 
     /// Adds the outs that move something; gives the regions that are pulled.
-    fn outs(&self, id: u32, draft: &mut TaskDraft) -> Vec<Region> {
+    fn outs(&self, id: u32, draft: &mut TaskDraft) -> Vec<PlanRegion> {
         let mut pulled = Vec::new();
         let op: &PlanOperation = self.order.nodes[index(id)].op;
         for (k, out) in op.outs.iter().enumerate() {
@@ -129,7 +131,7 @@ impl TaskBuilder<'_> {
                     });
                     TaskOutput::Landed(
                         message,
-                        place.map_or(Region { pieces: Vec::new() }, |s| s.region.clone()),
+                        place.map_or(PlanRegion { pieces: Vec::new() }, |s| s.region.clone()),
                     )
                 }
                 MessageTravel::Pulled => {
@@ -141,10 +143,10 @@ impl TaskBuilder<'_> {
         pulled
     }
 
-    fn offered(&self, wire: u32, number: u32) -> Region {
+    fn offered(&self, wire: u32, number: u32) -> PlanRegion {
         let (from, k) = self.order.wires[index(wire)].messages[index(number)][0];
         let out = &self.order.nodes[index(from)].op.outs[index(k)];
-        out.pull.clone().unwrap_or(Region { pieces: Vec::new() })
+        out.pull.clone().unwrap_or(PlanRegion { pieces: Vec::new() })
     }
 
     /// Returns the condition that a message has come.
@@ -193,7 +195,7 @@ impl TaskBuilder<'_> {
     }
 
     /// Adds the conditions that peers have read the memory that the store overwrites.
-    fn drains(&self, id: u32, store: &Region, conditions: &mut Vec<WaitCondition>) {
+    fn drains(&self, id: u32, store: &PlanRegion, conditions: &mut Vec<WaitCondition>) {
         let node = &self.order.nodes[index(id)];
         for (conn, &w) in self.order.wire_of[index(node.rank)].iter().enumerate() {
             let wire = &self.order.wires[index(w)];

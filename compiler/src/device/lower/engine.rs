@@ -11,7 +11,7 @@ use crate::device::program::{
 };
 use crate::device::refusal::LoweringRefusal;
 use crate::num::{count, index};
-use crate::plan::{MessageDirection, PlanBuffer, Region};
+use crate::plan::{MessageDirection, PlanBuffer, PlanRegion};
 
 /// The rule that a task may break.
 const RULE: &str = "copy engines only copy, once a call";
@@ -40,7 +40,7 @@ pub(super) fn readable(
 pub(super) fn apart(
     mut programs: Vec<DeviceProgram>,
 ) -> Result<Vec<DeviceProgram>, LoweringRefusal> {
-    let offered: Vec<Vec<Region>> =
+    let offered: Vec<Vec<PlanRegion>> =
         (0..count(programs.len())).map(|r| read(&programs, r)).collect();
     for (program, offered) in programs.iter_mut().zip(&offered) {
         let reduces = program.header.reduces;
@@ -61,7 +61,7 @@ pub(super) fn apart(
 }
 
 /// Returns the regions of a rank's memory that peers read.
-fn read(programs: &[DeviceProgram], rank: u32) -> Vec<Region> {
+fn read(programs: &[DeviceProgram], rank: u32) -> Vec<PlanRegion> {
     let mut regions = Vec::new();
     for program in programs {
         for source in program.phases.iter().flat_map(|p| &p.tasks).flat_map(|task| &task.inputs) {
@@ -97,12 +97,12 @@ fn copies(task: &DeviceTask) -> Result<(), &'static str> {
 fn movable(
     program: &DeviceProgram,
     last: usize,
-    offered: &[Region],
+    offered: &[PlanRegion],
 ) -> Result<(), LoweringRefusal> {
     let (before, from) = program.phases.split_at(last);
     let later = &from[0].tasks;
     for task in before.iter().flat_map(|phase| &phase.tasks).filter(|task| task.moves()) {
-        let overlaps = |a: &Region, b: &Region| a.overlaps(b);
+        let overlaps = |a: &PlanRegion, b: &PlanRegion| a.overlaps(b);
         let stores = task.store.iter().any(|store| {
             offered.iter().any(|region| overlaps(store, region))
                 || later.iter().flat_map(reads).any(|region| overlaps(store, region))
@@ -118,7 +118,7 @@ fn movable(
     Ok(())
 }
 
-fn split(program: &mut DeviceProgram, last: usize, offered: &[Region]) {
+fn split(program: &mut DeviceProgram, last: usize, offered: &[PlanRegion]) {
     let rest = program.phases.split_off(last + 1);
     let (mut copies, mut phases) = (Vec::new(), Vec::new());
     for mut phase in std::mem::take(&mut program.phases) {

@@ -7,7 +7,7 @@ use super::rules::refused;
 use crate::device::program::{DevicePhase, DeviceProgram, DeviceTask, TaskInput, TaskOutput};
 use crate::device::refusal::LoweringRefusal;
 use crate::device::switch::whole;
-use crate::plan::Region;
+use crate::plan::PlanRegion;
 
 /// The rule that a task may break.
 const RULE: &str = "the switch reads or writes one place on all ranks";
@@ -60,7 +60,7 @@ fn keep(task: &mut DeviceTask) {
 }
 
 /// Returns the place to which a task brings its result, if it is the same on all ranks that get it.
-fn place(task: &DeviceTask) -> Option<&Region> {
+fn place(task: &DeviceTask) -> Option<&PlanRegion> {
     let landed = task.outs.iter().map(|out| match out {
         TaskOutput::Landed(_, region) => Some(region),
         _ => None,

@@ -3,7 +3,7 @@
 use crate::device::program::{DeviceProgram, DeviceTask, TaskInput};
 use crate::device::refusal::LoweringRefusal;
 use crate::num::index;
-use crate::plan::Region;
+use crate::plan::PlanRegion;
 
 /// Returns the refusal of a task that breaks a rule of its protocol; `what` says how.
 pub(super) fn refused(
@@ -17,7 +17,7 @@ pub(super) fn refused(
 }
 
 /// Returns the regions of its rank's own memory that a task reads.
-pub(super) fn reads(task: &DeviceTask) -> impl Iterator<Item = &Region> {
+pub(super) fn reads(task: &DeviceTask) -> impl Iterator<Item = &PlanRegion> {
     task.inputs.iter().filter_map(|s| match s {
         TaskInput::Local(region) => Some(region),
         _ => None,

@@ -8,7 +8,7 @@ use super::order::{PhaseOrder, places};
 use crate::device::protocol::DeviceProtocol;
 use crate::num::{count, index};
 use crate::places::PlaceNumbers;
-use crate::plan::{OperationInput, Region};
+use crate::plan::{OperationInput, PlanRegion};
 
 /// The route of a message through memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl<'o> LandingCheck<'o> {
         land
     }
 
-    fn touch(&mut self, rank: u32, region: &Region, when: u32, by: u32) {
+    fn touch(&mut self, rank: u32, region: &PlanRegion, when: u32, by: u32) {
         for (k, (buf, c)) in region.iter().enumerate() {
             let at = self.places[index(rank)].local(buf, c);
             self.accesses[index(rank)][at].push(PlaceAccess { when, by: (by, count(k)) });
@@ -126,7 +126,7 @@ impl<'o> LandingCheck<'o> {
 
     /// Decides if the message that `from` sends may land in the region where `to` stores it. Returns the
     /// block barriers of the sender that this takes, or `None` if it may not land.
-    fn allowed(&self, from: u32, to: u32, region: &Region) -> Option<Vec<(u32, u32)>> {
+    fn allowed(&self, from: u32, to: u32, region: &PlanRegion) -> Option<Vec<(u32, u32)>> {
         let (sender, receiver) = (&self.order.nodes[index(from)], &self.order.nodes[index(to)]);
         let mut own = vec![0; self.order.plans.len()];
         arrive(self.order, &self.known, from, &mut own);

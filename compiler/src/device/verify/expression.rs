@@ -15,7 +15,7 @@ use crate::instance::ProgramInstance;
 use crate::num::{count, index};
 use crate::places::PlaceNumbers;
 use crate::plan::{
-    BufferPlacement, MessageDirection, OperationInput, Plan, PlanBuffer, PlanOperation, Region,
+    BufferPlacement, MessageDirection, OperationInput, Plan, PlanBuffer, PlanOperation, PlanRegion,
     WireType,
 };
 use crate::program::{CollectiveKind, ProgramBuffer};
@@ -243,7 +243,7 @@ impl PlanMemory {
         PlanMemory { places, cells, done: vec![0; plan.part.lanes.len()] }
     }
 
-    fn read(&self, region: &Region) -> Vec<Option<ExpressionId>> {
+    fn read(&self, region: &PlanRegion) -> Vec<Option<ExpressionId>> {
         region.iter().map(|(buf, chunk)| self.cells[self.places.local(buf, chunk)]).collect()
     }
 }

@@ -13,7 +13,9 @@ use crate::device::protocol::DeviceProtocol;
 use crate::device::switch::whole;
 use crate::instance::ProgramInstance;
 use crate::num::{count, index};
-use crate::plan::{BufferPlacement, ChunkSizes, MessageDirection, PlanBuffer, PlanHeader, Region};
+use crate::plan::{
+    BufferPlacement, ChunkSizes, MessageDirection, PlanBuffer, PlanHeader, PlanRegion,
+};
 use crate::verify::rounds::class_of;
 
 /// Checks all programs.
@@ -108,7 +110,7 @@ fn program(instance: &ProgramInstance, p: &DeviceProgram) -> Result<(), ProgramF
 /// Checks that engines can make all copies between two parts of the kernel.
 fn engines(p: &DeviceProgram) -> Result<(), ProgramFault> {
     let kept =
-        |r: &Region| r.pieces.iter().all(|piece| !matches!(piece.buf, PlanBuffer::Scratch(_)));
+        |r: &PlanRegion| r.pieces.iter().all(|piece| !matches!(piece.buf, PlanBuffer::Scratch(_)));
     let copies = |task: &DeviceTask| {
         let from = match &task.inputs[..] {
             [TaskInput::Local(r) | TaskInput::Pulled(_, r)] => kept(r),
@@ -168,8 +170,8 @@ fn task(
     task.waits.iter().try_for_each(|w| event(p, w.event))?;
     sizes(&p.header, &task.sizes)?;
     let lengths = &lengths(instance, &task.sizes)[..];
-    let region = |r: &Region| region(instance, &p.header, r, lengths);
-    let written = |r: &Region| region(r).and_then(|()| written(r));
+    let region = |r: &PlanRegion| region(instance, &p.header, r, lengths);
+    let written = |r: &PlanRegion| region(r).and_then(|()| written(r));
     for input in &task.inputs {
         let allowed = match input {
             TaskInput::Local(r) => {
@@ -252,7 +254,7 @@ fn set(s: &ChunkSet, size: u32) -> Result<(), ProgramFault> {
 fn region(
     instance: &ProgramInstance,
     h: &PlanHeader,
-    r: &Region,
+    r: &PlanRegion,
     lengths: &[Option<u32>],
 ) -> Result<(), ProgramFault> {
     if index(r.chunks()) != lengths.len() {
@@ -280,7 +282,7 @@ fn region(
     Ok(())
 }
 
-fn written(r: &Region) -> Result<(), ProgramFault> {
+fn written(r: &PlanRegion) -> Result<(), ProgramFault> {
     match r.pieces.iter().all(|p| p.buf != PlanBuffer::Input) {
         true => Ok(()),
         false => Err(fault("the input is written")),

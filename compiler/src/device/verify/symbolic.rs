@@ -17,7 +17,7 @@ use crate::device::program::{
 };
 use crate::instance::ProgramInstance;
 use crate::num::{count, index};
-use crate::plan::{MessageDirection, PlanBuffer, Region};
+use crate::plan::{MessageDirection, PlanBuffer, PlanRegion};
 use crate::program::CollectiveKind;
 use crate::ranks::RankSet;
 use crate::verify::value::PlaceValue;
@@ -352,7 +352,7 @@ impl SymbolicRun<'_> {
         Ok(true)
     }
 
-    fn buffer(&self, rank: u32, by: usize, region: &Region, k: u32) -> MemoryPlace {
+    fn buffer(&self, rank: u32, by: usize, region: &PlanRegion, k: u32) -> MemoryPlace {
         let (buf, chunk) = region.iter().nth(index(k)).unwrap_or((PlanBuffer::Data, 0));
         MemoryPlace::Buffer { rank, pass: self.ranks[by].pass, buf, chunk }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::device::{DeviceProgram, DeviceProtocol, TaskInput};
-use crate::plan::{BufferPlacement, PlanBuffer, Region};
+use crate::plan::{BufferPlacement, PlanBuffer, PlanRegion};
 
 /// The phase that last stores each chunk of the result, of a program that may divide as it stores.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl LastStores {
             BufferPlacement::InPlace => PlanBuffer::Data,
             BufferPlacement::OutOfPlace => PlanBuffer::Output,
         };
-        let chunks = |region: &Region| -> Vec<u32> {
+        let chunks = |region: &PlanRegion| -> Vec<u32> {
             region.iter().filter(|(buf, _)| *buf == result).map(|(_, chunk)| chunk).collect()
         };
         let phases = || program.phases.iter().enumerate();
@@ -49,7 +49,7 @@ impl LastStores {
     }
 
     /// Returns true if a task of this phase stores the final result in `store`.
-    pub(super) fn are_last(&self, phase: usize, store: &Region) -> bool {
+    pub(super) fn are_last(&self, phase: usize, store: &PlanRegion) -> bool {
         store.iter().all(|(buf, c)| buf == self.result && self.last.get(&c) == Some(&phase))
     }
 }

@@ -13,7 +13,7 @@ use super::types::{of_wire, wires};
 use super::{multicast, place};
 use crate::device::{DevicePhase, DeviceProgram, DeviceProtocol, DeviceTask, TaskOutput};
 use crate::num::index;
-use crate::plan::{BufferPlacement, Region, WireType};
+use crate::plan::{BufferPlacement, PlanRegion, WireType};
 
 /// A body that is being written.
 pub(super) struct KernelBody<'a> {
@@ -95,7 +95,7 @@ impl<'a> KernelBody<'a> {
     }
 
     /// Returns true if a task of the phase at hand stores a result of `avg` in `store`.
-    pub(super) fn is_average(&self, store: &Region) -> bool {
+    pub(super) fn is_average(&self, store: &PlanRegion) -> bool {
         self.averages.as_ref().is_some_and(|stores| stores.are_last(self.phase, store))
     }
 

@@ -4,7 +4,7 @@ use super::alike::number as vary;
 use crate::chunks::ChunkSet;
 use crate::device::{DeviceConnection, DeviceEvent, DeviceMessage, DeviceProgram, DeviceProtocol};
 use crate::num::index;
-use crate::plan::{ChunkSizes, MessageDirection, PlanBuffer, Region};
+use crate::plan::{ChunkSizes, MessageDirection, PlanBuffer, PlanRegion};
 
 /// Returns the k-th chunk of a set as an expression of `k`, or a number if there is but one.
 fn nth(set: &ChunkSet, k: &str) -> String {
@@ -45,7 +45,7 @@ fn along(parts: impl Iterator<Item = (u32, Box<dyn Fn(&str) -> String>)>) -> Str
 }
 
 /// Returns the address of the elements to be played of a region's chunk k, in the memory of all ranks at once.
-pub(super) fn everywhere(region: &Region) -> String {
+pub(super) fn everywhere(region: &PlanRegion) -> String {
     along(region.pieces.iter().map(|piece| {
         let piece = *piece;
         let address: Box<dyn Fn(&str) -> String> = Box::new(move |k| {
@@ -62,7 +62,7 @@ pub(super) fn everywhere(region: &Region) -> String {
 }
 
 /// Returns the address of the elements to be played of a region's chunk k, in the memory of a rank.
-pub(super) fn region(rank: u32, region: &Region) -> String {
+pub(super) fn region(rank: u32, region: &PlanRegion) -> String {
     let rank = vary(rank);
     along(region.pieces.iter().map(|piece| {
         let (piece, rank) = (*piece, rank.clone());

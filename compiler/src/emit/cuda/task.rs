@@ -12,7 +12,7 @@ use super::types::of_wire;
 use crate::device::abi::THREADS;
 use crate::device::{DeviceMessage, DeviceProtocol, DeviceTask, DeviceWait, TaskInput, TaskOutput};
 use crate::num::index;
-use crate::plan::{PlanBuffer, Region, WireType};
+use crate::plan::{PlanBuffer, PlanRegion, WireType};
 
 /// Most operands that a thread asks for at once.
 const AT_ONCE: usize = 8;
@@ -560,6 +560,6 @@ fn peers(inputs: &[OperandAccess]) -> String {
 }
 
 /// Returns true if the region lies in a buffer that is never written.
-fn in_input(region: &Region) -> bool {
+fn in_input(region: &PlanRegion) -> bool {
     region.pieces.iter().all(|piece| piece.buf == PlanBuffer::Input)
 }

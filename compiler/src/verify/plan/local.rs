@@ -8,7 +8,9 @@ use roundelay_dsl::span::SourceMap;
 use super::fault::span;
 use crate::instance::ProgramInstance;
 use crate::num::{index, short};
-use crate::plan::{MessageRef, OpRef, OperationInput, PlanBuffer, PlanOperation, RankPlan, Region};
+use crate::plan::{
+    MessageRef, OpRef, OperationInput, PlanBuffer, PlanOperation, PlanRegion, RankPlan,
+};
 
 /// Checks one rank's plan for races.
 pub(in crate::verify) fn races(
@@ -56,7 +58,7 @@ pub(in crate::verify) fn races(
         for out in &op.outs {
             let message = sent[index(out.conn)];
             sent[index(out.conn)] += 1;
-            for place in out.pull.iter().flat_map(Region::iter) {
+            for place in out.pull.iter().flat_map(PlanRegion::iter) {
                 offers.entry(place).or_default().push(MessageRef { conn: out.conn, message });
             }
         }

@@ -13,8 +13,8 @@ use crate::instance::ProgramInstance;
 use crate::num::index;
 use crate::places::PlaceNumbers;
 use crate::plan::{
-    BufferPlacement, ChunkSizes, OperationInput, PlanBuffer, PlanOperation, Region, UnprovedPlan,
-    WireType,
+    BufferPlacement, ChunkSizes, OperationInput, PlanBuffer, PlanOperation, PlanRegion,
+    UnprovedPlan, WireType,
 };
 use crate::program::{BufferStyle, CollectiveKind, ProgramBuffer};
 use crate::ranks::RankSet;
@@ -66,7 +66,7 @@ struct SentMessage<'p> {
     whole: bool,
     wire: Option<WireType>,
     /// The rank and region that it may be pulled from.
-    pull: Option<(u32, &'p Region)>,
+    pull: Option<(u32, &'p PlanRegion)>,
 }
 
 /// The plans that are replayed, and what they are compared with.

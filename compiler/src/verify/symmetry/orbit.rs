@@ -14,7 +14,7 @@ use crate::collective::{ExpectedContent, SpecRanks};
 use crate::instance::ProgramInstance;
 use crate::num::count;
 use crate::places::PlaceNumbers;
-use crate::plan::{PlanBuffer, Region};
+use crate::plan::{PlanBuffer, PlanRegion};
 use crate::program::{BufferStyle, CollectiveKind, ProgramBuffer};
 use crate::ranks::RankSet;
 use crate::verify::ProofFacts;
@@ -148,7 +148,7 @@ pub(super) fn replay(
 
 /// Returns true if several transfers of a round go into one region of one rank.
 fn meet(into: &[&ChunkTransfer]) -> bool {
-    let mut targets: Vec<(u32, &Region)> = into.iter().map(|t| (t.dst, &t.to)).collect();
+    let mut targets: Vec<(u32, &PlanRegion)> = into.iter().map(|t| (t.dst, &t.to)).collect();
     targets.sort_unstable();
     targets.windows(2).any(|w| w[0] == w[1])
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::instance::ProgramInstance;
 use crate::num::index;
-use crate::plan::{PlanBuffer, Region};
+use crate::plan::{PlanBuffer, PlanRegion};
 use crate::walk::{ChunkTransfer, walk};
 
 /// More rounds than this are not searched for an order.
@@ -98,7 +98,7 @@ impl ChunkImages {
 }
 
 /// Returns the chunk of the vector that a region is, if it is one.
-fn one(region: &Region) -> Option<u32> {
+fn one(region: &PlanRegion) -> Option<u32> {
     match region.pieces.as_slice() {
         [p] if p.set.total == 1 && p.buf == PlanBuffer::Data => Some(p.set.start),
         _ => None,

@@ -278,7 +278,7 @@ mod tests {
 
     use super::*;
     use crate::chunks::ChunkSet;
-    use crate::plan::Region;
+    use crate::plan::PlanRegion;
 
     /// A rank with transfers of more pieces than are compared is alike to none, whatever else it does.
     #[test]
@@ -296,7 +296,7 @@ mod tests {
         let span = Span::new(SourceMap::new().add("here.algo", ""), 0, 0);
         let one = |src: u32, dst: u32, blocks: u32| {
             let region =
-                Region::of(PlanBuffer::Data, ChunkSet::periodic(8 * src, 1, 2, blocks, 64));
+                PlanRegion::of(PlanBuffer::Data, ChunkSet::periodic(8 * src, 1, 2, blocks, 64));
             let (from, to, op) = (region.clone(), region, TransferOp::Copy);
             let key = crate::walk::TransferKey::default();
             let (round, lane, path, part, wire) = (0, 0, 0, None, None);

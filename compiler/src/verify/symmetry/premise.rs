@@ -13,7 +13,7 @@ use super::owners::ChunkImages;
 use crate::instance::ProgramInstance;
 use crate::num::wide;
 use crate::plan::{PlanBuffer, WireType};
-use crate::walk::{ChunkTransfer, Round, walk};
+use crate::walk::{ChunkTransfer, WalkRound, walk};
 
 /// More transfers than this are not compared, in all rounds together.
 const MOST_TRANSFERS: u64 = 1 << 26;
@@ -106,7 +106,7 @@ impl<'a> SymmetryPremise<'a> {
 
     /// Checks that a round is its own image, and that what is asked for the ranks that stand for others is all
     /// that they do in it.
-    fn round(&mut self, round: &Round<'_>) -> Result<(), UnlikeReason> {
+    fn round(&mut self, round: &WalkRound<'_>) -> Result<(), UnlikeReason> {
         let (action, all) = (self.action, &mut self.all);
         let mut open = SmallVec::<[usize; 4]>::new();
         match &action.group {
@@ -163,7 +163,7 @@ impl<'a> SymmetryPremise<'a> {
 /// Returns true if the transfers that the round gives for each of these ranks, which ascend, are those of all in
 /// which the rank takes part. The proof replays the former, and compares the latter.
 pub(super) fn complete(
-    round: &Round<'_>,
+    round: &WalkRound<'_>,
     all: &[ChunkTransfer],
     ranks: &[u32],
 ) -> Result<bool, Box<Diagnostic>> {
@@ -188,7 +188,7 @@ pub(super) fn complete(
 /// Returns true if the messages to the image of rank 0 are the images of those to rank 0, whose transfers are
 /// given.
 fn first(
-    round: &Round<'_>,
+    round: &WalkRound<'_>,
     action: &GroupAction,
     generator: usize,
     zero: &[ChunkTransfer],
@@ -212,7 +212,7 @@ fn first(
 }
 
 /// Returns true if the form of the round shows that a shift of all ranks by `step` maps it onto itself.
-fn by_form(round: &Round<'_>, action: &GroupAction, generator: usize, step: u32) -> bool {
+fn by_form(round: &WalkRound<'_>, action: &GroupAction, generator: usize, step: u32) -> bool {
     round.shifts(step, &|buf| {
         let r = action.moves(buf, generator);
         (r.modulus, r.by)

@@ -9,7 +9,7 @@ use roundelay_compiler::device::{
 use roundelay_compiler::emit::cuda::{
     Element, FunctionSource, KernelSpec, Operator, cuda, cuda_function,
 };
-use roundelay_compiler::plan::{PlanBuffer, Region, SourceLine};
+use roundelay_compiler::plan::{PlanBuffer, PlanRegion, SourceLine};
 
 use super::unplayable::UnplayableCall;
 use crate::proxy::ProxyProgram;
@@ -120,7 +120,7 @@ fn spec(dtype: DType, op: RedOp, aligned: bool) -> Result<KernelSpec, Unplayable
 }
 
 /// Shows every region that a kernel addresses, and whether it is a peer's.
-fn visit(program: &DeviceProgram, mut see: impl FnMut(&Region, bool)) {
+fn visit(program: &DeviceProgram, mut see: impl FnMut(&PlanRegion, bool)) {
     for task in program.phases.iter().flat_map(|phase| &phase.tasks) {
         for source in &task.inputs {
             match source {
@@ -140,7 +140,7 @@ fn visit(program: &DeviceProgram, mut see: impl FnMut(&Region, bool)) {
     }
 }
 
-fn mark(region: &Region, into: &mut [bool; 3], counts: bool) {
+fn mark(region: &PlanRegion, into: &mut [bool; 3], counts: bool) {
     for piece in region.pieces.iter().filter(|_| counts) {
         let index = match piece.buf {
             PlanBuffer::Data => 0,

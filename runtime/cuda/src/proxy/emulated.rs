@@ -9,7 +9,7 @@ use roundelay_compiler::device::abi::{self, mark, reached};
 use roundelay_compiler::device::{
     DeviceEvent, DeviceMessage, DeviceProgram, DeviceTask, TaskInput, TaskOutput,
 };
-use roundelay_compiler::plan::{ChunkSizes, MessageDirection, PlanBuffer, Region};
+use roundelay_compiler::plan::{ChunkSizes, MessageDirection, PlanBuffer, PlanRegion};
 
 use super::call::ProxyCall;
 use super::memory::ProxyMemory;
@@ -237,7 +237,7 @@ impl<'a> EmulatedBlock<'a> {
             }
         };
         let from = (pass * u64::from(call.blocks) + u64::from(self.block)) * call.pass;
-        let in_region = |rank: u32, region: &Region, k: usize, e: u64| {
+        let in_region = |rank: u32, region: &PlanRegion, k: usize, e: u64| {
             let mut list = region.pieces.iter().flat_map(|p| p.set.iter().map(move |c| (p.buf, c)));
             let (buf, chunk) = list.nth(k).expect("as many chunks as sizes");
             let chunk = u64::from(chunk);

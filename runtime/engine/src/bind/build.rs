@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use roundelay_compiler::plan::{
     CACHED_VECTOR, ChunkSizes, ConnectionEnd, CopyPolicy, MessageDirection, OperationInput,
-    OperationOutput, Plan, PlanBuffer, PlanOperation, Region,
+    OperationOutput, Plan, PlanBuffer, PlanOperation, PlanRegion,
 };
 
 use super::bound::{
@@ -345,7 +345,7 @@ impl PlanBinder<'_> {
     }
 }
 
-fn reads(op: &PlanOperation) -> impl Iterator<Item = &Region> {
+fn reads(op: &PlanOperation) -> impl Iterator<Item = &PlanRegion> {
     let local = op.inputs.iter().filter_map(|input| match input {
         OperationInput::Local(region) => Some(region),
         OperationInput::Message { .. } => None,
@@ -353,7 +353,7 @@ fn reads(op: &PlanOperation) -> impl Iterator<Item = &Region> {
     local.chain(op.outs.iter().filter_map(|out| out.pull.as_ref()))
 }
 
-fn mentions(region: &Region, buf: PlanBuffer) -> bool {
+fn mentions(region: &PlanRegion, buf: PlanBuffer) -> bool {
     region.pieces.iter().any(|piece| piece.buf == buf)
 }
 

@@ -2,7 +2,7 @@
 
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
-    ChunkSizes, MessageDirection, OperationInput, Plan, PlanOperation, Region,
+    ChunkSizes, MessageDirection, OperationInput, Plan, PlanOperation, PlanRegion,
 };
 
 use super::shape::CallShape;
@@ -129,7 +129,7 @@ pub(crate) fn lanes_apart(plan: &Plan) -> Result<(), Error> {
 /// speak of `data` are so; the proof of others holds only as long as chunks of different blocks are alike.
 pub(crate) fn chunk_by_chunk(plan: &Plan, shape: &CallShape) -> Result<(), Error> {
     let sound = |set: &ChunkSet| set.modulus > 0 && (set.block > 0 || set.total == 0);
-    let same = |region: &Region, chunks: &[u64]| {
+    let same = |region: &PlanRegion, chunks: &[u64]| {
         if !region.pieces.iter().all(|piece| sound(&piece.set)) {
             return false;
         }
@@ -170,7 +170,7 @@ pub(crate) fn chunk_by_chunk(plan: &Plan, shape: &CallShape) -> Result<(), Error
 /// Returns the chunks of a region, as buffer and first element, each with room for its elements.
 pub(super) fn places(
     shape: &CallShape,
-    region: &Region,
+    region: &PlanRegion,
     lens: &[u64],
 ) -> Result<Vec<(usize, u64)>, Error> {
     let mut places = Vec::with_capacity(lens.len());

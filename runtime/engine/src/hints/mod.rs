@@ -23,7 +23,7 @@ mod values;
 
 pub use error::HintError;
 pub use merged::{HintLevel, MergedHints};
-pub use table::{Key, TABLE};
+pub use table::{HintKey, TABLE};
 pub use values::{ChoiceObjective, Hints, LossyType, OnFailure};
 
 /// The environment variable that holds hints for everything in a process: `key=value,key=value`.

@@ -14,7 +14,7 @@ use roundelay_net::transport::{Transport, TransportSet};
 
 /// A row of [`TABLE`].
 #[derive(Debug)]
-pub struct Key {
+pub struct HintKey {
     /// The key.
     pub name: &'static str,
     /// Its values, as people read them.
@@ -27,8 +27,8 @@ pub struct Key {
 }
 
 /// All keys, in the order of the documentation.
-pub const TABLE: &[Key] = &[
-    Key {
+pub const TABLE: &[HintKey] = &[
+    HintKey {
         name: "algorithm",
         values: "a name of the algorithm library, or `collective.name`, several separated by commas",
         meaning: "Run this algorithm, or give an error that names the clause it violates. A bare name \
@@ -37,7 +37,7 @@ pub const TABLE: &[Key] = &[
         example: "all_reduce.ring,broadcast.chain",
         read: algorithm,
     },
-    Key {
+    HintKey {
         name: "objective",
         values: "`latency` or `bandwidth`",
         meaning: "Choose by the cost model for calls of no bytes (`latency`), or for a gibibyte \
@@ -51,7 +51,7 @@ pub const TABLE: &[Key] = &[
             )
         },
     },
-    Key {
+    HintKey {
         name: "deterministic",
         values: "`true` or `false`",
         meaning: "Run only algorithms that add the ranks of every chunk in ascending order, so that an \
@@ -60,7 +60,7 @@ pub const TABLE: &[Key] = &[
         example: "true",
         read: |h, v| truth(v, &mut h.deterministic),
     },
-    Key {
+    HintKey {
         name: "lossy",
         values: "`none`, `bf16`, `f16` or `f32`",
         meaning: "Allow algorithms that round what they send to this type (sums of floats only). Default \
@@ -72,7 +72,7 @@ pub const TABLE: &[Key] = &[
             word(v, &types, &mut h.lossy)
         },
     },
-    Key {
+    HintKey {
         name: "transport",
         values: "`shm`, `tcp`, `rdma`, or several",
         meaning: "Reach other ranks over these transports only. Default all: shared memory inside a host, \
@@ -80,7 +80,7 @@ pub const TABLE: &[Key] = &[
         example: "shm,tcp",
         read: transport,
     },
-    Key {
+    HintKey {
         name: "channels",
         values: "a number from 1 to 64",
         meaning: "Parallel connections that are made to each peer at once, where the transport has \
@@ -88,7 +88,7 @@ pub const TABLE: &[Key] = &[
         example: "4",
         read: |h, v| number(v, 1, 64, &mut h.channels),
     },
-    Key {
+    HintKey {
         name: "protocol",
         values: "`packet`, `staged`, `put`, `get`, `engine` or `multicast`",
         meaning: "How messages travel between GPUs: as packets that carry their own flags, through staging memory, \
@@ -104,7 +104,7 @@ pub const TABLE: &[Key] = &[
             )
         },
     },
-    Key {
+    HintKey {
         name: "max_sms",
         values: "a number from 1 to 128",
         meaning: "Most multiprocessors of a GPU that a call occupies, so that others are left to compute. Default: \
@@ -112,7 +112,7 @@ pub const TABLE: &[Key] = &[
         example: "16",
         read: |h, v| number(v, 1, 128, &mut h.max_sms),
     },
-    Key {
+    HintKey {
         name: "slot_bytes",
         values: "a size from 64 to 64M, such as 256K",
         meaning: "Capacity of a slot, the largest message that is copied at once; longer ones go in several \
@@ -127,7 +127,7 @@ pub const TABLE: &[Key] = &[
             Ok(())
         },
     },
-    Key {
+    HintKey {
         name: "timeout",
         values: "a time from 1ms to 24h, such as 500ms, 30s or 2m",
         meaning: "How long a rank waits for another before it gives up with an error.",
@@ -137,7 +137,7 @@ pub const TABLE: &[Key] = &[
             Ok(())
         },
     },
-    Key {
+    HintKey {
         name: "on_failure",
         values: "`error` or `shrink`",
         meaning: "What the next call does after one has failed: fail too (`error`, the default), or go on with the \
@@ -148,7 +148,7 @@ pub const TABLE: &[Key] = &[
             word(v, &values, &mut h.on_failure)
         },
     },
-    Key {
+    HintKey {
         name: "lazy",
         values: "`true` or `false`",
         meaning: "Connect to a peer when it is first needed. Default `false`: to all when the communicator \
@@ -156,7 +156,7 @@ pub const TABLE: &[Key] = &[
         example: "true",
         read: |h, v| truth(v, &mut h.lazy),
     },
-    Key {
+    HintKey {
         name: "doctor",
         values: "`true` or `false`",
         meaning: "Let `roundelay doctor --store` look at the ranks while they run, wherever they are: each process \
@@ -164,7 +164,7 @@ pub const TABLE: &[Key] = &[
         example: "true",
         read: |h, v| truth(v, &mut h.doctor),
     },
-    Key {
+    HintKey {
         name: "interface",
         values: "the name of a network interface, an address, or a network such as 10.0.0.0/8",
         meaning: "The interface that connections between hosts use. Default: the one that reaches the \
@@ -179,7 +179,7 @@ pub const TABLE: &[Key] = &[
             Ok(())
         },
     },
-    Key {
+    HintKey {
         name: "ports",
         values: "a port, or a range as 50000-50999",
         meaning: "Listen at ports of this range only: ranks for each other, rank 0 for the rendezvous where no address \
@@ -191,7 +191,7 @@ pub const TABLE: &[Key] = &[
             Ok(())
         },
     },
-    Key {
+    HintKey {
         name: "topology",
         values: "the path of a topology file",
         meaning: "What the paths between hosts are and can do, as `roundelay info --topology` and \
@@ -205,7 +205,7 @@ pub const TABLE: &[Key] = &[
             Ok(())
         },
     },
-    Key {
+    HintKey {
         name: "paths",
         values: "interfaces as `interface` names them, or RDMA devices, several separated by commas",
         meaning: "The paths between hosts, the same list on all ranks: algorithms that split by bandwidth use \
@@ -214,7 +214,7 @@ pub const TABLE: &[Key] = &[
         example: "mlx5_0,eth1",
         read: paths,
     },
-    Key {
+    HintKey {
         name: "rdma_gid",
         values: "a number from 0 to 255",
         meaning: "The entry of an RDMA device's table of addresses to speak as (`show_gids` lists them). \
@@ -222,7 +222,7 @@ pub const TABLE: &[Key] = &[
         example: "3",
         read: |h, v| number(v, 0, 255, &mut h.rdma_gid),
     },
-    Key {
+    HintKey {
         name: "gpu_direct",
         values: "`true` or `false`",
         meaning: "Have RDMA devices move messages between hosts from GPU to GPU, where a probe comes through, and not by \
@@ -252,7 +252,7 @@ fn paths(hints: &mut Hints, value: &str) -> Result<(), ValueError> {
 }
 
 /// Returns the row of a key.
-pub(super) fn find(key: &str) -> Result<&'static Key, HintError> {
+pub(super) fn find(key: &str) -> Result<&'static HintKey, HintError> {
     if let Some(row) = TABLE.iter().find(|row| row.name == key) {
         return Ok(row);
     }

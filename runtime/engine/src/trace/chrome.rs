@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::spans::{MessageFlow, RankTrace, Span, SpanKind};
+use super::spans::{MessageFlow, RankTrace, SpanKind, TraceSpan};
 
 /// One event, with the names of the format.
 #[derive(Serialize)]
@@ -118,13 +118,13 @@ fn one_rank<W: Write>(
 
 fn one_span<W: Write>(
     trace: &RankTrace,
-    span: &Span,
+    span: &TraceSpan,
     flows: &[MessageFlow],
     clocks: &HostClocks,
     list: &mut EventWriter<'_, W>,
 ) -> io::Result<()> {
     let name = trace.names.get(span.name as usize).map_or("", String::as_str);
-    let Span { call, step, pass, bytes, peer, .. } = *span;
+    let TraceSpan { call, step, pass, bytes, peer, .. } = *span;
     let peers = |out: bool| flows.iter().filter(|f| f.out == out).map(|f| f.peer).collect();
     let (title, cat, args) = match span.kind {
         SpanKind::Call => (name.to_owned(), "call", json!({ "call": call, "bytes_sent": bytes })),
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     fn trace(rank: u32, machine: &str, stamp: u64, begin: u64) -> RankTrace {
-        let span = Span {
+        let span = TraceSpan {
             kind: SpanKind::Step,
             name: 0,
             lane: 1,

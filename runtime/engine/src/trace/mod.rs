@@ -50,4 +50,4 @@ pub(crate) use roundelay_net::waiting::WaitRecord;
 pub use roundelay_net::waiting::now;
 pub use roundelay_net::waiting::{AwaitedEvent, WaitDescription};
 pub use spans::SpanTracer;
-pub use spans::{MessageFlow, RankTrace, SPANS, Span, SpanKind};
+pub use spans::{MessageFlow, RankTrace, SPANS, SpanKind, TraceSpan};

@@ -34,7 +34,7 @@ pub enum SpanKind {
 
 /// Something that took time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Span {
+pub struct TraceSpan {
     /// The kind of the span.
     pub kind: SpanKind,
     /// Index of its name: of the call, or of the statement.
@@ -86,7 +86,7 @@ pub struct RankTrace {
     /// The names of spans and calls.
     pub names: Vec<String>,
     /// The spans, in the order in which they ended.
-    pub spans: Vec<Span>,
+    pub spans: Vec<TraceSpan>,
     /// The ends of messages.
     pub flows: Vec<MessageFlow>,
     /// Spans that found no room.
@@ -98,7 +98,7 @@ impl RankTrace {
     pub fn join(&mut self, later: RankTrace) {
         let (names, spans) = (self.names.len() as u32, self.spans.len() as u32);
         self.names.extend(later.names);
-        self.spans.extend(later.spans.into_iter().map(|s| Span { name: s.name + names, ..s }));
+        self.spans.extend(later.spans.into_iter().map(|s| TraceSpan { name: s.name + names, ..s }));
         self.flows
             .extend(later.flows.into_iter().map(|f| MessageFlow { span: f.span + spans, ..f }));
         self.missing += later.missing;
@@ -226,7 +226,7 @@ impl SpanTracer {
         let Some(blocked) = state.waits.take() else { return };
         let (what, peer) = bound.awaited(blocked, self.trace.rank);
         let step = &bound.steps[step as usize];
-        self.add(Span {
+        self.add(TraceSpan {
             kind: SpanKind::Wait(what),
             name: self.first_name + 1 + step.site,
             lane: lane as u32 + 1,
@@ -264,7 +264,7 @@ impl SpanTracer {
         self.lanes[lane].idle = end;
         let step = &bound.steps[at.0 as usize];
         let span = self.trace.spans.len() as u32;
-        let added = self.add(Span {
+        let added = self.add(TraceSpan {
             kind: SpanKind::Step,
             name: self.first_name + 1 + step.site,
             lane: lane as u32 + 1,
@@ -299,7 +299,7 @@ impl SpanTracer {
     pub(crate) fn drained(&mut self, peer: u32) {
         let (begin, end) = (self.latest, now());
         self.latest = end;
-        self.add(Span {
+        self.add(TraceSpan {
             kind: SpanKind::Wait(AwaitedEvent::Drained),
             name: self.first_name,
             lane: WHOLE,
@@ -314,7 +314,7 @@ impl SpanTracer {
     }
 
     pub(crate) fn call_ends(&mut self, bytes: u64) {
-        self.add(Span {
+        self.add(TraceSpan {
             kind: SpanKind::Call,
             name: self.first_name,
             lane: WHOLE,
@@ -328,7 +328,7 @@ impl SpanTracer {
         });
     }
 
-    fn add(&mut self, span: Span) -> bool {
+    fn add(&mut self, span: TraceSpan) -> bool {
         let room = self.trace.spans.len() < self.limit;
         match room {
             true => self.trace.spans.push(span),

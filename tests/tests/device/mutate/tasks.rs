@@ -2,7 +2,7 @@
 
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::device::{DevicePhase, DeviceProgram, DeviceTask, TaskInput, TaskOutput};
-use roundelay_compiler::plan::{ChunkSizes, PlanBuffer, Region};
+use roundelay_compiler::plan::{ChunkSizes, PlanBuffer, PlanRegion};
 use roundelay_tests::SeededRandom;
 
 use super::{nudge, pick, pick_fold, pick_task, two};
@@ -128,7 +128,7 @@ pub(super) fn shift_sizes(programs: &mut [DeviceProgram], dice: &mut SeededRando
 }
 
 /// Returns the regions of a task.
-pub(super) fn regions(task: &mut DeviceTask) -> Vec<&mut Region> {
+pub(super) fn regions(task: &mut DeviceTask) -> Vec<&mut PlanRegion> {
     let inputs = task.inputs.iter_mut().filter_map(|input| match input {
         TaskInput::Local(r) | TaskInput::Pulled(_, r) => Some(r),
         _ => None,

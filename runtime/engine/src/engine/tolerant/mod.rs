@@ -18,7 +18,7 @@ mod post;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use roundelay_compiler::plan::{PlanBuffer, Region};
+use roundelay_compiler::plan::{PlanBuffer, PlanRegion};
 use roundelay_compiler::tolerance::{TolerantHeader, TolerantPart, TolerantPlan, TolerantRound};
 use roundelay_dsl::ast::TransferOp;
 
@@ -200,7 +200,7 @@ impl<'t> TolerantMemory<'t> {
         (chunks as usize).saturating_mul(chunk + PER_CHUNK)
     }
 
-    fn read(&self, region: &Region) -> Content {
+    fn read(&self, region: &PlanRegion) -> Content {
         region.iter().map(|place| self.places.get(&place).cloned()).collect()
     }
 
