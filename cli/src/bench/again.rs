@@ -70,11 +70,8 @@ fn same(a: &ResultRow, b: &ResultRow) -> bool {
 
 /// Returns a row of several runs as one: that of the first, with medians.
 fn middle(runs: &[&ResultRow]) -> ResultRow {
-    let mut line = runs[0].clone();
     let time_us = median(runs.iter().map(|run| run.time_us)).unwrap_or_default();
-    let scale = if time_us > 0.0 { line.time_us / time_us } else { 0.0 };
-    (line.time_us, line.algbw_gbs, line.busbw_gbs) =
-        (time_us, line.algbw_gbs * scale, line.busbw_gbs * scale);
+    let mut line = runs[0].clone().timed(time_us);
     line.ratio = median(runs.iter().filter_map(|run| run.ratio));
     line.wrong = runs.iter().map(|run| run.wrong).sum();
     line

@@ -31,9 +31,11 @@ pub(crate) struct ResultRow {
     pub(crate) transport: String,
     /// Time of a call.
     pub(crate) time_us: f64,
-    /// Size over time.
+    /// Size over time. Rows that are kept may leave both bandwidths out.
+    #[serde(default)]
     pub(crate) algbw_gbs: f64,
     /// The algorithm's bandwidth (`algbw_gbs`) times the factor of what the collective must move.
+    #[serde(default)]
     pub(crate) busbw_gbs: f64,
     /// Wrong elements on all ranks; nothing where nothing was verified.
     pub(crate) wrong: Option<u64>,
@@ -64,6 +66,15 @@ pub(crate) struct ResultRow {
     /// Its time over ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ratio: Option<f64>,
+}
+
+impl ResultRow {
+    /// Returns the row with another time, and the bandwidths of that.
+    pub(crate) fn timed(self, time_us: f64) -> ResultRow {
+        let algbw_gbs = if time_us > 0.0 { self.bytes as f64 / time_us / 1e3 } else { 0.0 };
+        let busbw_gbs = algbw_gbs * bus_factor(&self.collective, self.ranks);
+        ResultRow { time_us, algbw_gbs, busbw_gbs, ..self }
+    }
 }
 
 /// Busy programs beside the ranks.
@@ -123,9 +134,8 @@ impl TableColumns {
         wrong: u64,
     ) -> ResultRow {
         let bytes = count * u64::from(blocks) * self.dtype.size() as u64;
-        let algbw_gbs = if time_us > 0.0 { bytes as f64 / time_us / 1e3 } else { 0.0 };
         let rooted = rooted(&self.collective);
-        ResultRow {
+        let row = ResultRow {
             algorithm: algorithm.into(),
             collective: self.collective.clone(),
             ranks: self.ranks,
@@ -136,8 +146,8 @@ impl TableColumns {
             root: self.root.filter(|_| rooted).map_or(-1, i64::from),
             transport: self.transport.into(),
             time_us,
-            algbw_gbs,
-            busbw_gbs: algbw_gbs * bus_factor(&self.collective, self.ranks),
+            algbw_gbs: 0.0,
+            busbw_gbs: 0.0,
             wrong: (self.verify != VerifyScope::Off).then_some(wrong),
             verify: self.verify,
             how: None,
@@ -148,7 +158,8 @@ impl TableColumns {
             beside: self.beside,
             peer: None,
             ratio: None,
-        }
+        };
+        row.timed(time_us)
     }
 }
 
