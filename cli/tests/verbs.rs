@@ -257,6 +257,21 @@ fn draw_writes_a_page() {
     assert!(page.contains("<html") && page.contains("all_reduce.ring"));
 }
 
+/// The picture of the front page is what its command writes.
+#[test]
+fn draw_writes_the_picture_of_the_front_page() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read =
+        |page: &str| std::fs::read_to_string(root.join(page)).expect("a file of the repository");
+    assert!(read("README.md").contains("](docs/ring.svg)"));
+    let picture = file("ring.svg", "");
+    roundelay(&["draw", "all_reduce.ring", "-n", "4", "-o", &picture]).ok();
+    let picture = std::fs::read_to_string(picture).expect("the picture");
+    let mend = "roundelay draw all_reduce.ring -n 4 -o docs/ring.svg";
+    assert!(picture == read("docs/ring.svg"), "docs/ring.svg is not what `{mend}` writes");
+    assert!(picture.starts_with("<svg ") && !picture.contains("<script"));
+}
+
 #[test]
 fn draw_writes_a_page_of_a_refuted_algorithm_with_its_fault() {
     let text = "algorithm short implements all_reduce on n ranks {\n    chunks n\n    for s in 0..n - 1 {\n        \

@@ -146,7 +146,7 @@ pub(crate) struct DrawArgs {
     /// Ranks: 8 or 2x4 [default: 4; grids: 2x2]
     #[arg(short, value_name = "RANKS")]
     pub(crate) n: Option<RankCounts>,
-    /// The page [default: COLLECTIVE.NAME.html]
+    /// The page, or, by a name in .svg, the picture alone [default: COLLECTIVE.NAME.html]
     #[arg(short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }

@@ -122,14 +122,11 @@ fn runs(region: &PlanRegion) -> String {
     parts.join(" ")
 }
 
-/// Returns the colours of `levels` chunks or groups of chunks, as CSS.
-fn palette(levels: u32) -> String {
-    let mut out = String::new();
+/// Returns the colours of `levels` chunks or groups of chunks, on light and on dark ground.
+fn palette(levels: u32) -> Vec<(String, String)> {
     if index(levels) <= FEW.len() {
-        for (level, (light, dark)) in FEW.iter().enumerate().take(index(levels)) {
-            let _ = writeln!(out, ".k{level} {{ --c: light-dark({light}, {dark}); }}");
-        }
-        return out;
+        let few = FEW.iter().take(index(levels));
+        return few.map(|&(light, dark)| (light.into(), dark.into())).collect();
     }
     // In thousandths of the scale; the ends that the ground would swallow are left out.
     let colour = |from: i64, to: i64, level: u32| {
@@ -140,11 +137,7 @@ fn palette(levels: u32) -> String {
         let mix = |k: usize| MANY[i][k] + (next[k] - MANY[i][k]) * part / 1000;
         format!("#{:02x}{:02x}{:02x}", mix(0), mix(1), mix(2))
     };
-    for level in 0..levels {
-        let (light, dark) = (colour(0, 820, level), colour(280, 1000, level));
-        let _ = writeln!(out, ".k{level} {{ --c: light-dark({light}, {dark}); }}");
-    }
-    out
+    (0..levels).map(|level| (colour(0, 820, level), colour(280, 1000, level))).collect()
 }
 
 /// The file being written.
@@ -192,7 +185,11 @@ impl HtmlPage<'_> {
              style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"
         );
         put!(self, "<title>{} on {} ranks</title>", self.name(), self.graph.instance.shape);
-        put!(self, "<style>\n{}{}</style>", include_str!("html.css"), palette(self.levels()));
+        put!(self, "<style>\n{}", include_str!("html.css").trim_end());
+        for (level, (light, dark)) in palette(self.levels()).iter().enumerate() {
+            put!(self, ".k{level} {{ --c: light-dark({light}, {dark}); }}");
+        }
+        put!(self, "</style>");
         put!(self, "</head>\n<body>");
     }
 
@@ -319,11 +316,16 @@ impl HtmlPage<'_> {
             "<svg id=\"steps\" width=\"{width}\" height=\"{height}\" role=\"group\" \
              aria-label=\"steps; the arrow keys go from one to the next\">"
         );
+        self.steps(shown, layout);
+        put!(self, "</svg>\n</div>\n</section>");
+    }
+
+    /// Draws what both the page and the picture alone have.
+    fn steps(&mut self, shown: &[DrawnTransfer<'_>], layout: &DrawingLayout) {
         self.ground(layout);
         for s in shown {
             self.arrow(s, layout);
         }
-        put!(self, "</svg>\n</div>\n</section>");
     }
 
     /// Draws columns, groups of ranks, the line of each rank, and the dots where arrows start and end.
@@ -473,5 +475,6 @@ fn code(text: &str) -> String {
     }
 }
 
+pub(super) mod svg;
 #[cfg(test)]
 mod tests;

@@ -7,4 +7,5 @@ mod arrow;
 pub mod cuda;
 mod html;
 
+pub use html::svg::svg;
 pub use html::{html, html_of_refuted};

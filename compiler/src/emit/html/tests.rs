@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use expect_test::expect;
 
+use super::svg::svg;
 use super::*;
 use crate::{CompileOptions, NoLibrary, ProgramInstance, Shape, resolve};
 
@@ -141,4 +142,19 @@ fn long_regions_have_four_strands_and_many_chunks_few_colours() {
     assert_eq!(strands, ["k53", "k58", "k0", "k5"]);
     assert!(page.contains(".k63 {") && !page.contains(".k64 {"));
     assert!(page.contains("<span>and 88 more</span>"));
+}
+
+#[test]
+fn the_picture_alone_has_each_step_once_and_refers_to_nothing() {
+    let (g, sources) = ring(3);
+    let picture = svg(&g, &sources);
+    let words = "xmlns=\"http://www.w3.org/2000/svg\"";
+    assert_eq!(count(&picture, "class=\"t reduce\"") + count(&picture, "class=\"t copy\""), 12);
+    assert_eq!(count(&picture.replace(words, ""), "://"), 0);
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+    assert!(
+        !picture.contains("<script")
+            && !picture.contains("var(--")
+            && !picture.contains("steps</text>")
+    );
 }
