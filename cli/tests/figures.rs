@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::support::{RunOutput, command};
+use crate::support::{RunOutput, command, roundelay};
 
 /// The documents with figures, and the charts that they name.
 const DOCUMENTS: [&str; 2] = ["README.md", "docs/performance.md"];
@@ -45,6 +45,21 @@ fn the_figures_of_the_documents_are_those_of_the_rows() {
         let mend = format!("roundelay bench --fill {}", DOCUMENTS.join(","));
         assert!(is == made, "{file}:{differs} is not what `{mend}` makes of docs/results");
     }
+}
+
+/// What the front page shows of a bench on GPUs are lines that its command prints.
+#[test]
+fn the_output_on_the_front_page_is_that_of_its_rows() {
+    let text = fs::read_to_string(root().join("README.md")).expect("README.md");
+    let (_, block) = text.split_once("$ roundelay bench --rows ").expect("a command");
+    let (rows, block) = block.split_once('\n').expect("its output");
+    let (shown, _) = block.split_once("```").expect("the end of the block");
+    let rows = root().join(rows).display().to_string();
+    let printed = roundelay(&["bench", "--rows", &rows]).ok().out;
+    for line in shown.lines() {
+        assert!(printed.lines().any(|made| made == line), "README.md: not printed: {line}");
+    }
+    assert!(shown.contains("nccl"), "README.md shows no peer");
 }
 
 fn row(time_us: f64, peer: Option<(&str, f64)>) -> String {
