@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use roundelay_tests::{Needs, skip};
 
 /// Words that the front page may have, code and tables counted.
 const WORDS: usize = 900;
@@ -172,4 +175,51 @@ fn every_page_of_docs_is_named_in_its_index() {
         }
         assert!(index.contains(&format!("]({name})")), "docs/README.md does not name {name}");
     }
+}
+
+/// Returns the paths that git tracks.
+fn tracked() -> Vec<String> {
+    let git = Command::new("git").arg("ls-files").current_dir(root()).output();
+    let out = git.map(|out| out.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&out).lines().map(str::to_owned).collect()
+}
+
+/// Returns the first cells of the rows of tables under a title.
+fn first_cells(text: &str, title: &str) -> Vec<String> {
+    let rest = text.split_once(title).map_or("", |(_, rest)| rest);
+    let section = rest.split("\n## ").next().unwrap_or_default();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    rows.filter_map(|row| row.split('|').nth(1).map(str::to_owned)).collect()
+}
+
+/// Returns the words of a line that stand between backticks.
+fn coded(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+/// Returns what a table of folders lacks of the folders at the top of a repository, and what it has beyond them.
+fn wrong_folders(text: &str, paths: &[String]) -> Vec<String> {
+    let cells = first_cells(text, "## Folders");
+    let named: BTreeSet<&str> = cells.iter().flat_map(|cell| coded(cell)).collect();
+    let top = paths.iter().filter_map(|path| Some(path.split_once('/')?.0));
+    let top: BTreeSet<String> = top.map(|folder| format!("{folder}/")).collect();
+    let lacks = top.iter().filter(|folder| !named.contains(folder.as_str()));
+    let lacks = lacks.map(|folder| format!("{folder} is not named"));
+    let exists = |folder: &str| paths.iter().any(|path| path.starts_with(folder));
+    let beyond = named.iter().filter(|folder| !exists(folder));
+    lacks.chain(beyond.map(|folder| format!("there is no {folder}"))).collect()
+}
+
+#[test]
+fn the_folders_of_contributing_are_all_of_them() {
+    let (text, paths) = (read(&root().join("CONTRIBUTING.md")), tracked());
+    if paths.is_empty() {
+        skip(Needs::Tool, "git lists no files here");
+        return;
+    }
+    assert_eq!(wrong_folders(&text, &paths), Vec::<String>::new());
+    let with = [paths.clone(), vec!["beside/file".to_owned()]].concat();
+    assert_eq!(wrong_folders(&text, &with), ["beside/ is not named"]);
+    let without: Vec<String> = paths.into_iter().filter(|p| !p.starts_with("fuzz/")).collect();
+    assert_eq!(wrong_folders(&text, &without), ["there is no fuzz/"]);
 }
