@@ -223,3 +223,47 @@ fn the_folders_of_contributing_are_all_of_them() {
     let without: Vec<String> = paths.into_iter().filter(|p| !p.starts_with("fuzz/")).collect();
     assert_eq!(wrong_folders(&text, &without), ["there is no fuzz/"]);
 }
+
+/// Returns the texts of a file, or of all files below a folder.
+fn texts(path: &Path) -> String {
+    if !path.is_dir() {
+        return read(path);
+    }
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| texts(&entry.path())).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns what is wrong in rows of recipes: paths that do not exist, and names that stand in no file of their row.
+fn wrong_recipes(text: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| line.starts_with('|')) {
+        let words = || coded(line).filter(|word| !word.contains(' '));
+        // A path with a gap stands for the folder before it.
+        let path = |word: &str| root().join(word.split('<').next().unwrap_or(word));
+        let (paths, names): (Vec<&str>, Vec<&str>) = words().partition(|word| word.contains('/'));
+        let missing = paths.iter().filter(|word| !path(word).exists());
+        wrong.extend(missing.map(|word| format!("{}: there is no {word}", at + 1)));
+        let files: String = paths.iter().map(|word| texts(&path(word)) + word).collect();
+        let unknown = names.iter().filter(|name| !stands(&files, name.trim_end_matches('!')));
+        wrong.extend(unknown.map(|name| format!("{}: {name} is in no file of its row", at + 1)));
+    }
+    wrong
+}
+
+/// Returns true if a name stands in a text as a word of its own.
+fn stands(text: &str, name: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(name)
+        .any(|(at, _)| !text[..at].ends_with(part) && !text[at + name.len()..].starts_with(part))
+}
+
+#[test]
+fn recipes_name_files_and_names_that_exist() {
+    let text = read(&root().join("docs/adding.md"));
+    assert!(text.matches("\n| ").count() > 20, "docs/adding.md has no rows");
+    assert_eq!(wrong_recipes(&text), Vec::<String>::new());
+    let wrong =
+        "| a hint | `TABEL` (`runtime/engine/src/hints/table.rs`), `runtime/engine/src/hint/` |";
+    let said = ["1: there is no runtime/engine/src/hint/", "1: TABEL is in no file of its row"];
+    assert_eq!(wrong_recipes(wrong), said);
+}
