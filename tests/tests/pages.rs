@@ -267,3 +267,35 @@ fn recipes_name_files_and_names_that_exist() {
     let said = ["1: there is no runtime/engine/src/hint/", "1: TABEL is in no file of its row"];
     assert_eq!(wrong_recipes(wrong), said);
 }
+
+/// Bytes that kept rows may have.
+const ROWS: u64 = 900_000;
+
+fn bytes(path: &Path) -> u64 {
+    if !path.is_dir() {
+        return path.metadata().map_or(0, |about| about.len());
+    }
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| bytes(&entry.path())).sum()
+}
+
+/// Returns the entries of the folder that its index does not name.
+fn unnamed(names: impl Iterator<Item = String>, index: &str) -> Vec<String> {
+    let named =
+        |name: &str| index.contains(&format!("`{name}`")) || index.contains(&format!("({name})"));
+    names.filter(|name| name != "README.md" && !named(name)).collect()
+}
+
+/// Only the newest rows that a page cites are kept, and the index has a row for each folder of them.
+#[test]
+fn kept_rows_are_few_and_in_their_index() {
+    let folder = root().join("docs/results");
+    let (has, index) = (bytes(&folder), read(&folder.join("README.md")));
+    assert!(has <= ROWS, "docs/results has {has} bytes, of {ROWS}");
+    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let lost = unnamed(names, &index);
+    assert_eq!(lost, Vec::<String>::new(), "docs/results/README.md does not name them");
+    let older = ["2026-11-28", "2026-11", "2026-11-28-h100x2"].map(str::to_owned);
+    assert_eq!(unnamed(older.into_iter(), &index), ["2026-11", "2026-11-28-h100x2"]);
+}
