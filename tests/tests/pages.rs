@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use roundelay_tests::{Needs, skip};
+use roundelay_tests::{CheckNeeds, skip};
 
 /// Words that the front page may have, code and tables counted.
 const WORDS: usize = 900;
@@ -214,7 +214,7 @@ fn wrong_folders(text: &str, paths: &[String]) -> Vec<String> {
 fn the_folders_of_contributing_are_all_of_them() {
     let (text, paths) = (read(&root().join("CONTRIBUTING.md")), tracked());
     if paths.is_empty() {
-        skip(Needs::Tool, "git lists no files here");
+        skip(CheckNeeds::Tool, "git lists no files here");
         return;
     }
     assert_eq!(wrong_folders(&text, &paths), Vec::<String>::new());
