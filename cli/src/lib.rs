@@ -32,6 +32,7 @@ mod route;
 mod run;
 mod show;
 mod stress;
+mod tunables;
 mod tune;
 mod values;
 

@@ -2,14 +2,10 @@
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Work that takes less has no bar.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The interval at which the time in a bar advances.
-const TICK: Duration = Duration::from_millis(500);
+use crate::tunables::{PROGRESS_BAR_DELAY, PROGRESS_BAR_INTERVAL};
 
 /// Work of a known number of parts. The bar appears and goes on by itself, also within a part that takes long.
 pub(crate) struct WorkProgress {
@@ -29,9 +25,9 @@ impl WorkProgress {
         let ((over, ended), later) = (channel(), bar.clone());
         // Without a thread there is no bar.
         let shows = Builder::new().spawn(move || {
-            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            if ended.recv_timeout(PROGRESS_BAR_DELAY) == Err(RecvTimeoutError::Timeout) {
                 later.set_draw_target(ProgressDrawTarget::stderr());
-                later.enable_steady_tick(TICK);
+                later.enable_steady_tick(PROGRESS_BAR_INTERVAL);
             }
         });
         WorkProgress { bar, over: Some(over), shows: shows.ok() }

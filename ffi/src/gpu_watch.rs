@@ -5,12 +5,9 @@
 //! that moment. What fails ends as by any call: kernels leave, streams go on, and the next call has the error.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
+use crate::tunables::GPU_WATCH_INTERVAL;
 use roundelay::internal::OwnerProcess;
-
-/// The time between two looks.
-const INTERVAL: Duration = Duration::from_millis(250);
 
 /// A look at a communicator, which returns true if it is to be watched further.
 type Look = Box<dyn Fn() -> bool + Send>;
@@ -41,7 +38,7 @@ pub(crate) fn add(look: Look) {
 
 fn watch() {
     loop {
-        std::thread::sleep(INTERVAL);
+        std::thread::sleep(GPU_WATCH_INTERVAL);
         let mut list = lock();
         if list.watched.is_empty() {
             list.thread = None;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use roundelay::cuda::{CudaOptions, CudaStream};
+use roundelay::internal::tunables::INTERRUPT_CHECK_INTERVAL;
 use roundelay::internal::{OwnerProcess, interrupt, settle};
 use roundelay::operation::MemoryKind;
 use roundelay::{
@@ -491,7 +492,7 @@ impl CommHandle {
     /// Takes the communicator, from calls of other threads.
     fn lock(&self) -> Result<MutexGuard<'_, Option<Communicator>>, Error> {
         loop {
-            if let Some(comm) = self.shared.comm.try_lock_for(interrupt::INTERVAL) {
+            if let Some(comm) = self.shared.comm.try_lock_for(INTERRUPT_CHECK_INTERVAL) {
                 return Ok(comm);
             }
             if interrupt::is_in_check() {

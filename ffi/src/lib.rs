@@ -10,6 +10,7 @@ mod gpu_watch;
 mod handle;
 pub mod remote;
 mod request;
+mod tunables;
 mod window;
 
 /// The text of `roundelay.h`, for bindings whose users compile against this very library.

@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use roundelay::Hints;
 use roundelay::internal::{
@@ -21,19 +21,12 @@ use roundelay::limits::BOARD;
 
 use crate::failure::{CallFailure, Outcome};
 use crate::id::{MOST as MOST_PLACES, ParsedId, Token};
+use crate::tunables::{BOARD_CHECK_INTERVAL, BOARD_CONNECTIONS_MAX, BOARD_NOTE_BYTES};
 
 /// The beginning of every request and answer.
 const MAGIC: [u8; 8] = *b"rlboard\x01";
 /// Bytes of a request before its note: magic, token, what is asked, length of the note.
 const HEAD: usize = BOARD.bytes;
-/// The most bytes of a note.
-const MOST: usize = 4096;
-/// The time that a peer may take for a request, or to take an answer.
-const PATIENCE: Duration = BOARD.patience;
-/// The time between looks whether a peer that waits is still there.
-const NAP: Duration = Duration::from_millis(200);
-/// The most connections at a time that know a token and wait for its note.
-const WAITING: usize = 4096;
 
 const POST: u8 = 1;
 const FETCH: u8 = 2;
@@ -70,7 +63,7 @@ impl WaitingPlace {
     /// Takes a place, if one is free.
     fn take(board: &'static IdBoard) -> Option<Self> {
         let place = WaitingPlace(&board.waiting);
-        (board.waiting.fetch_add(1, Ordering::Relaxed) < WAITING).then_some(place)
+        (board.waiting.fetch_add(1, Ordering::Relaxed) < BOARD_CONNECTIONS_MAX).then_some(place)
     }
 }
 
@@ -122,7 +115,7 @@ impl IdBoard {
             if let Some(Some(note)) = notes.get(token) {
                 return Some(note.clone());
             }
-            let waited = self.posted.wait_timeout(notes, NAP);
+            let waited = self.posted.wait_timeout(notes, BOARD_CHECK_INTERVAL);
             notes = waited.unwrap_or_else(PoisonError::into_inner).0;
             if !go_on() {
                 return None;
@@ -132,8 +125,8 @@ impl IdBoard {
 
     /// Answers one request.
     fn answer(&'static self, mut stream: &TcpStream, place: StrangerPlace) -> std::io::Result<()> {
-        let until = Instant::now() + PATIENCE;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        let until = Instant::now() + BOARD.patience;
+        stream.set_write_timeout(Some(BOARD.patience))?;
         let mut head = [0; HEAD];
         read_until(stream, &mut head, until)?;
         let Some((token, what, bytes)) = request(&head) else { return Ok(()) };
@@ -195,7 +188,7 @@ fn framed(token: &Token, what: u8, note: &[u8]) -> Vec<u8> {
 fn request(head: &[u8; HEAD]) -> Option<(Token, u8, usize)> {
     let token = head[8..24].try_into().ok()?;
     let bytes = u32::from_le_bytes(head[25..].try_into().ok()?) as usize;
-    let fits = head[..8] == MAGIC && [POST, FETCH].contains(&head[24]) && bytes <= MOST;
+    let fits = head[..8] == MAGIC && [POST, FETCH].contains(&head[24]) && bytes <= BOARD_NOTE_BYTES;
     fits.then_some((token, head[24], bytes))
 }
 
@@ -253,7 +246,7 @@ fn serve() -> std::io::Result<&'static IdBoard> {
                 // The limit of descriptors, most likely: they come back, a stranger's at once.
                 match board.turn_oldest_away() {
                     true => std::thread::yield_now(),
-                    false => std::thread::sleep(NAP),
+                    false => std::thread::sleep(BOARD_CHECK_INTERVAL),
                 }
                 continue;
             };
@@ -321,7 +314,7 @@ fn ask(id: &ParsedId, what: u8, note: &[u8], deadline: Instant) -> Outcome<Vec<u
                 Err(error) => why = format!("{place}: {error}"),
             }
         }
-        std::thread::sleep(NAP);
+        std::thread::sleep(BOARD_CHECK_INTERVAL);
     }
     Err(CallFailure::system(format!(
         "the process that made the unique id is not reached ({why}): see whether it is alive, and whether a firewall \
@@ -336,9 +329,9 @@ fn ask_at(
     note: &[u8],
     deadline: Instant,
 ) -> std::io::Result<Vec<u8>> {
-    let left = || deadline.saturating_duration_since(Instant::now()).max(NAP);
-    let mut stream = TcpStream::connect_timeout(&place, left().min(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let left = || deadline.saturating_duration_since(Instant::now()).max(BOARD_CHECK_INTERVAL);
+    let mut stream = TcpStream::connect_timeout(&place, left().min(BOARD.patience))?;
+    stream.set_write_timeout(Some(BOARD.patience))?;
     stream.set_read_timeout(Some(left()))?;
     stream.write_all(&framed(&id.token, what, note))?;
     let mut head = [0; HEAD];
@@ -354,6 +347,8 @@ fn ask_at(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use roundelay_tests::fuzz::mutated;
     use roundelay_tests::{SeededRandom, runs_alone};
 
@@ -438,7 +433,7 @@ mod tests {
             let mut bytes = mutated(&samples[dice.below(2)], &mut dice);
             bytes.extend(mutated(&samples[dice.below(2)], &mut dice));
             let mut stream = TcpStream::connect(far.places[0]).expect("a connection");
-            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            stream.set_read_timeout(Some(BOARD.patience)).expect("a timeout");
             // It hangs up at the first wrong word.
             let _ = stream.write_all(&bytes[..dice.below(bytes.len() + 1)]);
             let _ = stream.shutdown(Shutdown::Write);

@@ -20,6 +20,7 @@ use crate::issue;
 use crate::memory::RegisteredHandles;
 use crate::open::{OpenComm, is_host};
 use crate::operator::CustomOperators;
+use crate::tunables::{REPLY_SPIN_CORES, REPLY_SPIN_TIME, USE_CHECK_TIMEOUT};
 
 /// `ncclComm_t`: a number that no two communicators of a process share. Nothing is read where it points to, so that
 /// one that was destroyed is an error, and no fault of memory.
@@ -310,12 +311,10 @@ impl NcclComm {
 
     /// Returns true if no call is under way.
     fn is_idle(&self, open: &OpenComm) -> bool {
-        /// The time that a look of another thread may take, such as that of a watchdog.
-        const LOOK: Duration = Duration::from_millis(100);
         let began = Instant::now();
         // A thread in a call has the communicator for longer.
         while open.calls.try_with(|_| Ok(())).is_none() {
-            if began.elapsed() > LOOK {
+            if began.elapsed() > USE_CHECK_TIMEOUT {
                 return false;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -349,13 +348,10 @@ fn begin() -> Outcome<Sender<Job>> {
 /// Waits for what another thread sends, for a moment without sleeping: a call on a GPU takes some microseconds, and to
 /// be woken takes more.
 pub(crate) fn soon<T>(from: &Receiver<T>) -> Option<T> {
-    const MOMENT: Duration = Duration::from_micros(50);
-    /// Cores from which on there is one to spare.
-    const MANY: usize = 4;
     static CORES: OnceLock<usize> = OnceLock::new();
     let cores = CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
     let began = Instant::now();
-    while *cores >= MANY && began.elapsed() < MOMENT {
+    while *cores >= REPLY_SPIN_CORES && began.elapsed() < REPLY_SPIN_TIME {
         match from.try_recv() {
             Ok(sent) => return Some(sent),
             Err(TryRecvError::Disconnected) => return None,

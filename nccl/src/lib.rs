@@ -26,3 +26,4 @@ mod last_error;
 mod memory;
 mod open;
 mod operator;
+mod tunables;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use roundelay::cuda::{CudaOptions, GpuDirect};
 use roundelay::{Communicator, Error, Hints, JobSetup, variables};
@@ -17,13 +17,10 @@ use crate::cuda;
 use crate::debug;
 use crate::failure::{CallFailure, Outcome};
 use crate::id::{self, ParsedId};
+use crate::tunables::{CALL_TIMEOUT, JOIN_TIMEOUT};
 
 /// The variable that has all buffers be memory of the host, and streams be ignored: for tests without a GPU.
 pub(crate) const HOST: &str = "ROUNDELAY_NCCL_HOST";
-/// The longest wait for the other ranks to come, unless a hint says otherwise.
-const JOIN: Duration = Duration::from_secs(600);
-/// The longest wait in calls, unless a hint says otherwise. NCCL's callers end calls themselves (`ncclCommAbort`).
-const CALLS: Duration = Duration::from_secs(24 * 3600);
 /// Bytes of what every rank tells all others: the places of its board, the most blocks, and room.
 const CARD: usize = 64;
 
@@ -70,7 +67,7 @@ pub(crate) fn join(id: &ParsedId, seat: OpeningRank, config: &CommConfig) -> Out
     let OpeningRank { rank, ranks, gpu } = seat;
     debug::info(|| format!("rank {rank} of {ranks} on GPU {gpu} joins{}", named(config)));
     let hints = Hints::from_env().map_err(|error| CallFailure::usage(error.to_string()))?;
-    let wait = hints.timeout().unwrap_or(JOIN);
+    let wait = hints.timeout().unwrap_or(JOIN_TIMEOUT);
     let setup = JobSetup::from_env()?.secret(id.spelled()).timeout(wait);
     let deadline = Instant::now() + wait;
     let hosts = Communicator::join_with(rank, ranks, &setup, |note| {
@@ -122,8 +119,8 @@ fn opened(
     }
     let hints = Hints::from_env().map_err(|error| CallFailure::usage(error.to_string()))?;
     if hints.timeout().is_none() {
-        calls.set_timeout(CALLS);
-        hosts.set_timeout(CALLS);
+        calls.set_timeout(CALL_TIMEOUT);
+        hosts.set_timeout(CALL_TIMEOUT);
     }
     for setting in &config.ignored {
         debug::info(|| format!("the setting {setting} changes nothing here"));

@@ -10,16 +10,11 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pyo3::prelude::*;
 
-/// The time between two looks for signals, as Ctrl-C.
-pub(crate) const SIGNALS: Duration = Duration::from_millis(50);
-/// The time for which a thread waits for the next callback.
-const IDLE: Duration = Duration::from_secs(5);
-/// The longest time for which the end of the program waits for callbacks: as long as an operation waits by default.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::tunables::{CALLBACK_EXIT_TIMEOUT, CALLBACK_IDLE_TIMEOUT, SIGNAL_CHECK_INTERVAL};
 
 type Callback = Box<dyn FnOnce() + Send>;
 
@@ -105,7 +100,7 @@ fn serve() {
         if queue.waiting.is_empty() {
             queue.idle += 1;
             (queue, _) = MORE
-                .wait_timeout_while(queue, IDLE, |queue| queue.waiting.is_empty())
+                .wait_timeout_while(queue, CALLBACK_IDLE_TIMEOUT, |queue| queue.waiting.is_empty())
                 .unwrap_or_else(PoisonError::into_inner);
             queue.idle -= 1;
         }
@@ -129,7 +124,7 @@ fn run_next(mut queue: MutexGuard<'_, CallbackQueue>) -> bool {
 /// where the program ends, while threads can still have the interpreter's lock.
 #[pyfunction]
 fn end_callbacks(py: Python<'_>) -> PyResult<()> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + CALLBACK_EXIT_TIMEOUT;
     let mut interrupted = Ok(());
     while interrupted.is_ok() && !py.detach(are_over) && Instant::now() < until {
         interrupted = py.check_signals();
@@ -147,8 +142,9 @@ fn are_over() -> bool {
     let is_left = |queue: &mut CallbackQueue| queue.expected > 0;
     let mut queue = lock();
     queue.belong_to(std::process::id());
-    let (mut queue, waited) =
-        ENDED.wait_timeout_while(queue, SIGNALS, is_left).unwrap_or_else(PoisonError::into_inner);
+    let (mut queue, waited) = ENDED
+        .wait_timeout_while(queue, SIGNAL_CHECK_INTERVAL, is_left)
+        .unwrap_or_else(PoisonError::into_inner);
     queue.is_over = !waited.timed_out();
     queue.is_over
 }

@@ -9,8 +9,8 @@ use roundelay::{Error, JobSetup, WindowRights};
 use roundelay_ffi::remote::{self, Registered};
 
 use crate::arguments::{BufferAddress, hints, seconds};
-use crate::completion::SIGNALS;
 use crate::errors::{exception, raised};
+use crate::tunables::SIGNAL_CHECK_INTERVAL;
 use crate::window::rights;
 use crate::work::PyWork;
 
@@ -53,7 +53,7 @@ fn until(timeout: Option<f64>) -> PyResult<Option<Instant>> {
 }
 
 fn left(until: Option<Instant>) -> Duration {
-    until.map_or(SIGNALS, |at| at.saturating_duration_since(Instant::now()))
+    until.map_or(SIGNAL_CHECK_INTERVAL, |at| at.saturating_duration_since(Instant::now()))
 }
 
 #[pymethods]
@@ -129,7 +129,7 @@ impl PyConnecting {
             let left = left(until);
             let is_done = py.detach(|| {
                 let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-                work.as_ref().is_none_or(|work| work.wait_timeout(left.min(SIGNALS)))
+                work.as_ref().is_none_or(|work| work.wait_timeout(left.min(SIGNAL_CHECK_INTERVAL)))
             });
             match is_done {
                 true => break,
@@ -189,7 +189,7 @@ impl PyLink {
         let until = until(timeout)?;
         loop {
             let left = left(until);
-            let taken = py.detach(|| self.inner.wait_signal(left.min(SIGNALS)));
+            let taken = py.detach(|| self.inner.wait_signal(left.min(SIGNAL_CHECK_INTERVAL)));
             match raised(taken)? {
                 Some(value) => return Ok(Some(value)),
                 None if left.is_zero() => return Ok(None),

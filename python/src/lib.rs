@@ -11,6 +11,7 @@ mod endpoint;
 mod errors;
 mod interrupt;
 mod mapping;
+mod tunables;
 mod window;
 mod work;
 

@@ -7,8 +7,9 @@ use roundelay::WorkStatus;
 use roundelay_ffi::PendingOperation;
 
 use crate::arguments::seconds;
-use crate::completion::{self, SIGNALS};
+use crate::completion::{self};
 use crate::errors::exception;
+use crate::tunables::SIGNAL_CHECK_INTERVAL;
 
 /// An operation in the background; dropped, it goes on.
 #[pyclass(module = "roundelay._native", name = "Work", frozen)]
@@ -29,8 +30,9 @@ impl PyWork {
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let until = timeout.map(seconds).transpose()?.and_then(|t| Instant::now().checked_add(t));
         loop {
-            let left = until.map_or(SIGNALS, |at| at.saturating_duration_since(Instant::now()));
-            match py.detach(|| self.pending.wait(Some(left.min(SIGNALS)))) {
+            let left = until
+                .map_or(SIGNAL_CHECK_INTERVAL, |at| at.saturating_duration_since(Instant::now()));
+            match py.detach(|| self.pending.wait(Some(left.min(SIGNAL_CHECK_INTERVAL)))) {
                 Some(Ok(())) => return Ok(true),
                 Some(Err(error)) => return Err(exception(&error)),
                 None if left.is_zero() => return Ok(false),

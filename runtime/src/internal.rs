@@ -19,6 +19,7 @@ pub use roundelay_net::net::scale;
 pub use roundelay_net::ports::bind_within;
 pub use roundelay_net::process::ChildStatuses;
 pub use roundelay_net::threads::{run_shared, run_together};
+pub use roundelay_net::tunables;
 pub use roundelay_net::wire::WireMessage;
 
 /// Returns the address of the network interface that the hint `interface` names.
@@ -41,9 +42,21 @@ pub fn wires() -> Vec<WireMessage> {
     all.into_iter().flatten().collect()
 }
 
+/// Returns the tunables of the packages that this library is made of.
+pub fn library_tunables() -> Vec<tunables::TunableRow> {
+    let all = [
+        roundelay_net::tunables::TUNABLES,
+        roundelay_engine::tunables::TUNABLES,
+        #[cfg(feature = "cuda")]
+        roundelay_cuda::tunables::TUNABLES,
+        crate::tunables::TUNABLES,
+    ];
+    all.concat()
+}
+
 /// Interrupts of waits: see [`set_interrupt_check`](interrupt::set_interrupt_check).
 pub mod interrupt {
-    pub use roundelay_net::interrupt::{INTERVAL, error, is_in_check, set_interrupt_check};
+    pub use roundelay_net::interrupt::{error, is_in_check, set_interrupt_check};
 }
 
 /// Returns the state of a rank, ready for a call.

@@ -44,6 +44,7 @@ pub mod internal;
 pub mod lang;
 mod prototype;
 mod remote;
+mod tunables;
 
 pub use bootstrap::{JobOutcome, JobSetup, ProcessEnding, RankHandles, RankLauncher};
 pub use comm::{

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::JobArgs;
+use crate::tunables::{BENCH_BUDGET, BENCH_BUDGET_BESIDE_OTHERS};
 use crate::values::{ByteSizes, bytes, duration};
 
 /// `roundelay bench`
@@ -93,23 +94,17 @@ pub(crate) struct BenchArgs {
     pub(crate) fill: Vec<PathBuf>,
 }
 
-/// Time for the timed calls of a size in a turn.
-const BUDGET: Duration = Duration::from_millis(400);
-/// The same beside busy programs. The scheduler's slices are some milliseconds long; over 60 ms one point was 0.34 of the
-/// best peer in one run and 1.6 in the next.
-const BUDGET_BESIDE_OTHERS: Duration = Duration::from_secs(1);
-
 impl BenchArgs {
     /// Returns the time for the timed calls of a size, in each turn and for each library.
     pub(crate) fn budget(&self) -> Duration {
         let others = self.neighbours > 0;
-        self.budget.unwrap_or(if others { BUDGET_BESIDE_OTHERS } else { BUDGET })
+        self.budget.unwrap_or(if others { BENCH_BUDGET_BESIDE_OTHERS } else { BENCH_BUDGET })
     }
 
     /// Returns true if chance decides how many slices of the scheduler a turn has.
     pub(crate) fn has_few_slices(&self) -> bool {
         let is_timed = self.job_args.iters.is_none();
-        self.neighbours > 0 && is_timed && self.budget() < BUDGET_BESIDE_OTHERS
+        self.neighbours > 0 && is_timed && self.budget() < BENCH_BUDGET_BESIDE_OTHERS
     }
 }
 

@@ -26,6 +26,7 @@ use crate::load::entry;
 use crate::random::RandomSource;
 use crate::report::{VerbError, VerbReport, VerbResult, fault};
 use crate::run;
+use crate::tunables::{CHAOS_HANG_TIMEOUT, CHAOS_POLL_INTERVAL, CHAOS_REPLACE_DELAY};
 use crate::values::median;
 use notes::NoteFolder;
 use process::{ProcessState, RankOrder, RankProcess};
@@ -34,12 +35,6 @@ use resources::LeakedResources;
 
 /// The ranks that faults leave running.
 const LEFT: usize = 2;
-/// The time after which a new rank takes the place of one that was lost.
-const REPLACED: Duration = Duration::from_secs(1);
-/// The time between two looks.
-const LOOK: Duration = Duration::from_millis(5);
-/// The time beyond the timeouts after which ranks count as hanging.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The result of a run.
 #[derive(Debug, Default, Serialize)]
@@ -239,7 +234,7 @@ impl ChaosJob<'_> {
         self.attempt();
         let mut next = FaultKind::ALL.map(|fault| self.soon(rates, fault));
         while Instant::now() < until {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHAOS_POLL_INTERVAL);
             let now = Instant::now();
             self.reap()?;
             for (fault, next) in FaultKind::ALL.into_iter().zip(&mut next) {
@@ -298,7 +293,7 @@ impl ChaosJob<'_> {
 
     fn lost(&mut self, at: usize) {
         self.ranks.remove(at);
-        self.due.push(Instant::now() + REPLACED);
+        self.due.push(Instant::now() + CHAOS_REPLACE_DELAY);
     }
 
     /// Has a fault happen, if there is a rank for it. One that is lost or stopped leaves some that run.
@@ -359,7 +354,10 @@ impl ChaosJob<'_> {
             || self.done && waits && !stopped
         {
             self.attempt();
-        } else if !self.done && !stopped && self.since.elapsed() > 3 * self.timeout + PATIENCE {
+        } else if !self.done
+            && !stopped
+            && self.since.elapsed() > 3 * self.timeout + CHAOS_HANG_TIMEOUT
+        {
             self.result.hangs += 1;
             return Err(format!("attempt {number} of {} does not end", self.members.join(", ")));
         }
@@ -377,14 +375,14 @@ impl ChaosJob<'_> {
     /// Has all ranks end, and counts what they have done.
     fn end(&mut self) -> Result<(), String> {
         self.notes.put("end", "");
-        let until = Instant::now() + 3 * self.timeout + PATIENCE;
+        let until = Instant::now() + 3 * self.timeout + CHAOS_HANG_TIMEOUT;
         let mut failed = Ok(());
         self.ranks.iter().for_each(RankProcess::go);
         for rank in &mut self.ranks {
             loop {
                 match rank.child.try_wait() {
                     Ok(Some(status)) if status.success() => break,
-                    Ok(None) if Instant::now() < until => std::thread::sleep(LOOK),
+                    Ok(None) if Instant::now() < until => std::thread::sleep(CHAOS_POLL_INTERVAL),
                     Ok(None) => {
                         self.result.hangs += 1;
                         rank.kill();

@@ -10,16 +10,12 @@ use super::notes::NoteFolder;
 use super::process::{RankOrder, disturbed, late};
 use super::resources::{HeldResources, LeakedResources, threads};
 use crate::report::{VerbError, VerbResult, usage};
+use crate::tunables::{FINAL_SETTLE_TIMEOUT, GENERATION_SETTLE_TIMEOUT, NOTE_POLL_INTERVAL};
 
 /// Rounds after which a rank says that its generation works.
 const ROUNDS: u64 = 3;
 /// Rounds after which it says what it has done.
 const REPORT_INTERVAL: u64 = 20;
-/// The interval at which a rank polls the notes.
-const NOTE_POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// The time after which what is still held counts as left behind, in a generation and in the end. A thread that connects
-/// a device's queue to a rank that is gone asks the network for that rank for some seconds.
-const SETTLED: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(15)];
 
 /// The report of a rank.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -69,7 +65,7 @@ pub(crate) fn rank(order: &str) -> VerbResult {
         ChaosRank { order, notes, timeout, step: 0, tally: RankTally::default(), held };
     let done = worker.work(&mut comm);
     drop(comm);
-    worker.count(SETTLED[1], || Ok(HeldResources::now()))?;
+    worker.count(FINAL_SETTLE_TIMEOUT, || Ok(HeldResources::now()))?;
     worker.publish();
     done.map_err(VerbError::Call)
 }
@@ -180,7 +176,7 @@ impl ChaosRank {
         if before % 2 == 0 && before == self.disturbed() {
             self.tally.reconfigured.push(took);
         }
-        self.count(SETTLED[0], || HeldResources::beside(comm))?;
+        self.count(GENERATION_SETTLE_TIMEOUT, || HeldResources::beside(comm))?;
         // Newcomers learn how far the others are.
         let mut steps = [self.step];
         comm.all_reduce(&mut steps, RedOp::Max)?;

@@ -14,13 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 use super::error::PeerError;
+use crate::tunables::{PEER_END_TIMEOUT, PEER_POLL_INTERVAL, PEER_START_TIMEOUT};
 
-/// The longest time that all ranks may take to start.
-const START: Duration = Duration::from_secs(60);
-/// The longest time that they may take to end when asked to, and again when killed.
-const END: Duration = Duration::from_secs(3);
-/// The time between two looks at the processes.
-const LOOK: Duration = Duration::from_millis(100);
 /// No answer is longer.
 const LONGEST: usize = 4096;
 
@@ -81,7 +76,7 @@ impl PeerSession {
 
     /// Waits for all ranks.
     fn welcome(&mut self, listener: &UnixListener, ranks: u64) -> Result<(), PeerError> {
-        let deadline = Instant::now() + START;
+        let deadline = Instant::now() + PEER_START_TIMEOUT;
         while (self.ranks.len() as u64) < ranks {
             match listener.accept() {
                 Ok((stream, _)) => self.greet(stream, ranks, deadline)?,
@@ -90,7 +85,7 @@ impl PeerSession {
                     if Instant::now() > deadline {
                         let here = self.ranks.len();
                         return Err(self.failure(&format!(
-                            "{here} of {ranks} ranks have started in {START:?}"
+                            "{here} of {ranks} ranks have started in {PEER_START_TIMEOUT:?}"
                         )));
                     }
                     std::thread::sleep(Duration::from_millis(2));
@@ -165,7 +160,7 @@ impl PeerSession {
     /// Reads a line, asleep until it comes.
     fn line(&mut self, mut stream: &UnixStream, deadline: Instant) -> Result<String, PeerError> {
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(LOOK))?;
+        stream.set_read_timeout(Some(PEER_POLL_INTERVAL))?;
         let (mut line, mut byte) = (Vec::new(), [0]);
         loop {
             match stream.read(&mut byte) {
@@ -227,13 +222,13 @@ impl Drop for PeerSession {
             let _ = rank.stream.write_all(b"end\n");
         }
         // Without all its ranks a program was stuck before it could receive an order.
-        if self.ranks.is_empty() || !self.wait(END) {
+        if self.ranks.is_empty() || !self.wait(PEER_END_TIMEOUT) {
             let processes: Vec<OwnedFd> =
                 self.ranks.drain(..).filter_map(|rank| rank.process).collect();
             for child in &self.started {
                 let _ = kill_process(Pid::from_child(child), Signal::TERM);
             }
-            if !self.wait(END) {
+            if !self.wait(PEER_END_TIMEOUT) {
                 for process in &processes {
                     let _ = pidfd_send_signal(process, Signal::KILL);
                 }

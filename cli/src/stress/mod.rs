@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::{StressArgs, StressPart};
 use crate::report::{FAILED, VerbError, VerbReport, VerbResult, fault};
+use crate::tunables::STRESS_JOIN_TIMEOUT;
 
 /// The work of the ranks in a part.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -68,9 +69,6 @@ struct PartVerdict {
     words: String,
     faults: Vec<String>,
 }
-
-/// The longest time that ranks wait for each other, where none is to be lost.
-const SETUP: Duration = Duration::from_secs(30);
 
 /// The result of a part that was run as a whole, and without a fault.
 const PASSED: &str = "passed";
@@ -263,7 +261,7 @@ fn job(order: &StressOrder, ranks: u32) -> Result<StressOutcome, String> {
     // Ranks that are left report their outcome; none is ended before that. To be set up takes longer than to fail.
     let launcher = RankLauncher::new(ranks)
         .args(["stress-rank", &text])
-        .timeout(SETUP)
+        .timeout(STRESS_JOIN_TIMEOUT)
         .grace(timeout * 2 + Duration::from_secs(10));
     let (mut said, mut errors) = (CheckReport::default(), Vec::new());
     let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {

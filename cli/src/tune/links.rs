@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use roundelay::bootstrap::{JobSetup, membership};
 use roundelay::fabric::{FabricHost, FabricTopology, HostPair, LinkClass, NetworkPath};
@@ -23,14 +23,13 @@ use crate::hints::named_paths;
 use crate::info::host;
 use crate::progress::WorkProgress;
 use crate::report::{VerbError, VerbReport, VerbResult, fault, unwritten, usage};
+use crate::tunables::LINK_CALL_TIME;
 use crate::values::{median, time_text};
 
 /// Calls of next to nothing whose median counts.
 const SHORT: usize = 101;
 /// Calls of much whose least counts.
 const LONG: usize = 3;
-/// A long call takes this time, or has this many bytes.
-const ENOUGH: Duration = Duration::from_millis(60);
 const FIRST: usize = 1 << 20;
 const MOST: usize = 64 << 20;
 /// Bytes of a host's name.
@@ -222,7 +221,7 @@ fn measured(comm: &mut Communicator, paths: u32) -> Result<Vec<LinkClass>, Error
         let latency = worst(comm, times[SHORT / 2] / 2.0)?;
         let mut data = vec![0u8; FIRST];
         let mut time = both(comm, &plan, &mut data)?;
-        while time < ENOUGH.as_secs_f64() && data.len() < MOST {
+        while time < LINK_CALL_TIME.as_secs_f64() && data.len() < MOST {
             data.resize(data.len() * 2, 0);
             time = both(comm, &plan, &mut data)?;
         }

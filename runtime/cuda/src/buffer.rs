@@ -3,16 +3,13 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::region::MappedRegion;
 use crate::backend::{CudaStream, DriverFault};
+use crate::tunables::BUFFER_COPY_TIMEOUT;
 use roundelay_net::dtype::{DType, Element};
 use roundelay_net::error::Error;
 use roundelay_net::memory::{bytes, bytes_mut};
-
-/// The time that a copy may take.
-const COPY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An address in device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -206,7 +203,7 @@ impl<T: Element> CudaBuffer<T> {
     }
 
     fn done(&self, begun: Result<(), DriverFault>) -> Result<(), Error> {
-        let done = begun.and_then(|()| self.stream.drain(COPY_TIMEOUT));
+        let done = begun.and_then(|()| self.stream.drain(BUFFER_COPY_TIMEOUT));
         done.map_err(|fault| fault.on(self.rank, self.stream.context().device()))
     }
 }

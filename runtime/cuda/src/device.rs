@@ -1,7 +1,6 @@
 //! The device of a rank: its context, its streams, its kernels, and the mailbox through which they report.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use roundelay_compiler::device::abi;
 use roundelay_compiler::emit::cuda::KERNEL;
@@ -12,9 +11,6 @@ use crate::backend::{
     CompileMode, CudaStream, DeviceContext, DriverFault, KernelMailbox, LoadedKernel, SideStream,
 };
 use roundelay_net::error::{Error, ErrorSource};
-
-/// The time that kernels may take to see the abort word.
-pub(crate) const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A rank's device: what is this rank's alone, and needs no agreement.
 pub(crate) struct RankDevice {

@@ -7,11 +7,8 @@ use roundelay_compiler::device::{DeviceProtocol, abi};
 use roundelay_compiler::emit::cuda::{batch, counted};
 
 use super::options::CudaOptions;
+use crate::tunables::{PACKET_HALF_BYTES, STAGING_HALF_BYTES};
 use roundelay_net::error::Error;
-
-/// Bytes of a half of the staging memory by default.
-const SLOTS: u64 = 32 << 20;
-const PACKETS: u64 = 16 << 20;
 
 /// Offsets in an arena, in bytes. The same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +43,8 @@ impl ArenaLayout {
                 "{bytes} bytes of staging memory: give a multiple of 1 MiB, from 1 MiB to 4 GiB"
             ))),
         };
-        let slot_half = half(options.staging_bytes, SLOTS)?;
-        let packet_half = half(options.packet_bytes, PACKETS)?;
+        let slot_half = half(options.staging_bytes, STAGING_HALF_BYTES)?;
+        let packet_half = half(options.packet_bytes, PACKET_HALF_BYTES)?;
         let states = abi::staging(ranks);
         let bytes = u64::from(abi::BLOCKS) * size_of::<abi::KernelState>() as u64;
         let barrier = (states + bytes).next_multiple_of(abi::ALIGN);

@@ -57,6 +57,7 @@ mod region;
 mod report;
 mod setup;
 mod share;
+pub mod tunables;
 mod windows;
 
 pub use buffer::{CudaBuffer, CudaSlice, DevicePtr};

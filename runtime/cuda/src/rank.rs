@@ -4,20 +4,15 @@ use std::time::{Duration, Instant};
 
 use super::buffer::DevicePtr;
 use super::calls::ProgramTable;
-use super::device::{ABORT_TIMEOUT, RankDevice};
+use super::device::RankDevice;
 use super::memory::SharedMemory;
 use super::proxy::ProxyThreads;
 use super::report::report_error;
 use crate::backend::{CudaStream, DriverFault, RelaxedCapture};
+use crate::tunables::{ABORT_TIMEOUT, LOST_RANK_GRACE, STALLED_STREAM_TIMEOUTS};
 use roundelay_engine::EngineCore;
 use roundelay_engine::executor::wait::{WaitAction, WaitLoop};
 use roundelay_net::error::Error;
-
-/// The time that the kernels of a rank that is gone may still take to be seen.
-const LOST_RANK_GRACE: Duration = Duration::from_secs(1);
-/// The number of timeouts after which a stream is given up in which no kernel of ours reports anything: other
-/// work is in it.
-const STALLED_TIMEOUTS: u32 = 10;
 
 /// The state of a rank that every kind of call uses. The fields are dropped in this order: proxies before the memory
 /// that they use, memory before the device.
@@ -45,7 +40,7 @@ impl GpuRank {
     ) -> Result<(), Error> {
         core.usable()?;
         let mut wait = WaitLoop::new(
-            core.timeout().saturating_mul(STALLED_TIMEOUTS),
+            core.timeout().saturating_mul(STALLED_STREAM_TIMEOUTS),
             core.group.layout().crowded,
         );
         let mut gone = None;

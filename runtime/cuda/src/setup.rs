@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,12 +26,10 @@ use crate::backend::{
     KernelMailbox, SideStream, StreamEvent, devices, library,
 };
 use crate::nvlink::{DescriptorSocket, SharedRanges};
+use crate::tunables::SETUP_COPY_TIMEOUT;
 use roundelay_engine::EngineCore;
 use roundelay_net::digest::mix;
 use roundelay_net::error::{Error, ErrorSource};
-
-/// The time that a copy of some kilobytes may take.
-const COPY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The description that a rank sends of its GPU to those of its host.
 #[derive(Debug, Serialize, Deserialize)]
@@ -166,7 +163,7 @@ fn remember(gpu: &GpuRank, calls: u32) -> Result<(), DriverFault> {
     for (at, bytes) in [(0, words), (memory.layout.states, state.repeat(abi::BLOCKS as usize))] {
         // SAFETY: they lie in the arena, which is mapped as far as the layout goes; it is waited for.
         unsafe { device.aside.write(base + at, &bytes) }?;
-        device.aside.drain(COPY_TIMEOUT)?;
+        device.aside.drain(SETUP_COPY_TIMEOUT)?;
     }
     Ok(())
 }

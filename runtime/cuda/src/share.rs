@@ -2,7 +2,6 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::control::{agree, trade};
 use super::region::MappedRegion;
@@ -11,11 +10,9 @@ use crate::backend::{
     IpcMapping, MappedRange, multicast,
 };
 use crate::nvlink::{DescriptorSocket, SharedRanges, offer};
+use crate::tunables::ZERO_TIMEOUT;
 use roundelay_engine::EngineCore;
 use roundelay_net::error::{Error, ErrorSource};
-
-/// The time that zeroing memory may take.
-const ZERO_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The resources with which memory is shared.
 #[derive(Debug)]

@@ -30,6 +30,7 @@ pub mod hints;
 pub mod messages;
 mod operation;
 pub mod trace;
+pub mod tunables;
 pub mod window;
 
 pub use engine::{EngineCore, RecentList, StopHandle, writes_output};

@@ -18,18 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The length from which on a yield gave the core to another program.
-const TAKEN_YIELD: Duration = Duration::from_micros(400);
-/// The length from which on another thread ran during a yield, if only for as long as a rank spins.
-const SHARED_YIELD: Duration = Duration::from_micros(20);
-/// The time that a rank does not spin after such a yield.
-const SHARED_SPAN: Duration = Duration::from_millis(5);
-/// The time within which two yields that gave the core away are no accident.
-const TAKEN_TWICE_WITHIN: Duration = Duration::from_millis(100);
-/// The time after a sleep within which one such yield is enough.
-const RECENT_SLEEP: Duration = Duration::from_secs(10);
-/// The time that ranks sleep before they try to yield again: at first, and at the most.
-const SLEEP_SPAN: (Duration, Duration) = (Duration::from_millis(400), Duration::from_millis(1600));
+use crate::tunables::{
+    CONTENDED_SLEEP_TIME, CONTENDED_SLEEP_TIME_MAX, RECENT_SLEEP_TIME, SHARED_CORE_NO_SPIN_TIME,
+    SHARED_CORE_YIELD_MIN, TAKEN_CORE_YIELD_MIN, TAKEN_CORE_YIELDS_WITHIN,
+};
 
 /// The rank's share in the core on which it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +52,13 @@ pub struct CoreContention {
 
 impl CoreContention {
     pub(crate) fn new() -> Self {
-        CoreContention { taken: None, until: None, span: SLEEP_SPAN.0, shared: None, awaited: None }
+        CoreContention {
+            taken: None,
+            until: None,
+            span: CONTENDED_SLEEP_TIME,
+            shared: None,
+            awaited: None,
+        }
     }
 
     /// Records that calls are made in the background, with the number of threads that wait for them, or no longer.
@@ -76,10 +74,10 @@ impl CoreContention {
     /// Records how long a yield took.
     #[inline]
     pub fn yielded(&mut self, now: Instant, took: Duration) {
-        if took >= TAKEN_YIELD {
+        if took >= TAKEN_CORE_YIELD_MIN {
             self.was_taken(now);
-        } else if took >= SHARED_YIELD {
-            self.shared = Some(now + SHARED_SPAN);
+        } else if took >= SHARED_CORE_YIELD_MIN {
+            self.shared = Some(now + SHARED_CORE_NO_SPIN_TIME);
         }
     }
 
@@ -88,11 +86,11 @@ impl CoreContention {
         let before = self.taken.replace(now);
         let ended = self.until.take();
         // After a time of sleep, once is enough: it goes on, and longer.
-        let again = ended.is_some_and(|end| now.saturating_duration_since(end) < RECENT_SLEEP);
+        let again = ended.is_some_and(|end| now.saturating_duration_since(end) < RECENT_SLEEP_TIME);
         if again {
-            self.span = (2 * self.span).min(SLEEP_SPAN.1);
-        } else if before.is_some_and(|b| now - b < TAKEN_TWICE_WITHIN) {
-            self.span = SLEEP_SPAN.0;
+            self.span = (2 * self.span).min(CONTENDED_SLEEP_TIME_MAX);
+        } else if before.is_some_and(|b| now - b < TAKEN_CORE_YIELDS_WITHIN) {
+            self.span = CONTENDED_SLEEP_TIME;
         } else {
             return;
         }
@@ -178,7 +176,7 @@ mod tests {
             core.yielded(now, 4 * MS);
             assert!(on(&core, now + (span - 1) * MS) && !on(&core, now + (span + 1) * MS));
         }
-        now = core.until.expect("it sleeps") + RECENT_SLEEP + MS;
+        now = core.until.expect("it sleeps") + RECENT_SLEEP_TIME + MS;
         core.yielded(now, 4 * MS);
         assert!(!on(&core, now), "long after, it begins anew");
     }

@@ -21,6 +21,7 @@ use crate::transport::message::{ArrivedMessage, ContentKind, IoVec};
 use crate::transport::posted::{PostedReceiver, PostedSender};
 use crate::transport::shm;
 use crate::transport::stream::{self, StreamConnection};
+use crate::tunables::{BLIND_SLEEP_MAX, SOCKET_SLEEP_MAX};
 
 /// The sending end of a connection.
 pub enum EndpointSender<M = shm::SlotSender, P = stream::StreamSender> {
@@ -289,11 +290,6 @@ pub struct RecvEnd {
     pub posted: bool,
 }
 
-/// The longest sleep for sockets.
-const LONG: Duration = Duration::from_millis(1);
-/// The longest sleep where something may come that no socket shows.
-pub const SHORT: Duration = Duration::from_micros(50);
-
 /// The descriptors that show that there is something to be moved. Nothing needs to be held while it is waited for.
 pub struct SocketSleep {
     awaited: Vec<(Arc<OwnedFd>, PollFlags)>,
@@ -453,7 +449,7 @@ impl EndpointTable {
     /// where something may come that is seen on no socket.
     pub fn doze(&self, ends: (&[SendEnd], &[RecvEnd])) {
         let dozing = self.dozing(ends);
-        dozing.sleep(None, if dozing.is_seen() { LONG } else { SHORT });
+        dozing.sleep(None, if dozing.is_seen() { SOCKET_SLEEP_MAX } else { BLIND_SLEEP_MAX });
     }
 
     /// Returns what shows that a socket of a plan has something.

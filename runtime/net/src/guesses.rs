@@ -5,14 +5,11 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::limits::{GUESS_DELAY, GUESSES};
-
-/// Addresses that are remembered; beyond, the one whose last was longest ago is forgotten.
-const REMEMBERED: usize = 1024;
-/// The time after which an address that has proved nothing wrong meanwhile is forgotten.
-const FORGIVEN: Duration = Duration::from_secs(60);
+use crate::tunables::{
+    GUESSING_ADDRESSES_MAX, WRONG_PROOF_DELAY, WRONG_PROOF_EXPIRY, WRONG_PROOFS_MAX,
+};
 
 /// The wrong proofs that have come to a port.
 #[derive(Debug, Default)]
@@ -31,7 +28,7 @@ struct GuesserRecord {
 
 impl GuesserRecord {
     fn is_forgiven(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.last) >= FORGIVEN
+        now.saturating_duration_since(self.last) >= WRONG_PROOF_EXPIRY
     }
 }
 
@@ -39,14 +36,15 @@ impl WrongGuesses {
     /// Returns the time before which a connection from an address is not answered; `None` if it is answered at once.
     pub(crate) fn held_until(&self, from: IpAddr, now: Instant) -> Option<Instant> {
         let guesser = self.addresses.get(&network(from))?;
-        (guesser.wrong >= GUESSES && !guesser.is_forgiven(now)).then(|| now + GUESS_DELAY)
+        (guesser.wrong >= WRONG_PROOFS_MAX && !guesser.is_forgiven(now))
+            .then(|| now + WRONG_PROOF_DELAY)
     }
 
     /// Counts a wrong proof, and reports on standard error the address that was refused, and how often: the
     /// first time, the tenth, the hundredth and so on. `port` is the one that it came to, in words.
     pub(crate) fn count(&mut self, from: IpAddr, now: Instant, port: &str) {
         let key = network(from);
-        if !self.addresses.contains_key(&key) && self.addresses.len() >= REMEMBERED {
+        if !self.addresses.contains_key(&key) && self.addresses.len() >= GUESSING_ADDRESSES_MAX {
             let oldest = self.addresses.iter().min_by_key(|(_, g)| g.last).map(|(&ip, _)| ip);
             oldest.map(|ip| self.addresses.remove(&ip));
         }
@@ -83,6 +81,8 @@ fn network(ip: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn ip(text: &str) -> IpAddr {
@@ -93,13 +93,13 @@ mod tests {
     fn guesses_are_slowed_by_their_address_alone() {
         let (mut guesses, start) = (WrongGuesses::default(), Instant::now());
         let bad = ip("10.0.0.3");
-        for _ in 0..GUESSES {
+        for _ in 0..WRONG_PROOFS_MAX {
             assert_eq!(guesses.held_until(bad, start), None);
             guesses.count(bad, start, "a test");
         }
-        assert_eq!(guesses.held_until(bad, start), Some(start + GUESS_DELAY));
+        assert_eq!(guesses.held_until(bad, start), Some(start + WRONG_PROOF_DELAY));
         assert_eq!(guesses.held_until(ip("10.0.0.4"), start), None);
-        assert_eq!(guesses.held_until(bad, start + FORGIVEN), None, "it is forgiven");
+        assert_eq!(guesses.held_until(bad, start + WRONG_PROOF_EXPIRY), None, "it is forgiven");
         let remark = guesses.remark().expect("a remark");
         assert_eq!(remark, "has refused 8 connections with another secret, the last from 10.0.0.3");
     }
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_network_of_ipv6_counts_as_one_and_memory_is_bounded() {
         let (mut guesses, start) = (WrongGuesses::default(), Instant::now());
-        for last in 0..GUESSES {
+        for last in 0..WRONG_PROOFS_MAX {
             guesses.count(ip(&format!("2001:db8::{last}")), start, "a test");
         }
         assert!(guesses.held_until(ip("2001:db8::ffff"), start).is_some());
@@ -119,6 +119,6 @@ mod tests {
                 "a test",
             );
         }
-        assert_eq!(guesses.addresses.len(), REMEMBERED);
+        assert_eq!(guesses.addresses.len(), GUESSING_ADDRESSES_MAX);
     }
 }

@@ -6,17 +6,13 @@
 
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use roundelay_dsl::diag::codes;
 
 use crate::abort::{self, AbortRecord};
 use crate::error::Error;
-
-/// The time between two checks of a thread.
-pub const INTERVAL: Duration = Duration::from_millis(50);
-/// The number of steps of a call that never waits between two looks at the clock.
-pub const STEPS: u32 = 32;
+use crate::tunables::INTERRUPT_CHECK_INTERVAL;
 
 static CHECK: OnceLock<fn() -> bool> = OnceLock::new();
 
@@ -50,7 +46,7 @@ pub fn set_interrupt_check(check: fn() -> bool) {
 /// Returns true if [`is_requested`] would ask now.
 pub fn is_due() -> bool {
     let ThreadChecks { last, is_requested, is_asking, deferred } = CHECKS.get();
-    let is_early = last.is_some_and(|last| last.elapsed() < INTERVAL);
+    let is_early = last.is_some_and(|last| last.elapsed() < INTERRUPT_CHECK_INTERVAL);
     CHECK.get().is_some() && deferred == 0 && !is_asking && (is_requested || !is_early)
 }
 

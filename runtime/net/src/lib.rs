@@ -48,6 +48,7 @@ pub mod secret;
 pub mod store;
 pub mod threads;
 pub mod transport;
+pub mod tunables;
 pub mod variables;
 pub mod waiting;
 pub mod wire;

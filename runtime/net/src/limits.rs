@@ -7,6 +7,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::tunables::{DESCRIPTORS_PER_STRANGER, STRANGER_TIMEOUT, STRANGERS_MAX};
+
 /// The bounds of a listening port, whatever the program of the process does meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortLimits {
@@ -28,28 +30,17 @@ impl PortLimits {
     /// left for the ranks.
     pub fn places(&self) -> usize {
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let part = descriptors.map_or(usize::MAX, |most| most as usize / DESCRIPTORS_A_STRANGER);
+        let part = descriptors.map_or(usize::MAX, |most| most as usize / DESCRIPTORS_PER_STRANGER);
         self.strangers.min(part).max(1)
     }
 }
 
-const STRANGERS: usize = 128;
-/// Descriptors that a process needs for each stranger at a port.
-pub const DESCRIPTORS_A_STRANGER: usize = 8;
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Wrong proofs of one address after which its connections are slowed.
-pub const GUESSES: u64 = 8;
-/// The time for which a connection of such an address is not answered.
-pub const GUESS_DELAY: Duration = Duration::from_secs(1);
-/// Connections of such addresses that wait for a store's answer at one time; others may come again.
-pub const GUESSERS: usize = STRANGERS / 2;
-
 /// The bounds of the store, which rank 0 serves while ranks join, and with the hint `doctor` as long as it lives.
 pub const STORE: PortLimits = PortLimits {
     port: "the store of rank 0",
-    strangers: STRANGERS,
+    strangers: STRANGERS_MAX,
     or_ranks: true,
-    patience: PATIENCE,
+    patience: STRANGER_TIMEOUT,
     bytes: 1040,
 };
 /// The bounds of the reporter of a rank with the hint `doctor`.
@@ -80,15 +71,16 @@ pub fn table() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tunables::{DELAYED_CONNECTIONS_MAX, WRONG_PROOF_DELAY, WRONG_PROOFS_MAX};
 
     #[test]
     fn the_page_shows_the_table() {
         let page = include_str!("../../../SECURITY.md");
         assert!(page.contains(&table()), "SECURITY.md needs this table:\n{}", table());
         for text in [
-            format!("answered {GUESS_DELAY:?} later after {GUESSES} wrong proofs"),
-            format!("at a store {GUESSERS} at a time"),
-            format!("fewer than {} descriptors", STRANGERS * DESCRIPTORS_A_STRANGER),
+            format!("answered {WRONG_PROOF_DELAY:?} later after {WRONG_PROOFS_MAX} wrong proofs"),
+            format!("at a store {DELAYED_CONNECTIONS_MAX} at a time"),
+            format!("fewer than {} descriptors", STRANGERS_MAX * DESCRIPTORS_PER_STRANGER),
         ] {
             assert!(page.contains(&text), "SECURITY.md does not say: {text}");
         }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::reporter::name;
+use crate::tunables::REPORTERS_MAX;
 use roundelay_engine::trace::LiveRanks;
 use roundelay_net::bootstrap::env::address;
 use roundelay_net::bootstrap::membership::StoreAt;
@@ -14,9 +15,6 @@ use roundelay_net::bootstrap::{ReporterRoster, STORE};
 use roundelay_net::error::Error;
 use roundelay_net::group::ReporterAt;
 use roundelay_net::threads::run_shared;
-
-/// Reporters that are queried at one time.
-const AT_ONCE: usize = 64;
 
 /// The state of a job that was looked at from outside.
 #[derive(Debug, Clone)]
@@ -140,7 +138,7 @@ fn query_all(
     secret: &[u8],
     timeout: Duration,
 ) -> Vec<RankReport> {
-    run_shared(reporters, AT_ONCE, |reporter| match reporter {
+    run_shared(reporters, REPORTERS_MAX, |reporter| match reporter {
         Some(reporter) => query(*reporter, secret, timeout),
         None => RankReport::Silent("it reports nowhere".into()),
     })

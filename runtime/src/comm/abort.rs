@@ -1,17 +1,14 @@
 //! Ends a communicator from any thread, while another one makes its calls.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use roundelay_dsl::diag::codes;
 
 use super::communicator::Communicator;
+use crate::tunables::ABORT_WAIT_TIMEOUT;
 use roundelay_engine::StopHandle;
 use roundelay_net::abort::AbortRecord;
 use roundelay_net::error::Error;
-
-/// The longest time that an abort waits for this rank's own threads.
-const LONGEST: Duration = Duration::from_millis(8);
 
 /// Ends a communicator from any thread ([`Communicator::abort_handle`]).
 #[derive(Clone)]
@@ -43,7 +40,7 @@ impl AbortHandle {
     pub fn try_abort(&self, why: &str) -> Result<bool, Error> {
         let rank = self.stop.rank();
         let text = format!("abort was called: {why}");
-        self.stop.raise(&AbortRecord { code: codes::ABORTED, rank, text }, LONGEST)
+        self.stop.raise(&AbortRecord { code: codes::ABORTED, rank, text }, ABORT_WAIT_TIMEOUT)
     }
 
     /// Returns true once any rank has made all ranks stop.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::communicator::Communicator;
-use super::mixed::{ByHost, OpenedGpu, STALLED};
+use super::mixed::{ByHost, OpenedGpu};
 use super::settings::CallOptions;
 use super::with::WithOptions;
 use super::worker;
+use crate::tunables::STREAM_TIMEOUTS;
 use roundelay_cuda::backend::{DeviceContext, Fault};
 use roundelay_cuda::{
     CudaBuffer, CudaDevice, CudaGraph, CudaKernel, CudaLaunch, CudaStream, CudaWork,
@@ -277,7 +278,7 @@ impl Communicator {
     pub fn synchronize(&mut self, stream: &CudaStream) -> Result<(), Error> {
         if let Some(OpenedGpu::ByHost(_)) = self.gpu {
             // Its calls have ended; what else is in the stream may take as long.
-            let timeout = self.core()?.timeout().saturating_mul(STALLED);
+            let timeout = self.core()?.timeout().saturating_mul(STREAM_TIMEOUTS);
             let done = stream.drain(timeout);
             return done.map_err(|fault| fault.on(self.rank, stream.context().device()));
         }

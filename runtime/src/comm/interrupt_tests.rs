@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use roundelay_net::error::Error;
-use roundelay_net::interrupt::{INTERVAL, set_interrupt_check};
+use roundelay_net::interrupt::set_interrupt_check;
+use roundelay_net::tunables::INTERRUPT_CHECK_INTERVAL;
 
 use crate::Communicator;
 use crate::JobSetup;
@@ -65,7 +66,7 @@ fn a_wait_with_an_end_of_its_own_is_not_interrupted() {
     let messages = ranks[0].messages().expect("messages");
     let message = messages.recv_async(vec![0u8; 1], 1, 7).expect("a message");
     WANTED.set(true);
-    assert!(!message.wait_timeout(INTERVAL * 4));
+    assert!(!message.wait_timeout(INTERRUPT_CHECK_INTERVAL * 4));
     WANTED.set(false);
     ranks[1].messages().expect("messages").send(&[5u8], 0, 7).expect("it is awaited");
     assert_eq!(message.wait().expect("a message").0, [5]);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use roundelay_compiler::plan::BufferPlacement;
 
 use super::block_count::block_count;
+use crate::tunables::STREAM_TIMEOUTS;
 use roundelay_cuda::backend::{DeviceContext, Fault};
 use roundelay_cuda::{CudaOptions, CudaStream, DevicePtr, Gpu, context};
 use roundelay_engine::custom::Algorithm;
@@ -14,9 +15,6 @@ use roundelay_engine::{
     MessageEnd, Operation, OperationShape, OutputBuffer, PlanCall, Reduction,
 };
 use roundelay_net::error::Error;
-
-/// The number of timeouts that what is in a stream before a call may take.
-pub(super) const STALLED: u32 = 10;
 
 /// Returns the address of a buffer on the GPU.
 pub(super) fn pointer<A>(buffer: &CallBuffer<A>) -> DevicePtr {
@@ -109,7 +107,7 @@ impl<'c> ByHost<'c> {
     }
 
     fn drain(&mut self, begun: Result<(), Fault>) -> Result<(), Error> {
-        let patience = self.core.timeout().saturating_mul(STALLED);
+        let patience = self.core.timeout().saturating_mul(STREAM_TIMEOUTS);
         let done = begun.and_then(|()| self.stream.drain(patience));
         self.done(done)
     }

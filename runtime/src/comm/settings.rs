@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::tunables::DEFAULT_TIMEOUT;
 #[cfg(feature = "cuda")]
 use roundelay_cuda::CudaStream;
 use roundelay_engine::hints::Hints;
-
-/// The default timeout of a wait for another rank.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The settings in force for the calls that a communicator makes, or starts, now.
 #[derive(Debug, Clone)]
@@ -26,7 +24,7 @@ pub(super) struct CallSettings {
 impl Default for CallSettings {
     fn default() -> Self {
         CallSettings {
-            timeout: TIMEOUT,
+            timeout: DEFAULT_TIMEOUT,
             hints: None,
             #[cfg(feature = "cuda")]
             stream: None,

@@ -16,6 +16,7 @@ use roundelay_engine::{EngineCore, StopHandle};
 use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
 use roundelay_net::fork::OwnerProcess;
 use roundelay_net::interrupt;
+use roundelay_net::tunables::INTERRUPT_CHECK_INTERVAL;
 
 /// What the thread does its work with: the communicator that has the core meanwhile.
 pub(super) trait WorkerState: Sized + 'static {
@@ -154,7 +155,7 @@ impl<S: WorkerState> ProgressWorker<S> {
         let _waiter = WorkWaiter::new(&self.orders.awaited);
         self.orders.sender.send(WorkerOrder::GiveBack).map_err(|_| gone())?;
         loop {
-            match self.returns.recv_timeout(interrupt::INTERVAL) {
+            match self.returns.recv_timeout(INTERRUPT_CHECK_INTERVAL) {
                 Ok(core) => return core.ok_or_else(gone),
                 Err(RecvTimeoutError::Disconnected) => return Err(gone()),
                 Err(RecvTimeoutError::Timeout) => {

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::key::RegionKey;
 use super::link_state::LinkState;
+use crate::tunables::QUIET_POLL_INTERVAL;
 use roundelay_engine::window::{
     self, ExposedPart, MemorySpan, PartMemory, WindowBlock, WindowRights,
 };
@@ -16,9 +17,6 @@ use roundelay_net::dtype::DType;
 use roundelay_net::error::{Error, ErrorLocation};
 use roundelay_net::interrupt;
 use roundelay_net::secret::random;
-
-/// The interval at which the end of a peer's access is polled.
-const QUIET_POLL_INTERVAL: Duration = Duration::from_micros(100);
 
 /// A region of this process, with the links that serve it.
 pub(super) struct ServedRegion {

@@ -9,9 +9,10 @@ use roundelay_compiler::program::CollectiveKind;
 
 use super::super::buffers::GUARD;
 use super::buffers::AreaAddresses;
-use super::time_limit::{SETUP, TimeLimit};
+use super::time_limit::TimeLimit;
 use crate::peer::InsideLibrary;
 use crate::peer::nccl::{NcclError, NcclRank, OpenedNccl, SymmetricWindows};
+use crate::tunables::GPU_SETUP_TIMEOUT;
 
 /// The libraries inside a rank.
 pub(super) struct InsideLibraries<'a> {
@@ -54,7 +55,7 @@ impl<'a> InsideLibraries<'a> {
         if self.kind.as_ref() == Some(kind) {
             return Ok(());
         }
-        let _limit = TimeLimit::new(SETUP, host.rank(), "NCCL");
+        let _limit = TimeLimit::new(GPU_SETUP_TIMEOUT, host.rank(), "NCCL");
         self.leave();
         self.kind = Some(kind.clone());
         self.joined = match &self.opened {

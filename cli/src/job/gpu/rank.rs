@@ -13,9 +13,10 @@ use super::buffers::{AreaAddresses, CallAreas, GpuMemory, room};
 use super::executor::{CallSettings, GpuExecutor};
 use super::library::InsideLibraries;
 use super::load::load;
-use super::time_limit::{SETUP, TimeLimit};
+use super::time_limit::TimeLimit;
 use crate::peer::nccl::{self, NcclError, NcclRank, OpenedNccl};
 use crate::report::VerbResult;
+use crate::tunables::GPU_SETUP_TIMEOUT;
 
 /// Runs all cases of a job.
 pub(crate) fn work(
@@ -24,7 +25,7 @@ pub(crate) fn work(
     emit: &mut EventSink<'_>,
 ) -> VerbResult {
     let rank = comm.rank();
-    let setup = TimeLimit::new(SETUP, rank, "the GPU's driver");
+    let setup = TimeLimit::new(GPU_SETUP_TIMEOUT, rank, "the GPU's driver");
     let mut gpu = comm.cuda(CudaOptions::default())?;
     let settings = job.gpu.clone().unwrap_or_default();
     gpu.set_hints(settings.hints.parse().map_err(Error::from)?)?;
@@ -54,7 +55,7 @@ fn cases(
     let buffers = [gpu.alloc_device::<u8>(rooms[0])?, gpu.alloc_device::<u8>(rooms[1])?];
     let areas = AreaAddresses::of(&buffers, 0)?;
     let inside = &settings.inside[..];
-    let time_limit = TimeLimit::new(SETUP, rank, "NCCL");
+    let time_limit = TimeLimit::new(GPU_SETUP_TIMEOUT, rank, "NCCL");
     let opened = match inside.is_empty() {
         true => Err(NcclError::NotJoined),
         false => OpenedNccl::new(gpu)?,
@@ -65,7 +66,7 @@ fn cases(
     }
     let mut libraries = InsideLibraries::new(&opened, inside, rooms, areas);
     let mut bench = CaseExecutor { job, settings, executor: GpuExecutor::new(gpu)?, areas };
-    let time = SETUP + Duration::from_secs_f64(20.0 * job.budget.min(1e4));
+    let time = GPU_SETUP_TIMEOUT + Duration::from_secs_f64(20.0 * job.budget.min(1e4));
     let began = Instant::now();
     for (index, case) in job.cases.iter().enumerate() {
         if let Some(most) = settings.seconds
@@ -85,7 +86,7 @@ fn cases(
             emit(RankEvent::Job(came.of(index)));
         }
     }
-    let _limit = TimeLimit::new(SETUP, rank, "NCCL's end");
+    let _limit = TimeLimit::new(GPU_SETUP_TIMEOUT, rank, "NCCL's end");
     libraries.leave();
     Ok(())
 }

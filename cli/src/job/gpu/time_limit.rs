@@ -8,9 +8,6 @@ use roundelay_dsl::diag::codes;
 use super::super::event::RankEvent;
 use crate::report::{FAILED, print};
 
-/// The longest time that a GPU may take to be set up, and a case to be run, beside the timeout of single waits.
-pub(crate) const SETUP: Duration = Duration::from_secs(120);
-
 /// While it lives, this process ends after a time, saying what it was at.
 pub(crate) struct TimeLimit(
     #[expect(dead_code, reason = "dropping it closes the channel")] Sender<()>,

@@ -12,14 +12,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
+use crate::tunables::CACHED_KERNEL_BYTES;
 use roundelay_net::variables;
 
 /// The mark behind the code, which is followed by the digest of the code.
 const MARK: &[u8; 8] = b"rdlcuda1";
 /// The bytes of digest and mark.
 const TRAILER: usize = 32 + MARK.len();
-/// The most bytes of a file: longer ones are no kernels of ours.
-const MOST: u64 = 64 << 20;
 
 /// The name of a kernel: the digest of what its code depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,7 +65,7 @@ impl KernelCache {
         let folder = self.0.as_ref().filter(|folder| is_own(folder))?;
         let path = folder.join(name.file());
         let meta = fs::symlink_metadata(&path).ok()?;
-        if !meta.is_file() || meta.len() > MOST {
+        if !meta.is_file() || meta.len() > CACHED_KERNEL_BYTES {
             return None;
         }
         let mut bytes = fs::read(&path).ok()?;

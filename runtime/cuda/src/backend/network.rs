@@ -7,16 +7,13 @@
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use cudarc::driver::sys;
 
 use super::devices::attribute;
 use super::fault::cuda;
 use super::{CudaDevice, CudaStream, DeviceAllocation, DeviceContext, DriverFault, MappedRange};
-
-/// The time that a copy of a slot may take.
-const COPY_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::tunables::SLOT_COPY_TIMEOUT;
 
 /// Memory that network devices reach, for kernels of one device.
 #[derive(Debug)]
@@ -117,7 +114,7 @@ impl NetworkMemory {
         let from = self.at(offset, to.len());
         // SAFETY: it lies in the range, and is waited for.
         unsafe { self.stream.read(to, from) }?;
-        self.stream.drain(COPY_TIMEOUT)
+        self.stream.drain(SLOT_COPY_TIMEOUT)
     }
 
     /// Copies to an offset, and waits for that.
@@ -125,7 +122,7 @@ impl NetworkMemory {
         let to = self.at(offset, from.len());
         // SAFETY: it lies in the range, and is waited for.
         unsafe { self.stream.write(to, from) }?;
-        self.stream.drain(COPY_TIMEOUT)
+        self.stream.drain(SLOT_COPY_TIMEOUT)
     }
 
     fn at(&self, offset: u64, bytes: usize) -> u64 {

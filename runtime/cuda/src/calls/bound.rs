@@ -19,12 +19,10 @@ use crate::device::RankDevice;
 use crate::params::{WORDS, word};
 use crate::proxy::ProxyCall;
 use crate::rank::GpuRank;
+use crate::tunables::BOUND_CALLS_MAX;
 use roundelay_engine::EngineCore;
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;
-
-/// Bound calls that are kept.
-const BOUND_CALLS: usize = 1024;
 
 /// A call with all that is left out filled in.
 pub(super) type ReadyCall = (CallKey, Arc<LoweredProgram>, LaunchArgs);
@@ -119,7 +117,7 @@ impl BoundTable {
         let bound = self.prepared(rank, &key, cut, lowered.clone(), args);
         let bound = agree(core, bound)?;
         // All ranks forget the same ones, for they make the same calls.
-        let at = self.next % BOUND_CALLS;
+        let at = self.next % BOUND_CALLS_MAX;
         self.next += 1;
         self.known.retain(|_, known| *known != at);
         self.known.insert(key, at);

@@ -10,9 +10,10 @@ use super::key::{CallKey, cut_call};
 use super::launch::{CudaLaunch, DeviceCall, addresses, checked};
 use super::program::LoweredProgram;
 use super::unplayable::UnplayableCall;
-use crate::proxy::{MOST_BLOCKS, ProxyThreads};
+use crate::proxy::ProxyThreads;
 use crate::rank::GpuRank;
 use crate::region::{RegionSpot, RegionTable};
+use crate::tunables::PROXY_BLOCKS_MAX;
 use roundelay_engine::choose::{ProtocolChoice, device};
 use roundelay_engine::custom::Algorithm;
 use roundelay_engine::{EngineCore, served};
@@ -73,7 +74,7 @@ pub(super) fn choose_key(
     let threads = rank.proxies.as_ref().map(ProxyThreads::count);
     let most = match threads {
         None => most,
-        Some(_) => Some(most.unwrap_or(MOST_BLOCKS).min(MOST_BLOCKS).min(sms)),
+        Some(_) => Some(most.unwrap_or(PROXY_BLOCKS_MAX).min(PROXY_BLOCKS_MAX).min(sms)),
     };
     let by_size = |protocol| match threads {
         None => device::blocks(&header.collective, protocol, bytes, ranks, sms, most),

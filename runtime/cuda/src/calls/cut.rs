@@ -5,22 +5,12 @@ use roundelay_compiler::device::DeviceProtocol;
 use roundelay_compiler::plan::PlanHeader;
 
 use super::unplayable::UnplayableCall;
-use crate::proxy::{CAPACITY, MOST_BLOCKS};
+use crate::tunables::{
+    FAR_PASS_CHUNK_BYTES_MAX, HOP_BYTES, PASS_CHUNK_BYTES_MAX, PASS_CHUNK_BYTES_MIN,
+    PROXY_BLOCKS_MAX, PROXY_SLOTS_BYTES,
+};
 use roundelay_net::dtype::DType;
 
-/// The least bytes of a message that a pass for pipelining alone moves, for each block.
-const LEAST_PIECE: u64 = 16 << 10;
-/// The most bytes of a chunk that a block moves in a pass, so that blocks that run side by side work on
-/// memory that lies together: with pieces of 8 MiB a broadcast of 1 GiB came at 289 GB/s, now and then at
-/// 364.
-const MOST_PIECE: u64 = 2 << 20;
-/// The most bytes of a chunk that a block moves in a pass over far links: a proxy sends it while the next one is
-/// made.
-const MOST_FAR_PIECE: u64 = 512 << 10;
-/// The bytes that a link could carry while a hop's waits and barriers last: 12 us at 350 GB/s. Measured:
-/// broadcast.chain of 32 MiB on four H200 took 101.7 us with this, 106.8 with a half, 109.8 with a quarter,
-/// 121.5 with an eighth.
-const HOP_BYTES: u64 = 4 << 20;
 /// The alignment of kernels' addresses, in bytes.
 const GROUP: u64 = 16;
 
@@ -72,9 +62,9 @@ impl CallSizes<'_> {
             Some(units) => bytes / units / GROUP * GROUP / on_the_wire / group * group,
             None => 0,
         };
-        let far = fits(self.far.into(), CAPACITY);
-        if far == 0 || self.far > 0 && blocks > MOST_BLOCKS {
-            return Err(UnplayableCall::Far { blocks, most: MOST_BLOCKS, chunks: self.far });
+        let far = fits(self.far.into(), PROXY_SLOTS_BYTES);
+        if far == 0 || self.far > 0 && blocks > PROXY_BLOCKS_MAX {
+            return Err(UnplayableCall::Far { blocks, most: PROXY_BLOCKS_MAX, chunks: self.far });
         }
         let fits = fits(staging, half).min(far);
         if fits == 0 || self.protocol.is_one_pass() && fits < whole {
@@ -87,7 +77,8 @@ impl CallSizes<'_> {
                 has: half,
             });
         }
-        let worthwhile = (u64::from(header.message.max(1)) * whole * wide / LEAST_PIECE).max(1);
+        let worthwhile =
+            (u64::from(header.message.max(1)) * whole * wide / PASS_CHUNK_BYTES_MIN).max(1);
         let wanted = match header.pipeline {
             0 | 1 => 1,
             _ => self.pieces(ceil * u64::from(header.message.max(1)) * wide).min(worthwhile),
@@ -99,7 +90,8 @@ impl CallSizes<'_> {
         let bounded = match self.protocol.is_one_pass() {
             true => whole,
             false => {
-                let most = if self.far == 0 { MOST_PIECE } else { MOST_FAR_PIECE };
+                let most =
+                    if self.far == 0 { PASS_CHUNK_BYTES_MAX } else { FAR_PASS_CHUNK_BYTES_MAX };
                 whole.div_ceil((whole * size).div_ceil(most)).next_multiple_of(group)
             }
         };

@@ -1,12 +1,13 @@
 //! The agreement of ranks on slots that devices of the network write into: a probe on each connection.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::direct_slots::{DirectSlots, GpuDirect};
 use super::direct_writes::DirectWrites;
 use super::memory::ProxyMemory;
 use super::packet::{PacketKind, ProxyPacket};
 use super::stream::ProxyStream;
+use crate::tunables::GPU_DIRECT_PROBE_TIMEOUT;
 use roundelay_engine::EngineCore;
 use roundelay_net::digest::mix;
 use roundelay_net::error::Error;
@@ -14,8 +15,6 @@ use roundelay_net::transport::one_sided::{AccessGrant, AccessRights};
 
 /// Bytes of a probe, of which each connection has two: what it sends, and what comes.
 const PROBE: u64 = 64;
-/// The most time for the probes.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The probes of one connection.
 struct ConnectionProbe {
@@ -131,7 +130,7 @@ fn attempt(
         stream.post_packet(&ProxyPacket::of_slots(PacketKind::Grant, granted));
         tried.push((stream, probe));
     }
-    let deadline = Instant::now() + PROBE_TIMEOUT.min(core.timeout());
+    let deadline = Instant::now() + GPU_DIRECT_PROBE_TIMEOUT.min(core.timeout());
     while !tried.iter().all(|(_, probe)| probe.is_done && probe.has_come) {
         core.hear(None)?;
         for (stream, probe) in &mut tried {

@@ -6,13 +6,11 @@ use roundelay_compiler::plan::MessageDirection;
 
 use super::call::ProxyCall;
 use super::flow::MessageFlow;
-use super::pause::{CHECK_INTERVAL, ProxyPause};
+use super::pause::ProxyPause;
 use super::thread::{EnteredCall, ProxyExit, ProxyThread};
+use crate::tunables::{FAILURE_REASON_TIMEOUT, PROXY_CHECK_INTERVAL};
 use roundelay_net::error::{Error, ErrorLocation, ErrorSource};
 use roundelay_net::transport::fault::ConnectionFault;
-
-/// The time after the end of a connection in which its reason may come from the group.
-const FAILURE_REASON_WAIT: Duration = Duration::from_millis(150);
 
 impl ProxyThread {
     /// Fails if a connection is lost over which messages are still due, or if a call has stalled for which a kernel
@@ -72,11 +70,11 @@ impl ProxyThread {
         fault: &ConnectionFault,
     ) -> ProxyExit {
         let since = Instant::now();
-        while since.elapsed() < FAILURE_REASON_WAIT {
+        while since.elapsed() < FAILURE_REASON_TIMEOUT {
             if self.common.is_over() {
                 return ProxyExit::Stopped;
             }
-            std::thread::sleep(CHECK_INTERVAL);
+            std::thread::sleep(PROXY_CHECK_INTERVAL);
         }
         ProxyExit::failed(Error::LostRank {
             rank: self.common.rank,

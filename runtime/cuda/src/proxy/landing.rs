@@ -7,8 +7,9 @@ use super::call::{ProxyCall, ProxyLink};
 use super::flow::MessageFlow;
 use super::packet::PacketKind;
 use super::stream::ReceiveStage;
-use super::thread::{PACKETS_A_TURN, ProxyExit, ProxyThread};
+use super::thread::{ProxyExit, ProxyThread};
 use crate::backend;
+use crate::tunables::PACKETS_PER_TURN;
 use roundelay_net::error::Error;
 use roundelay_net::transport::fault::ConnectionFault;
 use roundelay_net::transport::message::IoVecMut;
@@ -45,7 +46,7 @@ impl ProxyThread {
     ) -> Result<bool, ProxyExit> {
         let mut moved = false;
         for at in 0..self.streams.len() {
-            for _ in 0..PACKETS_A_TURN {
+            for _ in 0..PACKETS_PER_TURN {
                 match self.receive_next(at, call, flows) {
                     Ok(true) => moved = true,
                     Ok(false) => break,

@@ -8,11 +8,7 @@ use roundelay_compiler::device::abi;
 use super::direct_slots::DirectSlots;
 use super::mapped::MappedMemory;
 use crate::backend::{DeviceContext, DriverFault};
-
-/// Bytes of the slots of all far links of a kernel.
-pub(crate) const CAPACITY: u64 = 64 << 20;
-/// Most blocks of a kernel with far links: sockets fill no more, and proxies poll the words of each block.
-pub(crate) const MOST_BLOCKS: u32 = 32;
+use crate::tunables::PROXY_SLOTS_BYTES;
 
 /// Words and slots, laid out as [`abi`] says.
 #[derive(Debug)]
@@ -27,7 +23,7 @@ pub(crate) struct ProxyMemory {
 impl ProxyMemory {
     /// Allocates the memory of a rank among `ranks`; zeros at first.
     pub(crate) fn pinned(context: &Arc<DeviceContext>, ranks: u32) -> Result<Self, DriverFault> {
-        let memory = MappedMemory::pinned(context, abi::far(ranks) + CAPACITY)?;
+        let memory = MappedMemory::pinned(context, abi::far(ranks) + PROXY_SLOTS_BYTES)?;
         Ok(ProxyMemory { memory, direct: None, ranks })
     }
 
@@ -36,7 +32,9 @@ impl ProxyMemory {
         context: &Arc<DeviceContext>,
         ranks: u32,
     ) -> Result<Option<Self>, DriverFault> {
-        let Some(direct) = DirectSlots::on_gpu(context, CAPACITY)? else { return Ok(None) };
+        let Some(direct) = DirectSlots::on_gpu(context, PROXY_SLOTS_BYTES)? else {
+            return Ok(None);
+        };
         let memory = MappedMemory::pinned(context, abi::far(ranks))?;
         Ok(Some(ProxyMemory { memory, direct: Some(direct), ranks }))
     }

@@ -80,7 +80,7 @@ mod window_slots;
 
 pub(super) use call::{ProxyCall, ProxyProgram};
 pub use direct_slots::GpuDirect;
-pub(super) use memory::{CAPACITY, MOST_BLOCKS, ProxyMemory};
+pub(super) use memory::ProxyMemory;
 pub(super) use peer_slots::PeerSlots;
 pub(super) use queues::{BatchEnd, ProxyBatch};
 pub(super) use threads::{MemoryOffer, ProxyThreads};

@@ -5,18 +5,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::stream::{ProxyStream, ReceiveStage};
+use crate::tunables::{
+    POLLS_PER_SOCKET_POLL, PROXY_CHECK_INTERVAL, PROXY_SLEEP_MAX, PROXY_SLEEP_MIN, PROXY_SPINS,
+    PROXY_YIELDS,
+};
 use roundelay_net::transport::posted::PostedSender;
-
-/// The number of polls without a pause, and of those that yield, before a proxy thread sleeps.
-const SPINS: u32 = 64;
-const YIELDS: u32 = 4000;
-/// The number of polls of a kernel's words to each poll of sockets, while it spins.
-const POLLS_A_SOCKET_POLL: u32 = 8;
-/// The shortest and the longest sleep: a kernel's words wake no thread. A thread sleeps for a 64th of the time that it
-/// has waited.
-const SLEEP_RANGE: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(500)];
-/// The interval at which a waiting thread checks whether it is to end.
-pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A wait since the last progress.
 pub(super) struct ProxyPause {
@@ -38,13 +31,13 @@ impl ProxyPause {
 
     /// Returns the time without progress, as far as that is long.
     pub(super) fn lasts(&self) -> Duration {
-        if self.looks <= SPINS { Duration::ZERO } else { self.since.elapsed() }
+        if self.looks <= PROXY_SPINS { Duration::ZERO } else { self.since.elapsed() }
     }
 
     /// Counts a poll; returns true at intervals: then the thread checks whether it is to end.
     pub(super) fn is_due(&mut self) -> bool {
         self.looks = self.looks.saturating_add(1);
-        let due = self.looks > SPINS && self.examined.elapsed() > CHECK_INTERVAL;
+        let due = self.looks > PROXY_SPINS && self.examined.elapsed() > PROXY_CHECK_INTERVAL;
         if due {
             self.examined = Instant::now();
         }
@@ -53,15 +46,15 @@ impl ProxyPause {
 
     /// Returns true at the polls that include sockets: some of those that spin, and all after them.
     pub(super) fn is_glance(&self) -> bool {
-        self.looks > SPINS || self.looks.is_multiple_of(POLLS_A_SOCKET_POLL)
+        self.looks > PROXY_SPINS || self.looks.is_multiple_of(POLLS_PER_SOCKET_POLL)
     }
 
     /// Spins, yields, or sleeps until a socket has something: the longer the wait has been, the longer.
     pub(super) fn rest(&self, streams: &[ProxyStream]) {
-        if self.looks <= SPINS {
+        if self.looks <= PROXY_SPINS {
             return std::hint::spin_loop();
         }
-        if self.looks <= SPINS + YIELDS {
+        if self.looks <= PROXY_SPINS + PROXY_YIELDS {
             return std::thread::yield_now();
         }
         let descriptors: Vec<_> = streams
@@ -84,7 +77,6 @@ impl ProxyPause {
 
     /// Returns how long to sleep at the most.
     pub(super) fn nap(&self) -> Duration {
-        let [shortest, longest] = SLEEP_RANGE;
-        (self.since.elapsed() / 64).clamp(shortest, longest)
+        (self.since.elapsed() / 64).clamp(PROXY_SLEEP_MIN, PROXY_SLEEP_MAX)
     }
 }

@@ -9,16 +9,13 @@ use roundelay_compiler::plan::MessageDirection;
 
 use super::call::ProxyCall;
 use super::flow::MessageFlow;
-use super::memory::MOST_BLOCKS;
 use super::pause::ProxyPause;
 use super::stream::ProxyStream;
-use super::thread::{EnteredCall, PACKETS_A_TURN, ProxyExit, ProxyOrder, ProxyThread};
-
-/// The time for which a proxy thread polls before it sleeps until an order comes.
-const POLL_BEFORE_SLEEP: Duration = Duration::from_micros(500);
-/// The longest sleep until an order comes, and the longest where connections must be progressed.
-const ORDER_WAIT: Duration = Duration::from_millis(20);
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(1);
+use super::thread::{EnteredCall, ProxyExit, ProxyOrder, ProxyThread};
+use crate::tunables::{
+    PACKETS_PER_TURN, PROXY_BLOCKS_MAX, PROXY_ORDER_SLEEP_MAX, PROXY_POLL_TIME,
+    PROXY_PROGRESS_INTERVAL,
+};
 
 impl ProxyThread {
     /// Carries what kernels ask for until the orders end, or something fails.
@@ -113,7 +110,7 @@ impl ProxyThread {
 
     /// Returns the call that a block of this thread has entered, if it is another than the last.
     fn enter_call(&mut self) -> Option<EnteredCall> {
-        for block in (self.number..MOST_BLOCKS).step_by(self.lanes as usize) {
+        for block in (self.number..PROXY_BLOCKS_MAX).step_by(self.lanes as usize) {
             let word = abi::entered(self.memory.ranks(), self.common.rank, block);
             let word = self.memory.kernel_word(word).load(Ordering::Acquire);
             let seen = &mut self.entered[block as usize];
@@ -149,7 +146,7 @@ impl ProxyThread {
             }
             self.progress_connections();
         }
-        if pause.lasts() < POLL_BEFORE_SLEEP {
+        if pause.lasts() < PROXY_POLL_TIME {
             std::thread::yield_now();
             return Ok(());
         }
@@ -157,8 +154,8 @@ impl ProxyThread {
         let limit = match (self.has_graphs, wakes) {
             // Only kernels know of graphs that are launched.
             (true, _) => pause.nap(),
-            (false, true) => ORDER_WAIT,
-            (false, false) => PROGRESS_INTERVAL,
+            (false, true) => PROXY_ORDER_SLEEP_MAX,
+            (false, false) => PROXY_PROGRESS_INTERVAL,
         };
         if let Ok(order) = orders.recv_timeout(limit) {
             self.take_order(order);
@@ -192,7 +189,7 @@ impl ProxyThread {
     fn receive_ahead(&mut self) -> Result<bool, ProxyExit> {
         let mut moved = false;
         for at in 0..self.streams.len() {
-            for _ in 0..PACKETS_A_TURN {
+            for _ in 0..PACKETS_PER_TURN {
                 match self.receive_piece(at) {
                     Ok(Some(true)) => moved = true,
                     Ok(_) => break,

@@ -7,6 +7,7 @@ use super::direct_slots::DirectSlots;
 use super::direct_writes::{DirectWrite, DirectWrites};
 use super::packet::{self, PacketKind, ProxyPacket};
 use crate::backend;
+use crate::tunables::COPIED_PAYLOAD_BYTES;
 use roundelay_net::transport::fault::ConnectionFault;
 use roundelay_net::transport::message::{ContentKind as Carried, IoVec, meta};
 use roundelay_net::transport::one_sided::RemoteAccess;
@@ -15,10 +16,6 @@ use roundelay_net::transport::stream::{StreamConnection, StreamReceiver, StreamS
 
 /// The digest in the header of all that a proxy sends: no call of the host's has it.
 pub(super) const DIGEST: u32 = 0xfa41_1a9e;
-
-/// The most bytes of a content that is copied when it is sent, so that its slot is free before a system call has moved
-/// it, and that is read before its slot is.
-const SHORT: usize = 8 << 10;
 
 /// What a connection receives next.
 pub(super) enum ReceiveStage {
@@ -60,7 +57,10 @@ impl ProxyStream {
         ProxyStream {
             peer,
             sender: StreamSender::new(connection.clone()),
-            receiver: StreamReceiver::reading_ahead(connection.clone(), packet::BYTES + SHORT),
+            receiver: StreamReceiver::reading_ahead(
+                connection.clone(),
+                packet::BYTES + COPIED_PAYLOAD_BYTES,
+            ),
             connection,
             coming: ReceiveStage::Packet,
             posted: VecDeque::new(),
@@ -95,7 +95,7 @@ impl ProxyStream {
     ) -> bool {
         let header = |len| meta(DIGEST, len, Carried::Slot);
         match content {
-            Some(content) if content.len > SHORT => {
+            Some(content) if content.len > COPIED_PAYLOAD_BYTES => {
                 self.stage(packet);
                 let (first, next) = (header(packet::BYTES), header(content.len));
                 let content = std::iter::once(content);
@@ -122,7 +122,7 @@ impl ProxyStream {
         if let ReceiveStage::Read(ProxyPacket {
             kind: PacketKind::Message, bytes: bytes @ 1.., ..
         }) = self.coming
-            && bytes <= SHORT as u64
+            && bytes <= COPIED_PAYLOAD_BYTES as u64
         {
             self.receiver.is_ready(0, bytes as usize);
         }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::call::ProxyCall;
 use super::flow::MessageFlow;
-use super::memory::{MOST_BLOCKS, ProxyMemory};
+use super::memory::ProxyMemory;
 use super::queues::{PieceQueues, ProxyBatch};
 use super::state::ProxyState;
 use super::stream::ProxyStream;
+use crate::tunables::PROXY_BLOCKS_MAX;
 use roundelay_net::error::Error;
 
 /// An order announces what kernels will ask for. The kernels themselves say what they ask for, and when.
@@ -35,9 +36,6 @@ impl ProxyExit {
         ProxyExit::Failed(Box::new(error))
     }
 }
-
-/// The most packets that are received from one connection before the next connection is polled.
-pub(super) const PACKETS_A_TURN: u32 = 64;
 
 /// The state of a proxy thread.
 pub(super) struct ProxyThread {
@@ -89,7 +87,7 @@ impl ProxyThread {
             queues: PieceQueues::default(),
             calls: BTreeMap::new(),
             has_graphs: false,
-            entered: vec![0; MOST_BLOCKS as usize],
+            entered: vec![0; PROXY_BLOCKS_MAX as usize],
             last: None,
             work: None,
         }

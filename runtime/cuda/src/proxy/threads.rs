@@ -18,14 +18,12 @@ use super::thread::{ProxyOrder, ProxyThread};
 use super::window_proxy::WindowProxy;
 use super::window_slots::ProxySlots;
 use crate::backend::DriverFault;
+use crate::tunables::PROXY_THREADS_MAX;
 use roundelay_engine::EngineCore;
 use roundelay_engine::messages::RankMessenger;
 use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
 use roundelay_net::net::{ConnectionId, WaitPolicy};
 use roundelay_net::transport::shm::cores;
-
-/// Most proxy threads of a rank.
-const MOST_THREADS: u32 = 8;
 
 /// The memory that a rank can have for words and slots: memory whose slots devices of the network reach, or why there
 /// is none; and a maker of memory on the host, called if ranks do not agree on the former.
@@ -77,7 +75,7 @@ impl ProxyThreads {
         let here = core.near().into_iter().filter(|near| *near).count();
         let share = cores().len() / here.max(1) / 2;
         let fewest = core.words(share as u64)?.into_iter().min().unwrap_or(1);
-        Self::connect(core, memory, (fewest as u32).clamp(1, MOST_THREADS), abort)
+        Self::connect(core, memory, (fewest as u32).clamp(1, PROXY_THREADS_MAX), abort)
     }
 
     /// Starts `lanes` proxy threads.

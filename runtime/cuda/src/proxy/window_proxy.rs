@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use super::pause::ProxyPause;
 use super::state::ProxyState;
 use super::window_slots::{ProxySlots, SLOT, SLOTS};
+use crate::tunables::{RMA_ABORT_GRACE, RMA_ORDER_SLEEP_MAX, RMA_POLL_TIME};
 use roundelay_engine::messages::{
     MessageBuffer, MessageOperation, MessageShape, RankMessenger, TransferKind,
 };
@@ -32,11 +33,6 @@ use roundelay_engine::window::{AtomicFetch, ServedPart};
 use roundelay_net::dtype::DType;
 use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
 
-/// The time for which the proxy polls for another order before it sleeps until one comes, and the longest sleep.
-const POLL_BEFORE_SLEEP: Duration = Duration::from_micros(500);
-const ORDER_WAIT: Duration = Duration::from_millis(20);
-/// The time after an abort in which orders that were begun end.
-const ABORT_GRACE: Duration = Duration::from_millis(150);
 /// The bytes of a word.
 const WORD: u64 = 8;
 
@@ -289,10 +285,10 @@ impl ProxyWorker {
             } else if !self.due.is_empty() {
                 let _ = pause.is_due();
                 pause.rest(&[]);
-            } else if since.elapsed() < POLL_BEFORE_SLEEP {
+            } else if since.elapsed() < RMA_POLL_TIME {
                 std::thread::yield_now();
             } else {
-                match inbox.recv_timeout(ORDER_WAIT) {
+                match inbox.recv_timeout(RMA_ORDER_SLEEP_MAX) {
                     Ok(order) => self.due.push_back(order),
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => is_open = false,
@@ -309,7 +305,7 @@ impl ProxyWorker {
 
     /// Ends with the communicator. What has ended the messages of this rank ended orders too: that is the cause.
     fn leave(&self) {
-        let until = Instant::now() + ABORT_GRACE;
+        let until = Instant::now() + RMA_ABORT_GRACE;
         let begun = self.begun.iter().filter_map(|begun| begun.operation.as_ref());
         for operation in begun.filter(|_| self.common.is_aborted()) {
             self.messenger.wait(operation, Some(until));

@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use roundelay_dsl::diag::codes;
+use roundelay_engine::tunables::DEVICE_GET_BYTES;
 
 use super::emulated::KernelExit;
 use super::tests::{PATIENCE, hears_the_end};
 use super::window_proxy::WindowTarget;
 use super::window_proxy_tests::{BYTES, hosts};
 use roundelay_engine::messages::{MessageBuffer as Memory, MessageShape, TransferKind};
-use roundelay_engine::window::{AtomicFetch, STAGED, ServedPart, WindowRights};
+use roundelay_engine::window::{AtomicFetch, ServedPart, WindowRights};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::{AccessRefusal, Error};
 
@@ -95,10 +96,11 @@ fn what_a_device_does_not_do_is_refused() {
                 assert!(messenger.wait(&operation, None));
                 operation.result().expect("it has ended").map(drop)
             };
-            let long = forged(TransferKind::Get(remote.key()), STAGED + 8);
-            let bounds = AccessRefusal::Bounds { bytes: STAGED };
+            let long = forged(TransferKind::Get(remote.key()), DEVICE_GET_BYTES + 8);
+            let bounds = AccessRefusal::Bounds { bytes: DEVICE_GET_BYTES };
             assert!(matches!(long, Err(Error::Window { refusal, .. }) if refusal == bounds));
-            forged(TransferKind::Get(remote.key()), STAGED).expect("as much as is kept at once");
+            forged(TransferKind::Get(remote.key()), DEVICE_GET_BYTES)
+                .expect("as much as is kept at once");
             forged(TransferKind::Accumulate(remote.key(), RedOp::Sum), 8).expect("handed over");
             forged(TransferKind::Flush(remote.key()), 0).expect("an answer");
             assert!(matches!(remote.take_refusal(), Some((0, AccessRefusal::Elements(_)))));

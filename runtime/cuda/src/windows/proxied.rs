@@ -8,13 +8,11 @@ use super::remote::CudaSteps;
 use crate::backend::{CudaStream, DriverFault};
 use crate::proxy::{WindowProxy, WindowTarget};
 use crate::rank::GpuRank;
+use crate::tunables::RMA_STREAM_TIMEOUTS;
 use roundelay_engine::EngineCore;
 use roundelay_engine::window::ServedPart;
 use roundelay_net::dtype::DType;
 use roundelay_net::error::Error;
-
-/// The number of timeouts for which a stream waits for the proxy.
-const STREAM_TIMEOUTS: u32 = 2;
 
 /// Fails if a stream is being captured: what goes to other hosts is not in graphs.
 pub(super) fn not_captured(rank: &GpuRank, what: &str, stream: &CudaStream) -> Result<(), Error> {
@@ -39,7 +37,7 @@ pub(super) fn run_proxied(
     let dtype = part.remote.as_ref().map_or(DType::U8, |window| window.dtype);
     let target = WindowTarget { remote: remote.clone(), dtype, timeout };
     // The proxy gives up sooner, and knows why.
-    let params = window_params(rank, timeout.saturating_mul(STREAM_TIMEOUTS));
+    let params = window_params(rank, timeout.saturating_mul(RMA_STREAM_TIMEOUTS));
     let Some(proxy) = rank.proxies.as_mut().and_then(|lanes| lanes.window_proxy()) else {
         return Err(Error::Usage(format!("{what}: the window is another communicator's")));
     };

@@ -14,8 +14,8 @@ use crate::backend::{
     CudaStream, DeviceContext, DriverFault, KernelMailbox, LoadedKernel, PinnedMemory,
     RelaxedCapture, StreamEvent,
 };
-use crate::device::ABORT_TIMEOUT;
 use crate::region::MappedRegion;
+use crate::tunables::ABORT_TIMEOUT;
 use roundelay_engine::window::{AtomicFetch, DeviceMemory};
 use roundelay_net::error::Error;
 use roundelay_net::group::GroupAlarm;

@@ -19,10 +19,11 @@ use roundelay_compiler::plan::{
 };
 
 use super::bound::{BoundPlan, BoundStep, BufferPlace, NOWHERE, OutEnd, StepOperand, StepSegment};
-use super::build::{DIRECT_POSTED, STREAM_BYTES};
+use super::build::STREAM_BYTES;
 use super::key::PlanKey;
 use super::shape::{CallShape, PassDivision};
 use super::transfer::{BatchShape, BatchTransfer, content};
+use crate::tunables::{BATCH_FOREIGN_BYTES_MIN, BATCH_PIECES_MAX, POSTED_DIRECT_BYTES_MIN};
 use roundelay_net::backend::HostKernel;
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::endpoints::{EndpointTable, RecvEnd, SendEnd};
@@ -32,11 +33,6 @@ use roundelay_net::net::{ConnectionId, WaitPolicy};
 
 /// The number of pieces in flight on a connection: as many small messages may be sent before one is received.
 const SLOTS: u32 = 8;
-/// The size from which on messages of memory that peers do not map are read through the kernel: the sender
-/// waits until they are, and shorter ones had better be on their way.
-const FOREIGN_BYTES: u64 = 64 << 10;
-/// The most pieces of a batch: the steps of more would fill the memory.
-const MOST_PIECES: u64 = 1 << 24;
 
 /// Makes steps of a batch, and opens the connections that it uses. Buffer `i` of the call is the
 /// memory of message `i`.
@@ -163,14 +159,14 @@ impl BatchBuilder {
     fn check(&self, transfers: &[BatchTransfer]) -> Result<(), Error> {
         let all = transfers.iter().map(|t| u128::from(t.bytes.div_ceil(self.slot_bytes).max(1)));
         let pieces: u128 = all.sum();
-        if pieces <= u128::from(MOST_PIECES) {
+        if pieces <= u128::from(BATCH_PIECES_MAX) {
             return Ok(());
         }
         Err(Error::Memory {
             what: "the messages of this call".into(),
             wanted: transfers.iter().fold(0, |sum, t| t.bytes.saturating_add(sum)),
             cause: format!(
-                "in slots of {} they would take {pieces} pieces, and {MOST_PIECES} is the most",
+                "in slots of {} they would take {pieces} pieces, and {BATCH_PIECES_MAX} is the most",
                 ByteCount(self.slot_bytes)
             ),
             remedy: "start the ranks with larger slots (`--slot-bytes`)".into(),
@@ -198,11 +194,11 @@ impl BatchBuilder {
 
     fn send(&mut self, index: usize, transfer: &BatchTransfer, end: &SendEnd) {
         let direct = match end.posted {
-            true => DIRECT_POSTED,
+            true => POSTED_DIRECT_BYTES_MIN,
             false if transfer.bytes >= KEPT_BYTES => 1,
             false => usize::MAX,
         };
-        let far = !end.posted && transfer.bytes >= FOREIGN_BYTES;
+        let far = !end.posted && transfer.bytes >= BATCH_FOREIGN_BYTES_MIN;
         let cma = if far { 1 } else { usize::MAX };
         self.bound.cma |= far;
         for (offset, len) in self.pieces(transfer.bytes) {

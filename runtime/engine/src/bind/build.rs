@@ -14,6 +14,10 @@ use super::check::{chunk_by_chunk, damaged, lanes_apart, places, references};
 use super::key::{CallSizing, PlanKey};
 use super::shape::{CallShape, PassDivision, digest};
 use super::short::short;
+use crate::tunables::{
+    POSTED_DIRECT_BYTES_MIN, STREAM_SEARCH_OPERATIONS, UNSLOTTED_BYTES_MIN,
+    UNSLOTTED_BYTES_MIN_CROWDED,
+};
 use roundelay_net::backend::HostKernel;
 use roundelay_net::digest::mix;
 use roundelay_net::endpoints::{EndpointTable, RecvEnd, SendEnd};
@@ -21,25 +25,12 @@ use roundelay_net::error::Error;
 use roundelay_net::group::RankGroup;
 use roundelay_net::net::{ConnectionId, WaitPolicy};
 
-/// The size from which on messages of memory that peers do not map do without a slot: they come through a
-/// pipe, or are read through the kernel ([`roundelay_net::transport::shm`]). Slots are few, so the receiver still has
-/// their lines in its cache when they are written again; all_gather of 8 KiB takes 0.77 us through them and
-/// 0.62 through the pipe, and 2.6 and 1.7 between cores that share no cache (docs/performance.md).
-const FOREIGN: usize = 4 << 10;
-/// The size for [`FOREIGN`] where ranks share cores, and caches with them; there are no pipes then, and two
-/// copies through a slot cost less than the kernel's look at the other process.
-const FOREIGN_CROWDED: usize = 16 << 10;
-/// The size from which on messages go to a socket from where they lie; copying shorter ones behind their
-/// header makes one piece of both.
-pub(super) const DIRECT_POSTED: usize = 4 << 10;
 /// The index of the input among the buffers.
 const INPUT: u32 = 1;
 
 /// The size of calls from which on results that are not read again soon are streamed: they bypass the
 /// caches.
 pub(super) const STREAM_BYTES: u64 = CACHED_VECTOR;
-/// The most operations of a plan that is searched for results that are not read again.
-const STREAM_SEARCH: usize = 512;
 
 /// Makes addresses of a plan, and opens the connections that it uses.
 pub(crate) fn bind(
@@ -276,12 +267,12 @@ impl PlanBinder<'_> {
         let size = self.wire_size(out.wire)?;
         let direct = match posted && place != NOWHERE {
             false => self.direct(&bound.shape, buffer),
-            true => DIRECT_POSTED,
+            true => POSTED_DIRECT_BYTES_MIN,
         };
         let stays = !posted && buffer != NOWHERE && place != NOWHERE;
         let cma = match stays {
-            true if self.crowded => FOREIGN_CROWDED,
-            true => FOREIGN,
+            true if self.crowded => UNSLOTTED_BYTES_MIN_CROWDED,
+            true => UNSLOTTED_BYTES_MIN,
             false => usize::MAX,
         };
         bound.cma |= lens.iter().sum::<u64>() * bound.shape.size >= cma as u64;
@@ -327,7 +318,7 @@ impl PlanBinder<'_> {
         let lanes = &self.plan.part.lanes;
         let Some(store) = &op.store else { return false };
         if shape.elements * shape.size < STREAM_BYTES
-            || lanes.iter().map(|l| l.ops.len()).sum::<usize>() > STREAM_SEARCH
+            || lanes.iter().map(|l| l.ops.len()).sum::<usize>() > STREAM_SEARCH_OPERATIONS
             || op.outs.iter().any(|o| o.pull.is_some())
         {
             return false;

@@ -13,13 +13,9 @@ use roundelay_dsl::span::SourceMap;
 use super::lost::RejectionReason;
 use super::request::{ChoiceRequest, NVLINK};
 use crate::hints::{Hints, LossyType};
+use crate::tunables::{CANDIDATES_MAX, UNROLLED_MOVES_MAX};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;
-
-/// The most chunk moves that are unrolled to see in which order they add.
-const MOST_MOVES: u64 = 4_000_000;
-/// Algorithms and shapes that are remembered.
-const KEPT: usize = 512;
 
 /// An algorithm, and whether it can run.
 #[derive(Debug, Clone)]
@@ -144,7 +140,7 @@ impl KnownCandidates {
         if let Some(at) = self.known.iter().position(same) {
             return at;
         }
-        if self.known.len() >= KEPT {
+        if self.known.len() >= CANDIDATES_MAX {
             self.known.clear();
         }
         let fit = fit(entry, request, grid);
@@ -266,7 +262,7 @@ fn order_matters(request: &ChoiceRequest<'_>) -> bool {
 /// Returns true if every sum takes the ranks in ascending order, as a proof finds it.
 fn adds_in_order(entry: &'static CatalogueEntry, shape: &Shape, root: u32) -> bool {
     let Some((_, program)) = program(entry) else { return false };
-    let options = CompileOptions { root, limit: MOST_MOVES, ..CompileOptions::default() };
+    let options = CompileOptions { root, limit: UNROLLED_MOVES_MAX, ..CompileOptions::default() };
     let proved = ProgramInstance::new(program, shape, &options)
         .and_then(|instance| graph::unroll(&Arc::new(instance)))
         .and_then(verify::verify);

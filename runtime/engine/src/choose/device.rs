@@ -3,6 +3,7 @@
 //! Rules by size, from measurements on two, four and eight H200 without multicast (docs/performance.md). A
 //! tuned table goes before them, hints before that. All of it is a function of what all ranks have in common.
 
+use crate::tunables::{COPY_ENGINE_BYTES_MIN, SIDE_BY_SIDE_BYTES};
 use roundelay_compiler::device::{DeviceProtocol, abi};
 
 /// A rule for calls of at most `up_to` bytes of the whole vector.
@@ -20,9 +21,6 @@ struct DeviceRule {
 const K: u64 = 1 << 10;
 const M: u64 = 1 << 20;
 const ANY: u64 = u64::MAX;
-/// The bytes of a broadcast between two ranks beyond which copy engines make it. Where both send at once
-/// stores are as fast.
-const ENGINES: u64 = 64 * M;
 
 const fn rule(
     collective: &'static str,
@@ -79,7 +77,15 @@ const RULES: &[DeviceRule] = &[
     on(2, rule("broadcast", 64 * K, "binomial", &[DeviceProtocol::Packet])),
     on(2, rule("broadcast", 512 * K, "chain", &[DeviceProtocol::Packet])),
     on(2, rule("broadcast", 16 * M, "chain", &[DeviceProtocol::Staged])),
-    on(2, rule("broadcast", ENGINES, "chain", &[DeviceProtocol::Put, DeviceProtocol::Staged])),
+    on(
+        2,
+        rule(
+            "broadcast",
+            COPY_ENGINE_BYTES_MIN,
+            "chain",
+            &[DeviceProtocol::Put, DeviceProtocol::Staged],
+        ),
+    ),
     on(
         2,
         rule(
@@ -185,15 +191,12 @@ pub fn beside_others(sms: u32) -> u32 {
     (sms / 4).max(1)
 }
 
-/// Bytes of a task's chunk in a pass, up to which tasks run side by side: what a block has in flight at once.
-const SIDE_BY_SIDE: u64 = 32 * K;
-
 /// Returns the number of groups of warps that run tasks side by side: as many as a phase has tasks where
 /// chunks are small; one where they are large, so that all ranks send to one peer each at a time.
 pub fn groups(protocol: DeviceProtocol, tasks: u32, pass_bytes: u64) -> u64 {
     match protocol {
         DeviceProtocol::Staged | DeviceProtocol::Put | DeviceProtocol::Get
-            if pass_bytes > SIDE_BY_SIDE =>
+            if pass_bytes > SIDE_BY_SIDE_BYTES =>
         {
             1
         }
@@ -251,11 +254,11 @@ mod tests {
         assert_eq!(names, ["chain", "chain", "chain", "chain", "binomial"]);
         assert_eq!(protocols("gather", ANY, 2), protocols("gather", ANY, 3), "those of all others");
         assert_eq!(
-            protocols("broadcast", ENGINES, 2),
+            protocols("broadcast", COPY_ENGINE_BYTES_MIN, 2),
             [DeviceProtocol::Put, DeviceProtocol::Staged]
         );
         assert_eq!(
-            protocols("broadcast", ENGINES + 1, 2),
+            protocols("broadcast", COPY_ENGINE_BYTES_MIN + 1, 2),
             [DeviceProtocol::Engine, DeviceProtocol::Put, DeviceProtocol::Staged]
         );
         assert_eq!(protocols("broadcast", ANY, 4), [DeviceProtocol::Staged], "not on more");

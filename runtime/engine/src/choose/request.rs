@@ -1,5 +1,6 @@
 //! The request: the facts that decide a choice.
 
+use crate::tunables::FAR_PASS_BYTES;
 use roundelay_compiler::cost::Topology;
 use roundelay_compiler::{BufferPlacement, Shape};
 
@@ -36,13 +37,10 @@ pub struct ChoiceRequest<'a> {
     pub transport: &'a str,
 }
 
-/// Bytes of a chunk that a kernel between hosts moves in a pass: 512 KiB by each of 32 blocks.
-const FAR_PASS: u64 = 16 << 20;
-
 impl ChoiceRequest<'_> {
     pub(super) fn slots(&self) -> u64 {
         if self.transport == NVLINK {
-            return FAR_PASS;
+            return FAR_PASS_BYTES;
         }
         let apart = self.transport == Transport::Tcp.name();
         let over = if apart { TransportSet::TCP } else { TransportSet::ALL };

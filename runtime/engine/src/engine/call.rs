@@ -3,12 +3,13 @@
 
 use roundelay_compiler::plan::{BufferPlacement, Plan};
 
-use super::core::{EngineCore, PART};
+use super::core::EngineCore;
 use crate::bind::CallStats;
 use crate::bind::{BoundPlan, CallSizing, PlanKey, bind};
 use crate::executor::wait::WaitLoop;
 use crate::executor::{BufferBase, ExecutionBuffers, PlanExecution, run_ahead};
 use crate::operation::CallArgs;
+use crate::tunables::ABORT_CHECK_BYTES;
 use roundelay_net::backend::{FoldSource, FoldTarget, HostKernel, kernel};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;
@@ -218,7 +219,7 @@ pub(super) fn kernel_for(plan: &Plan, dtype: DType, op: RedOp) -> Result<HostKer
 /// Returns the parts of a buffer of that many elements of that size which are written before it is looked whether the
 /// job has been aborted.
 fn parts(data: *mut u8, count: usize, size: usize) -> impl Iterator<Item = (*mut u8, usize)> {
-    let most = (PART / size.max(1)).max(1);
+    let most = (ABORT_CHECK_BYTES / size.max(1)).max(1);
     (0..count).step_by(most).map(move |at| (data.wrapping_add(at * size), most.min(count - at)))
 }
 

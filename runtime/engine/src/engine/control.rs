@@ -9,13 +9,11 @@ use super::core::{EngineCore, SET_UP};
 use crate::executor::wait::{WaitAction, WaitLoop};
 use crate::executor::watchdog::{self, PeerFailure};
 use crate::trace::{AwaitedEvent, WaitRecord};
+use crate::tunables::CALL_REPORT_DELAY;
 use roundelay_net::abort::AbortRecord;
 use roundelay_net::digest::mix;
 use roundelay_net::error::{Error, ErrorLocation};
 use roundelay_net::group::ShownWord;
-
-/// The wait for words after which a rank reports its call to those that it is linked with.
-const REPORTED: Duration = Duration::from_millis(10);
 
 impl EngineCore {
     /// Counts a call; the result tells it, with all before it, from others.
@@ -168,7 +166,7 @@ impl EngineCore {
             return Err(self.group.aborted(None));
         }
         // A rank that makes another call may send no words by which the others could compare it.
-        if waited >= REPORTED {
+        if waited >= CALL_REPORT_DELAY {
             self.group.report_call(self.calls, call_digest);
         }
         let trouble = watchdog::examine(&self.group, peer, self.calls, Some(call_digest));

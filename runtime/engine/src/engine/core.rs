@@ -33,9 +33,6 @@ use roundelay_net::transport::TransportSet;
 /// The name of calls without a plan that come before others: those of `split`, `cuda`, `window` and `install`.
 pub(super) const SET_UP: &str = "set-up";
 
-/// The most bytes of a caller's memory that are written between two looks at whether the job has been aborted.
-pub(super) const PART: usize = 1 << 20;
-
 /// The memory that calls keep for the next ones.
 #[derive(Debug, Default)]
 pub(crate) struct CallStaging {

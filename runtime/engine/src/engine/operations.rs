@@ -3,10 +3,11 @@
 use roundelay_compiler::Plan;
 use roundelay_compiler::plan::{BufferPlacement, PlanBuffer};
 
-use super::core::{EngineCore, PART};
+use super::core::EngineCore;
 use crate::operation::{
     CallArgs, CallForm, CallOperand, CallerRank, Collective, Operation, OperationShape, PlanCall,
 };
+use crate::tunables::ABORT_CHECK_BYTES;
 use roundelay_net::digest::mix;
 use roundelay_net::error::Error;
 use roundelay_net::memory::Buffer;
@@ -161,7 +162,9 @@ impl EngineCore {
 
     /// Copies a result to memory of the caller, in parts: not after an abort.
     fn deliver(&mut self, output: &mut [u8], result: &[u8]) -> Result<(), Error> {
-        for (output, result) in output.chunks_mut(PART).zip(result.chunks(PART)) {
+        for (output, result) in
+            output.chunks_mut(ABORT_CHECK_BYTES).zip(result.chunks(ABORT_CHECK_BYTES))
+        {
             self.not_stopped().map_err(|error| self.fail(error))?;
             output.copy_from_slice(result);
         }

@@ -5,13 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::messages::RankMessenger;
+use crate::tunables::STOP_POLL_INTERVAL;
 use roundelay_net::abort::AbortRecord;
 use roundelay_net::error::Error;
 use roundelay_net::fork::OwnerProcess;
 use roundelay_net::group::{AlarmClock, GroupAlarm, RankGroup};
-
-/// The time between two looks at a thread that is in a call. A store of its has left its processor by then.
-const LOOK: Duration = Duration::from_micros(50);
 
 /// The number of calls, one inside another, in which the thread that makes calls uses memory of callers. That thread
 /// alone changes it, and nothing else shares its cache line.
@@ -82,7 +80,7 @@ impl StopHandle {
         fence(Ordering::SeqCst);
         loop {
             self.clock.ring();
-            std::thread::sleep(LOOK);
+            std::thread::sleep(STOP_POLL_INTERVAL);
             if self.inside.0.load(Ordering::Acquire) == 0 {
                 return Ok(silent);
             }

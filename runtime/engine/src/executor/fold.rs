@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::execution::{BufferBase, ExecutionBuffers, OperandSource, PlanExecution};
 use super::watchdog;
 use crate::bind::{BoundPlan, BoundStep, BufferPlace, NOWHERE, StepOperand};
+use crate::tunables::FOREIGN_FOLD_BYTES;
 use roundelay_net::backend::{CacheLine, FoldSource, FoldTarget};
 use roundelay_net::endpoints::EndpointReceiver;
 use roundelay_net::error::{Error, ErrorSource};
@@ -12,10 +13,6 @@ use roundelay_net::transport::mapped::MappedReceiver;
 use roundelay_net::transport::message::IoVecMut;
 use roundelay_net::transport::posted::PostedReceiver;
 use roundelay_net::transport::shm;
-
-/// Bytes of another process's memory that are copied at a time: few enough to stay in the cache until
-/// they are folded, enough to pay for the system call.
-const BLOCK: usize = 128 << 10;
 
 /// The elements of a segment that are moved.
 #[derive(Clone, Copy)]
@@ -92,9 +89,13 @@ impl PlanExecution<'_> {
         let straight = stores && step.inputs.len() == 1;
         let block = match straight {
             true => u64::MAX,
-            false => (BLOCK as u64 / size).max(1),
+            false => (FOREIGN_FOLD_BYTES as u64 / size).max(1),
         };
-        let lines = if straight { 0 } else { step.inputs.len() * BLOCK / size_of::<CacheLine>() };
+        let lines = if straight {
+            0
+        } else {
+            step.inputs.len() * FOREIGN_FOLD_BYTES / size_of::<CacheLine>()
+        };
         if self.work.bounce.len() < lines {
             self.work.bounce.resize(lines, CacheLine::ZERO);
         }
@@ -133,7 +134,9 @@ impl PlanExecution<'_> {
                     let at = self.work.bases[buffer as usize].address;
                     at.wrapping_add((offset + span.skip) as usize)
                 }
-                false => self.work.bounce.as_mut_ptr().cast::<u8>().wrapping_add(i * BLOCK),
+                false => {
+                    self.work.bounce.as_mut_ptr().cast::<u8>().wrapping_add(i * FOREIGN_FOLD_BYTES)
+                }
             };
             let len = (span.count * bound.shape.size) as usize;
             // SAFETY: the store was checked by `bind`, and is this step's alone; a block of the

@@ -14,6 +14,7 @@ use roundelay_net::error::Error;
 use roundelay_net::interrupt;
 use roundelay_net::transport::message::{ContentKind, IoVec, meta};
 use roundelay_net::transport::shm::INLINE;
+use roundelay_net::tunables::INTERRUPT_CHECK_STEPS;
 
 impl PlanExecution<'_> {
     /// Executes the plan to its end, all lanes from their beginning, or its only lane from a step on.
@@ -47,7 +48,7 @@ impl PlanExecution<'_> {
                 true => {
                     self.progress();
                     steps = steps.wrapping_add(1);
-                    if steps.is_multiple_of(interrupt::STEPS) && interrupt::is_requested() {
+                    if steps.is_multiple_of(INTERRUPT_CHECK_STEPS) && interrupt::is_requested() {
                         self.group.abort(&interrupt::record(self.rank));
                         self.check_wait(WaitAction::Aborted)?;
                     }

@@ -10,37 +10,15 @@
 
 use std::time::{Duration, Instant};
 
+use crate::tunables::{
+    CALL_BLIND_SLEEP_MAX, FAST_POLLS, LONG_WAIT_TIME, MEMORY_SLEEP_MAX, PEER_CHECK_INTERVAL,
+    POLLS_BEFORE_YIELD, POLLS_BEFORE_YIELD_CROWDED, SERVE_POLLS_BUSY, SERVE_POLLS_MEMORY,
+    SERVE_POLLS_SOCKETS, SOCKET_SPIN_TIME, WORD_SLEEP_MAX,
+};
 use roundelay_net::contention::CoreShare;
 use roundelay_net::error::Error;
 use roundelay_net::group::{RankGroup, ServingWait};
 use roundelay_net::interrupt;
-
-/// The number of polls without a pause: what arrives within a fraction of a microsecond is seen soonest.
-const FAST_POLLS: u32 = 64;
-/// The number of polls before the first yield, a tenth of a millisecond.
-const SPINS: u32 = 3000;
-/// The number of polls where ranks outnumber cores: the awaited rank is likely not running.
-const SPINS_CROWDED: u32 = 8;
-/// The time that a rank polls sockets, without a pause, before it sleeps where other programs use its core: a
-/// peer that runs answers sooner, and a wakeup costs more than the rest of a time slice.
-const SOCKET_SPIN_TIME: Duration = Duration::from_micros(300);
-/// The longest sleep for shared memory. A wakeup that misses a sleeper, which it does not see yet, costs no more
-/// than this.
-const FIRST_SLEEP: Duration = Duration::from_micros(200);
-/// The longest sleep for words of all ranks, the last of which misses no sleeper.
-const LONGEST_SLEEP: Duration = Duration::from_millis(5);
-/// The longest sleep where messages may come that wake no thread.
-const BLIND_SLEEP: Duration = Duration::from_micros(50);
-/// The time after which a wait for sockets sleeps.
-const LONG_WAIT: Duration = Duration::from_millis(20);
-/// The interval at which peers are examined.
-const EXAMINE_INTERVAL: Duration = Duration::from_millis(1);
-/// The number of polls between two checks for requests of peers to windows, where a poll is a load.
-const SERVE_POLLS_MEMORY: u32 = 64;
-/// The same where a poll is a system call.
-const SERVE_POLLS_SOCKETS: u32 = 8;
-/// The number of polls, each with such a check, after a request: peers often have another one.
-const SERVE_POLLS_BUSY: u32 = 1024;
 
 /// The next action of a waiting rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +66,7 @@ pub struct WaitLoop {
 impl WaitLoop {
     /// Begins a wait that may last `timeout` without progress; `crowded` if ranks outnumber cores.
     pub fn new(timeout: Duration, crowded: bool) -> Self {
-        let spins = if crowded { SPINS_CROWDED } else { SPINS };
+        let spins = if crowded { POLLS_BEFORE_YIELD_CROWDED } else { POLLS_BEFORE_YIELD };
         let (began, examined) = (None, None);
         let (sockets, announced, owing, long) = (false, false, false, false);
         let (serving, served, busy) = (None, (0, None), 0);
@@ -99,7 +77,7 @@ impl WaitLoop {
             began,
             examined,
             sockets,
-            nap: FIRST_SLEEP,
+            nap: MEMORY_SLEEP_MAX,
             grows: false,
             announced,
             owing,
@@ -128,7 +106,7 @@ impl WaitLoop {
 
     /// Returns the number of polls without a pause.
     pub fn polls(crowded: bool) -> u32 {
-        if crowded { SPINS_CROWDED } else { FAST_POLLS }
+        if crowded { POLLS_BEFORE_YIELD_CROWDED } else { FAST_POLLS }
     }
 
     /// Returns the longest time without progress.
@@ -157,7 +135,7 @@ impl WaitLoop {
     /// Returns true if this wait is so long that a late wakeup costs little beside it, and peers have had no requests
     /// meanwhile.
     pub(crate) fn is_long(&self) -> bool {
-        let is_past = |at: Instant| at.elapsed() > LONG_WAIT;
+        let is_past = |at: Instant| at.elapsed() > LONG_WAIT_TIME;
         self.polls > self.spins
             && self.began.is_some_and(is_past)
             && self.served.1.is_none_or(is_past)
@@ -236,9 +214,9 @@ impl WaitLoop {
                 // All is polled once more: a peer that acted before has seen no sleeper.
                 (false, false) => group.announce_sleep(),
                 (false, true) => {
-                    group.sleep(if group.is_networked() { BLIND_SLEEP } else { self.nap });
+                    group.sleep(if group.is_networked() { CALL_BLIND_SLEEP_MAX } else { self.nap });
                     if self.grows {
-                        self.nap = (2 * self.nap).min(LONGEST_SLEEP);
+                        self.nap = (2 * self.nap).min(WORD_SLEEP_MAX);
                     }
                     group.announce_sleep();
                 }
@@ -289,7 +267,7 @@ impl WaitLoop {
             self.long = true;
             return WaitAction::Expired;
         }
-        if now - *self.examined.get_or_insert(began) >= EXAMINE_INTERVAL {
+        if now - *self.examined.get_or_insert(began) >= PEER_CHECK_INTERVAL {
             (self.examined, self.long) = (Some(now), true);
             group.listen();
             if self.is_interruptible && interrupt::is_requested() {

@@ -11,9 +11,10 @@ use crate::bind::LaneCondition;
 use crate::bind::{BatchTransfer, BoundStep, tagged};
 use crate::trace::process::condition;
 use crate::trace::{
-    FlightRecorder, PAUSE, RankCondition, RankStanding, RepeatedDiagnosis, SeenCall,
-    WaitDescription, WaitRecord, now,
+    FlightRecorder, RankCondition, RankStanding, RepeatedDiagnosis, SeenCall, WaitDescription,
+    WaitRecord, now,
 };
+use crate::tunables::DIAGNOSIS_INTERVAL;
 use roundelay_net::error::{Error, ErrorLocation, ErrorSource};
 use roundelay_net::group::RankGroup;
 use roundelay_net::process::{has_gone, no_longer};
@@ -146,7 +147,7 @@ pub fn remark(group: &RankGroup, waiting: &WaitRecord, sites: &[SourceLine]) -> 
     loop {
         match looks.add(observed_standings(group, waiting, sites), group.rank()) {
             Some(text) => return text,
-            None => std::thread::sleep(PAUSE),
+            None => std::thread::sleep(DIAGNOSIS_INTERVAL),
         }
     }
 }
@@ -163,7 +164,7 @@ fn remark_unless_it_comes(
         if let Some(text) = looks.add(seen, execution.rank) {
             return Ok(Some(text));
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(DIAGNOSIS_INTERVAL);
         if comes(execution)? {
             return Ok(None);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::link::{ConnectionState, PeerLink};
 use super::matching::{ReceiveSource, TagMatcher};
@@ -16,9 +16,6 @@ use roundelay_net::endpoints::{EndpointTable, RecvEnd, SendEnd, SocketSleep};
 use roundelay_net::error::{Error, ErrorLocation};
 use roundelay_net::group::RankGroup;
 use roundelay_net::net::ConnectionId;
-
-/// The longest time in which a change may go unnoticed.
-pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A message that has come before its receive.
 pub(super) enum UnexpectedMessage {

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
-use super::engine::{CHECK_INTERVAL, MessageEngine};
+use super::engine::MessageEngine;
 use super::link::PeerLink;
 use super::matching::ReceiveSource;
 use super::transfer::{MessageTransfer, TransferKind};
 use crate::executor::watchdog::{PeerFailure, PeerLoss, examine};
+use crate::tunables::CHANGE_CHECK_INTERVAL;
 use roundelay_net::error::Error;
 
 impl MessageEngine {
@@ -86,10 +87,10 @@ impl MessageEngine {
     }
 
     /// Returns the peer, if it is known, and the kind of an operation that has timed out: since it started, nothing has
-    /// moved on its connection for as long as its timeout. All operations are examined, once a [`CHECK_INTERVAL`].
+    /// moved on its connection for as long as its timeout. All operations are examined, once a [`CHANGE_CHECK_INTERVAL`].
     fn find_timed_out(&mut self, is_sure: bool) -> Option<(Option<u32>, TransferKind)> {
         let now = Instant::now();
-        if !is_sure && now.duration_since(self.examined_at) < CHECK_INTERVAL {
+        if !is_sure && now.duration_since(self.examined_at) < CHANGE_CHECK_INTERVAL {
             return None;
         }
         self.examined_at = now;

@@ -8,20 +8,10 @@ use super::outgoing::OutgoingEntry;
 use super::packet::MessagePacket;
 use super::payload::IncomingPayload;
 use super::transfer::{MessageTransfer, PartialTransfer};
+use crate::tunables::{ASKED_OPERATIONS_MAX, EAGER_CREDITS, OFFERS_MAX, UNSOLICITED_PARTS_MAX};
 use roundelay_net::endpoints::EndpointSender;
 use roundelay_net::error::Error;
 use roundelay_net::group::ConnectionAttempt;
-
-/// Eager messages of a peer that may wait for a receive: together half a MiB.
-const EAGER_CREDITS: u64 = 64;
-/// Offers of a peer that may wait for a receive: their records take less than 128 MiB. A program whose calls are in
-/// order does not reach this, and more would only cost memory.
-const MAX_OFFERS: u64 = 1 << 20;
-/// Operations on a peer's parts of windows that may await its answers. As many answers are kept for a peer that does
-/// not receive them, of up to [`EAGER_BYTES`](super::packet::EAGER_BYTES) each: together a MiB.
-pub(super) const MAX_ASKED: usize = 128;
-/// Parts of windows with an unsolicited packet to a peer: a refusal or a grant.
-const MAX_UNSOLICITED: usize = 1 << 12;
 
 /// The state of the connection below a link.
 pub(super) enum ConnectionState {
@@ -165,11 +155,11 @@ impl PeerLink {
     /// Counts an offer without a receive; fails if there are too many.
     pub(super) fn count_offer(&mut self) -> Result<(), Error> {
         self.unclaimed_offers += 1;
-        if self.unclaimed_offers <= MAX_OFFERS {
+        if self.unclaimed_offers <= OFFERS_MAX {
             return Ok(());
         }
         Err(Error::Usage(format!(
-            "rank {} has sent {MAX_OFFERS} messages that no receive of this rank takes: receive them, or send fewer before \
+            "rank {} has sent {OFFERS_MAX} messages that no receive of this rank takes: receive them, or send fewer before \
              that",
             self.peer
         )))
@@ -188,8 +178,8 @@ impl PeerLink {
     /// Queues the answer to a request; fails if the peer has more requests outstanding than it may.
     pub(super) fn push_answer(&mut self, answer: OutgoingEntry) -> Result<(), Error> {
         let is_answer = |out: &&OutgoingEntry| out.unsolicited().is_none();
-        if self.answers.len() >= MAX_ASKED
-            && self.answers.iter().filter(is_answer).count() >= MAX_ASKED
+        if self.answers.len() >= ASKED_OPERATIONS_MAX
+            && self.answers.iter().filter(is_answer).count() >= ASKED_OPERATIONS_MAX
         {
             return Err(self.protocol_error());
         }
@@ -200,7 +190,7 @@ impl PeerLink {
     /// Queues an unsolicited packet about a part of a window: between two answers, the first refusal and the latest
     /// grant of each part are kept. Fails if it is about more parts than a rank may have.
     pub(super) fn push_unsolicited(&mut self, packet: MessagePacket) -> Result<(), Error> {
-        let is_full = self.answers.len() >= MAX_ASKED + MAX_UNSOLICITED;
+        let is_full = self.answers.len() >= ASKED_OPERATIONS_MAX + UNSOLICITED_PARTS_MAX;
         let mut queued =
             self.answers.iter_mut().rev().take_while(|out| out.unsolicited().is_some());
         match queued.find(|out| out.unsolicited() == packet.unsolicited()) {

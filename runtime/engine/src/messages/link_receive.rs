@@ -1,26 +1,21 @@
 //! The receive path of a connection: packets, segmented payloads, and reads of the sender's memory.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::link::PeerLink;
 use super::outgoing::OutgoingEntry;
-use super::packet::{DIGEST, EAGER_BYTES, MessagePacket, MessageShape, PACKET_BYTES, SLOTS};
+use super::packet::{DIGEST, MessagePacket, MessageShape, PACKET_BYTES, SLOTS};
 use super::payload::IncomingPayload;
 use super::transfer::MessageTransfer;
-use crate::window;
+use crate::tunables::{
+    EAGER_BYTES, READ_QUANTUM_BYTES, READ_REPORT_BYTES, UNREADABLE_GRACE, WINDOW_COPY_BYTES,
+};
 use roundelay_net::endpoints::EndpointReceiver;
 use roundelay_net::error::Error;
 use roundelay_net::transport::mapped::MappedReceiver;
 use roundelay_net::transport::message::{ContentKind, IoVecMut, meta};
 use roundelay_net::transport::posted::PostedReceiver;
 use roundelay_net::transport::shm;
-
-/// The most bytes that are read of a sender's memory before other connections are served again.
-pub(super) const READ_QUANTUM_BYTES: u64 = 1 << 20;
-/// The bytes after which a read of the sender's memory is reported to it.
-const READ_REPORT_BYTES: u64 = 64 << 20;
-/// The time for which an unreadable peer may still turn out to have ended.
-const UNREADABLE_GRACE: Duration = Duration::from_secs(1);
 
 /// The next arrival on a connection.
 pub(super) enum IncomingEvent {
@@ -107,7 +102,7 @@ impl PeerLink {
                         | MessagePacket::Accumulate { bytes, .. }
                             if bytes > EAGER_BYTES =>
                         {
-                            if bytes > window::PIECE as u64 {
+                            if bytes > WINDOW_COPY_BYTES as u64 {
                                 return Err(self.protocol_error());
                             }
                             self.expected = Some(packet);

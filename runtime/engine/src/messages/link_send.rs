@@ -3,17 +3,16 @@
 use std::collections::VecDeque;
 
 use super::device::DeviceLink;
-use super::link::{MAX_ASKED, PacketPayload, PeerLink};
+use super::link::{PacketPayload, PeerLink};
 use super::outgoing::OutgoingEntry;
-use super::packet::{DIGEST, EAGER_BYTES, GET_BIT, MessagePacket, PACKET_BYTES, SLOTS};
+use super::packet::{DIGEST, GET_BIT, MessagePacket, PACKET_BYTES, SLOTS};
 use super::transfer::{MessageTransfer, PartialTransfer, TransferKind};
-use crate::window;
+use crate::tunables::{
+    ASKED_OPERATIONS_MAX, EAGER_BYTES, RENDEZVOUS_SEGMENT_BYTES, WINDOW_COPY_BYTES,
+};
 use roundelay_net::endpoints::EndpointSender;
 use roundelay_net::error::Error;
 use roundelay_net::transport::message::{ContentKind, IoVec, meta};
-
-/// The longest payload segment that is sent by rendezvous, from where it lies: the longest that a message can describe.
-const RENDEZVOUS_SEGMENT_BYTES: u64 = 256 << 20;
 
 /// The path by which the next queue entry leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,13 +183,13 @@ impl PeerLink {
         }
     }
 
-    /// Returns true if the next own entry may be posted; a request only while fewer than [`MAX_ASKED`] await answers.
+    /// Returns true if the next own entry may be posted; a request only while fewer than [`ASKED_OPERATIONS_MAX`] await answers.
     fn may_post_next(&self) -> bool {
         match self.out.front() {
             None => false,
             Some(OutgoingEntry::Send(asks)) if asks.what.is_of_window() => {
-                self.asked.len() + self.accepted.range(GET_BIT..).take(MAX_ASKED).count()
-                    < MAX_ASKED
+                self.asked.len() + self.accepted.range(GET_BIT..).take(ASKED_OPERATIONS_MAX).count()
+                    < ASKED_OPERATIONS_MAX
             }
             Some(_) => true,
         }
@@ -236,7 +235,7 @@ impl PeerLink {
                 // A short payload of a window is copied: it is then written, or was read, as one.
                 let stays = stays && !(what.is_of_window() && left <= EAGER_BYTES);
                 let limit = if what.is_of_window() {
-                    window::PIECE as u64
+                    WINDOW_COPY_BYTES as u64
                 } else {
                     RENDEZVOUS_SEGMENT_BYTES
                 };

@@ -42,7 +42,7 @@
 //! ([`Server`](roundelay_net::group::Server)).
 //!
 //! A short put or accumulate that is sent through a socket is coalesced with the flush or signal that follows: the
-//! system takes both in one call. The next progress of the link sends it, within [`BLIND_SLEEP`](waiting::BLIND_SLEEP).
+//! system takes both in one call. The next progress of the link sends it, within `SERVE_BLIND_SLEEP_MAX`.
 //!
 //! # Conventions
 //!

@@ -36,9 +36,6 @@ use roundelay_net::transport::one_sided::{AccessGrant, AccessRights};
 
 /// The bytes of a packet: it fits the first cache line of a header in shared memory.
 pub(super) const PACKET_BYTES: usize = 48;
-/// The longest message that is sent before the receiver has a buffer for it. Longer ones are faster by an offer:
-/// between two ranks of a host 64 KiB took 45 us at once, and 26 us offered.
-pub(super) const EAGER_BYTES: u64 = 8 << 10;
 /// Messages in flight on a connection, packets and payloads.
 pub(super) const SLOTS: u64 = 8;
 /// The digest that all messages of this module carry.

@@ -5,12 +5,13 @@ use std::time::Instant;
 use super::device::DeviceLink;
 use super::engine::{MessageEngine, UnexpectedMessage};
 use super::link::{ConnectionState, PeerLink};
-use super::link_receive::{IncomingEvent, PullOutcome, READ_QUANTUM_BYTES};
+use super::link_receive::{IncomingEvent, PullOutcome};
 use super::matching::ReceiveSource;
 use super::outgoing::OutgoingEntry;
 use super::packet::{GET_BIT, MessagePacket, MessageShape};
 use super::transfer::{MessageTransfer, PartialTransfer};
 use crate::executor::watchdog::PeerLoss;
+use crate::tunables::READ_QUANTUM_BYTES;
 use roundelay_net::endpoints::{EndpointReceiver, EndpointSender};
 use roundelay_net::error::Error;
 

@@ -9,19 +9,14 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::engine::MessageEngine;
 use super::messenger::{MessengerState, ProgressTurn, RankMessenger, lock};
-use super::waiting::{BLIND_SLEEP, VISIBLE_SLEEP};
-use roundelay_net::endpoints::{SHORT, SocketSleep};
+use crate::tunables::{
+    PROGRESS_IDLE_TIMEOUT, PROGRESS_INTERVAL_MAX, PROGRESS_INTERVAL_MIN, PROGRESS_POLL_TIME,
+    SERVE_BLIND_SLEEP_MAX, SERVE_VISIBLE_SLEEP_MAX,
+};
+use roundelay_net::endpoints::SocketSleep;
 use roundelay_net::group::WindowServer;
 use roundelay_net::interrupt::DeferredInterrupt;
-
-/// The time without work after which the thread ends.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The shortest time between two polls of the thread, after one at which it took over.
-const MIN_POLL_INTERVAL: Duration = Duration::from_micros(100);
-/// The longest time between two polls.
-const MAX_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// The time without work after which the thread no longer polls, and sleeps until it is woken.
-const POLL_PERIOD: Duration = Duration::from_millis(10);
+use roundelay_net::tunables::BLIND_SLEEP_MAX;
 
 impl RankMessenger {
     /// Keeps the progress thread alive while windows are served.
@@ -99,11 +94,11 @@ impl RankMessenger {
         let _deferred = DeferredInterrupt::begin();
         let MessengerState { turn, wanted, waiting, waits, serving, .. } = &*self.shared;
         let mut known = 0;
-        let (mut nap, mut idle) = (MIN_POLL_INTERVAL, Instant::now());
-        let (mut rest, mut examined_at) = (SHORT, Instant::now());
+        let (mut nap, mut idle) = (PROGRESS_INTERVAL_MIN, Instant::now());
+        let (mut rest, mut examined_at) = (BLIND_SLEEP_MAX, Instant::now());
         let mut state = lock(turn);
         loop {
-            let left = IDLE_TIMEOUT.saturating_sub(idle.elapsed());
+            let left = PROGRESS_IDLE_TIMEOUT.saturating_sub(idle.elapsed());
             if !self.is_here() || state.is_over || left.is_zero() && !state.is_due && !state.serves
             {
                 (state.has_thread, state.is_attentive) = (false, false);
@@ -122,7 +117,7 @@ impl RankMessenger {
                 let renewed = state.renewed;
                 drop(state);
                 let serves = self.rest(&mut rest, &mut examined_at);
-                (nap, idle) = (MIN_POLL_INTERVAL, Instant::now());
+                (nap, idle) = (PROGRESS_INTERVAL_MIN, Instant::now());
                 let is_idle = self.is_idle();
                 state = lock(turn);
                 // Windows may have been added since.
@@ -134,7 +129,8 @@ impl RankMessenger {
                 }
                 continue;
             }
-            state.is_attentive = state.is_due || state.serves || idle.elapsed() < POLL_PERIOD;
+            state.is_attentive =
+                state.is_due || state.serves || idle.elapsed() < PROGRESS_POLL_TIME;
             let time = if state.is_attentive { nap } else { left };
             let waited = wanted.wait_timeout(state, time);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -145,7 +141,11 @@ impl RankMessenger {
                 took_over = self.take_over(state);
                 state = lock(turn);
             }
-            nap = if took_over { MIN_POLL_INTERVAL } else { (2 * nap).min(MAX_POLL_INTERVAL) };
+            nap = if took_over {
+                PROGRESS_INTERVAL_MIN
+            } else {
+                (2 * nap).min(PROGRESS_INTERVAL_MAX)
+            };
         }
     }
 
@@ -157,7 +157,7 @@ impl RankMessenger {
         let mut found = None;
         let ended = self.with_engine_slot(|engine| {
             let engine = engine.as_mut()?;
-            if examined_at.elapsed() >= VISIBLE_SLEEP {
+            if examined_at.elapsed() >= SERVE_VISIBLE_SLEEP_MAX {
                 engine.group.listen();
                 *examined_at = Instant::now();
             }
@@ -172,15 +172,17 @@ impl RankMessenger {
         self.notify_completions(ended.unwrap_or_default());
         let Some((is_still, is_connected, serves, dozing)) = found else { return false };
         match () {
-            () if !is_still || !serves => *nap = SHORT,
+            () if !is_still || !serves => *nap = BLIND_SLEEP_MAX,
             () if dozing.is_blind() && is_connected => {
-                clock.sleep(BLIND_SLEEP);
+                clock.sleep(SERVE_BLIND_SLEEP_MAX);
                 return serves;
             }
-            () if dozing.is_seen() && is_connected => self.sleep_on_sockets(&dozing, VISIBLE_SLEEP),
+            () if dozing.is_seen() && is_connected => {
+                self.sleep_on_sockets(&dozing, SERVE_VISIBLE_SLEEP_MAX);
+            }
             () => {
                 self.sleep_on_sockets(&dozing, *nap);
-                *nap = (2 * *nap).min(BLIND_SLEEP);
+                *nap = (2 * *nap).min(SERVE_BLIND_SLEEP_MAX);
             }
         }
         clock.rise();

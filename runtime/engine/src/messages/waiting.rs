@@ -6,19 +6,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::FairMutexGuard;
 
-use super::engine::{CHECK_INTERVAL, MessageEngine};
+use super::engine::MessageEngine;
 use super::messenger::{MessengerState, RankMessenger, lock};
 use super::operation::{MessageOperation, OperationCompletion};
 use crate::executor::wait::{WaitAction, WaitLoop};
-use roundelay_net::endpoints::SHORT;
+use crate::tunables::{CHANGE_CHECK_INTERVAL, SERVE_BLIND_SLEEP_MAX, SERVE_LINGER_TIMEOUT};
 use roundelay_net::interrupt::{self, DeferredInterrupt};
-
-/// The time for which a rank that leaves still serves packets that no send needs, while no connection moves.
-const LINGER: Duration = Duration::from_secs(2);
-/// The longest sleep on sockets while windows are served and every change is visible on one.
-pub(super) const VISIBLE_SLEEP: Duration = Duration::from_millis(20);
-/// The longest sleep while some changes are visible on no socket.
-pub(super) const BLIND_SLEEP: Duration = Duration::from_millis(1);
+use roundelay_net::tunables::BLIND_SLEEP_MAX;
 
 /// Closes a rank's messages when it is dropped: the rank leaves.
 pub struct MessengerGuard(pub(crate) RankMessenger);
@@ -57,9 +51,10 @@ impl RankMessenger {
         let mut state = lock(turn);
         while !operation.is_done() && !is_over() {
             if state.is_taken || is_left() {
-                let left =
-                    until.map_or(CHECK_INTERVAL, |at| at.saturating_duration_since(Instant::now()));
-                let waited = changed.wait_timeout(state, left.min(CHECK_INTERVAL));
+                let left = until.map_or(CHANGE_CHECK_INTERVAL, |at| {
+                    at.saturating_duration_since(Instant::now())
+                });
+                let waited = changed.wait_timeout(state, left.min(CHANGE_CHECK_INTERVAL));
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             } else {
                 state.is_taken = true;
@@ -99,7 +94,7 @@ impl RankMessenger {
             let began = Instant::now();
             let mut state = lock(turn);
             while state.is_taken {
-                let waited = changed.wait_timeout(state, CHECK_INTERVAL);
+                let waited = changed.wait_timeout(state, CHANGE_CHECK_INTERVAL);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
             state.is_taken = true;
@@ -108,7 +103,7 @@ impl RankMessenger {
             loop {
                 self.drive_until(&mut |engine| {
                     let moved = engine.last_moved().map_or(began, |moved| moved.max(began));
-                    let is_late = moved.elapsed() >= LINGER && !engine.has_sends();
+                    let is_late = moved.elapsed() >= SERVE_LINGER_TIMEOUT && !engine.has_sends();
                     is_over = engine.check_usable().is_err() || engine.is_drained() || is_late;
                     is_over
                 });
@@ -195,7 +190,7 @@ impl RankMessenger {
                         drop(guard);
                         self.sleep_on_sockets(
                             &dozing,
-                            if dozing.is_seen() { BLIND_SLEEP } else { SHORT },
+                            if dozing.is_seen() { SERVE_BLIND_SLEEP_MAX } else { BLIND_SLEEP_MAX },
                         );
                         break;
                     }

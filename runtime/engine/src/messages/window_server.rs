@@ -16,22 +16,19 @@ use super::engine::{MessageEngine, SignalWait};
 use super::link::PeerLink;
 use super::operation::MessageOperation;
 use super::outgoing::OutgoingEntry;
-use super::packet::{EAGER_BYTES, GET_BIT, MessagePacket, MessageShape, RefusalReason};
+use super::packet::{GET_BIT, MessagePacket, MessageShape, RefusalReason};
 use super::payload::{IncomingPayload, PayloadTarget};
 use super::transfer::{MessageTransfer, PartialTransfer, TransferKind};
 use crate::executor::watchdog::{PeerFailure, examine};
+use crate::tunables::{
+    DEVICE_GET_BYTES, EAGER_BYTES, LOCK_CHECK_DELAY, LOCK_TIMEOUT, WINDOW_COPY_BYTES,
+};
 use crate::window::{
-    AccumulateFailure, AtomicFetch, DeviceMemory, ExposedPart, PIECE, PeerAccess, STAGED,
-    ServedPart, WindowRights,
+    AccumulateFailure, AtomicFetch, DeviceMemory, ExposedPart, PeerAccess, ServedPart, WindowRights,
 };
 use roundelay_net::dtype::RedOp;
 use roundelay_net::error::{AccessRefusal, Error, ErrorLocation};
 use roundelay_net::transport::shm::SleeperRole;
-
-/// The time for which another rank may hold a lock before it is examined for failure.
-const LOCK_CHECK_DELAY: Duration = Duration::from_millis(2);
-/// The longest time for which another rank may hold a lock.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl MessageEngine {
     /// Serves this rank's part of a window, and opens the connections by which it and its peers reach each other.
@@ -192,7 +189,7 @@ impl MessageEngine {
             MessagePacket::Get { key, offset, bytes, id } => {
                 let on_device =
                     self.served.get(&key).is_some_and(|exposed| exposed.device().is_some());
-                let most = if on_device { STAGED } else { PIECE as u64 };
+                let most = if on_device { DEVICE_GET_BYTES } else { WINDOW_COPY_BYTES as u64 };
                 let admitted = match bytes > most {
                     true => Err(RefusalReason::Bounds { bytes: most }),
                     false => self.admit(peer, key, (offset, bytes), WindowRights::READ),

@@ -10,18 +10,11 @@
 //! directions.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::diagnose::{CauseClass, TraceVerdict, names};
 use super::dump::{DumpEntry, FlightDump};
+use crate::tunables::{REPORTED_DELAY_FACTOR, REPORTED_DELAY_MIN, REPORTED_DELAY_PERCENT};
 use roundelay_net::waiting::AwaitedEvent;
-
-/// The shortest delay that is reported.
-const MIN_DELAY: Duration = Duration::from_millis(10);
-/// The part of the observed time, in percent, that a delay must have.
-const SHARE: u64 = 20;
-/// The number of times by which it must exceed the next one.
-const FACTOR: u64 = 2;
 
 /// A position in the calls of a rank.
 #[derive(Debug, Clone, Copy)]
@@ -96,9 +89,9 @@ pub fn delays(flights: &[FlightDump]) -> Option<TraceVerdict> {
     by_length.sort_by_key(|(length, culprit, _)| (std::cmp::Reverse(*length), *culprit));
     let next = by_length.get(1).map_or(0, |(length, ..)| *length);
     let (length, culprit, delays) = by_length.into_iter().next()?;
-    let stands_out = length >= MIN_DELAY.as_nanos() as i64
-        && length * 100 >= whole * SHARE as i64
-        && length >= next * FACTOR as i64;
+    let stands_out = length >= REPORTED_DELAY_MIN.as_nanos() as i64
+        && length * 100 >= whole * REPORTED_DELAY_PERCENT as i64
+        && length >= next * REPORTED_DELAY_FACTOR as i64;
     stands_out.then(|| verdict(culprit, &delays, length, whole, next))
 }
 

@@ -11,13 +11,9 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
+use crate::tunables::{CHAIN_LINKS_MAX, NAMED_RANKS_MAX};
 use roundelay_net::transport::shm::CALLS;
 use roundelay_net::waiting::WaitDescription;
-
-/// Ranks that a list names before it only counts.
-const NAMED: usize = 8;
-/// The most links of a chain that a text names.
-const LINKS: usize = 8;
 
 /// The remedy if nothing else helps.
 pub(super) const PATIENCE: &str = "if it is only slow, allow more time (`--timeout`)";
@@ -337,14 +333,17 @@ impl<'a> WaitGraph<'a> {
         let links = path.len().saturating_sub(1);
         for (i, pair) in path.windows(2).enumerate() {
             // A long chain is shown by its beginning and its end.
-            if links > LINKS && i >= LINKS / 2 && i < links - LINKS / 2 {
-                if i == LINKS / 2 {
-                    let _ = write!(text, ", and so on over {} more ranks", links - LINKS);
+            if links > CHAIN_LINKS_MAX
+                && i >= CHAIN_LINKS_MAX / 2
+                && i < links - CHAIN_LINKS_MAX / 2
+            {
+                if i == CHAIN_LINKS_MAX / 2 {
+                    let _ = write!(text, ", and so on over {} more ranks", links - CHAIN_LINKS_MAX);
                 }
                 continue;
             }
             let [from, to] = pair else { continue };
-            let skipped = links > LINKS && i == links - LINKS / 2;
+            let skipped = links > CHAIN_LINKS_MAX && i == links - CHAIN_LINKS_MAX / 2;
             let _ = match i {
                 0 => write!(text, "rank {from} waits for rank {to}"),
                 _ if skipped => write!(text, " to rank {from}, which waits for rank {to}"),
@@ -500,8 +499,14 @@ pub(super) fn names(ranks: &[u32]) -> String {
     match ranks {
         [] => "no rank".into(),
         [one] => format!("rank {one}"),
-        [most @ .., last] if ranks.len() <= NAMED => format!("ranks {} and {last}", list(most)),
-        _ => format!("ranks {} and {} others", list(&ranks[..NAMED]), ranks.len() - NAMED),
+        [most @ .., last] if ranks.len() <= NAMED_RANKS_MAX => {
+            format!("ranks {} and {last}", list(most))
+        }
+        _ => format!(
+            "ranks {} and {} others",
+            list(&ranks[..NAMED_RANKS_MAX]),
+            ranks.len() - NAMED_RANKS_MAX
+        ),
     }
 }
 

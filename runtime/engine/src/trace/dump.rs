@@ -6,15 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::diagnose::{RankCondition, RankStanding, SeenCall};
 use super::flight::{FlightEvent, FlightRecorder};
+use crate::tunables::{COMPARED_CALLS, DUMP_EVENTS_MAX, DUMP_RANKS_MAX};
 use roundelay_net::bootstrap::ProcessEnding;
 use roundelay_net::waiting::{AwaitedEvent, WaitDescription};
-
-/// Events that a dump has at most.
-const ENTRIES: usize = 128;
-/// The most other ranks that a dump names.
-const STANDINGS: usize = 256;
-/// Calls by which ranks are compared.
-const COMPARED: usize = 16;
 
 /// The dump of one rank's flight recorder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,18 +118,18 @@ impl FlightRecorder {
                 until: (until > 0).then_some(until),
             },
         };
-        (self.recorded(), self.latest(ENTRIES).map(entry).collect())
+        (self.recorded(), self.latest(DUMP_EVENTS_MAX).map(entry).collect())
     }
 }
 
 impl FlightDump {
     /// Keeps the dump small: of the other ranks those that are of interest.
     pub(crate) fn bounded(mut self) -> Self {
-        if self.seen.len() > STANDINGS {
+        if self.seen.len() > DUMP_RANKS_MAX {
             let odd =
                 |s: &RankStanding| s.condition != RankCondition::Running || s.waiting.is_none();
             self.seen.sort_by_key(|s| !odd(s));
-            self.seen.truncate(STANDINGS);
+            self.seen.truncate(DUMP_RANKS_MAX);
         }
         self
     }
@@ -153,7 +147,7 @@ impl FlightDump {
             DumpEntry::Wait { .. } => None,
         };
         let mut recent: Vec<SeenCall> =
-            self.events.iter().rev().filter_map(seen).take(COMPARED).collect();
+            self.events.iter().rev().filter_map(seen).take(COMPARED_CALLS).collect();
         recent.reverse();
         RankStanding {
             rank: self.rank,

@@ -2,18 +2,13 @@
 
 use super::spans::SpanTracer;
 use crate::bind::BoundPlan;
+use crate::tunables::{EVENTS_PER_CLOCK_READ, FLIGHT_NAMES_MAX};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::waiting::WaitRecord;
 use roundelay_net::waiting::{AwaitedEvent, coarse, now};
 
 /// Events that a rank remembers.
 pub const EVENTS: usize = 1024;
-/// Different names of algorithms that are kept.
-const NAMES: usize = 1024;
-
-/// The number of events after which the clock is read: even a load of its latest tick is 5 ns, a fiftieth of
-/// the shortest call.
-const STAMPED: u64 = 16;
 
 /// The description of a call for the recorder.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +76,7 @@ impl FlightRecorder {
     pub(crate) fn learn(&mut self, at: usize, bound: &BoundPlan) {
         let name = bound.name();
         let index = self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
-            if self.names.len() < NAMES {
+            if self.names.len() < FLIGHT_NAMES_MAX {
                 self.names.push(name);
             }
             self.names.len() - 1
@@ -106,7 +101,7 @@ impl FlightRecorder {
     #[inline]
     pub(crate) fn begin(&mut self, call: u64, digest: u32, bound: Option<usize>) {
         let label = bound.and_then(|at| self.labels.get(at)).copied().unwrap_or(MEETING);
-        if self.recorded.is_multiple_of(STAMPED) {
+        if self.recorded.is_multiple_of(EVENTS_PER_CLOCK_READ) {
             self.stamp = coarse();
         }
         let at = self.stamp;

@@ -5,21 +5,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::diagnose::{RankCondition, RankStanding, SeenCall};
 use super::dump::{DumpEntry, FlightDump};
 use super::process::condition;
+use crate::tunables::LIVE_CHECK_INTERVAL;
 use roundelay_net::digest::mix;
 use roundelay_net::error::Error;
 use roundelay_net::net::host_name;
 use roundelay_net::transport::shm::{NAME, RankPresence, ShmSegment};
 use roundelay_net::waiting::{WaitRecord, now};
-
-/// The time between the two looks at a rank: a wait that is the same in both is one that lasts.
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// The remedy where there is nothing to see.
 const REMEDY: &str = "name the process of a rank, or of the launcher that started it";
@@ -45,7 +42,7 @@ pub struct LiveRanks {
 pub fn live(pid: i32) -> Result<Vec<LiveRanks>, Error> {
     let segments = segments(pid)?;
     let before: Vec<Vec<RankStanding>> = segments.values().map(|segment| look(segment)).collect();
-    std::thread::sleep(PAUSE);
+    std::thread::sleep(LIVE_CHECK_INTERVAL);
     let found = segments.values().zip(before).map(|(segment, before)| published(segment, &before));
     let found: Vec<LiveRanks> = found.flatten().collect();
     if found.is_empty() {

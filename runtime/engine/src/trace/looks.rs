@@ -4,11 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::diagnose::{CauseClass, PATIENCE, RankStanding, diagnose, names};
-
-/// The pause between two diagnoses.
-pub(crate) const PAUSE: Duration = Duration::from_millis(10);
-/// The number of diagnoses over which nothing moves in a circle that is reported as a cycle.
-const LOOKS: u32 = 11;
+use crate::tunables::CYCLE_DIAGNOSES;
 
 /// The time that a process has been ready to run without a core, in nanoseconds, if the system counts it.
 type QueuedNanos = Option<u64>;
@@ -22,7 +18,7 @@ pub(crate) struct RepeatedDiagnosis {
 
 impl RepeatedDiagnosis {
     /// Returns the cause for which `asking` waits, as the end of an error text; `None` if the state has to be added
-    /// again after a [`PAUSE`].
+    /// again after a `DIAGNOSIS_INTERVAL`.
     pub(crate) fn add(&mut self, seen: Vec<RankStanding>, asking: u32) -> Option<String> {
         let queued = seen.iter().map(|s| s.pid.and_then(queued)).collect();
         self.add_at(seen, queued, asking, Instant::now())
@@ -60,7 +56,7 @@ impl RepeatedDiagnosis {
             CauseClass::Slow => verdict.to_string(),
             _ if moved.is_empty() && coreless.is_empty() => {
                 // Nothing moves: it may be one.
-                return (self.looks >= LOOKS).then(|| format!("; {verdict}"));
+                return (self.looks >= CYCLE_DIAGNOSES).then(|| format!("; {verdict}"));
             }
             _ => {
                 let slow: Vec<u32> = match moved.is_empty() {
@@ -111,6 +107,7 @@ mod tests {
     use super::super::diagnose::RankCondition;
     use super::super::{AwaitedEvent, WaitDescription};
     use super::*;
+    use crate::tunables::DIAGNOSIS_INTERVAL;
 
     /// Describes a rank in a call that waits for another.
     fn waits(rank: u32, peer: u32, call: u64, step: u32) -> RankStanding {
@@ -142,7 +139,7 @@ mod tests {
         let (mut all, began) = (RepeatedDiagnosis::default(), Instant::now());
         for look in 0..50 {
             let queued = (f64::from(look) * 1e7 * share) as u64;
-            let at = began + PAUSE * look;
+            let at = began + DIAGNOSIS_INTERVAL * look;
             let seen = looks(look);
             let clocks = vec![None, Some(queued), None];
             if let Some(text) = all.add_at(seen, clocks, 0, at) {
@@ -156,7 +153,7 @@ mod tests {
     fn a_circle_in_which_nothing_moves_is_a_cycle() {
         let (text, look) = diagnosed(|_| circle(3), 0.1);
         assert!(text.starts_with("; a cycle: rank 0 waits for rank 1 (call 5"), "{text}");
-        assert_eq!(look, LOOKS - 1);
+        assert_eq!(look, CYCLE_DIAGNOSES - 1);
     }
 
     #[test]

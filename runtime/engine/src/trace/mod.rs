@@ -44,7 +44,7 @@ pub use dump::{DumpEntry, FlightDump, merge};
 pub use flight::EVENTS;
 pub(crate) use flight::FlightRecorder;
 pub use live::{LiveRanks, live};
-pub(crate) use looks::{PAUSE, RepeatedDiagnosis};
+pub(crate) use looks::RepeatedDiagnosis;
 pub use roundelay_net::bootstrap::ProcessEnding;
 pub(crate) use roundelay_net::waiting::WaitRecord;
 pub use roundelay_net::waiting::now;

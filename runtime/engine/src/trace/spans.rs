@@ -6,13 +6,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bind::{BoundPlan, LaneCondition, NOWHERE};
+use crate::tunables::SPAN_NAMES_MAX;
 use roundelay_net::waiting::AwaitedEvent;
 use roundelay_net::waiting::now;
 
 /// Spans that a rank keeps at most by default.
 pub const SPANS: usize = 16 << 10;
-/// Names that a rank keeps.
-const NAMES: usize = 1 << 16;
 /// The first of names that are not kept.
 const NAMELESS: u32 = 1 << 30;
 /// The lane of spans that are of a whole call.
@@ -173,7 +172,7 @@ impl SpanTracer {
             return first;
         }
         let first = self.trace.names.len() as u32;
-        if self.trace.names.len() + bound.sites.len() > NAMES {
+        if self.trace.names.len() + bound.sites.len() > SPAN_NAMES_MAX {
             return NAMELESS;
         }
         self.trace.names.push(bound.name());

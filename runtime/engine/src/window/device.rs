@@ -3,9 +3,6 @@
 use super::place::AtomicFetch;
 use roundelay_net::error::Error;
 
-/// The most bytes of a part on a device that one get returns: they are staged in host memory.
-pub const STAGED: u64 = 1 << 20;
-
 /// Memory of a part on a device, as the window server uses it. Operations take effect in the order of the calls. The
 /// caller ensures that places are in bounds, and words at multiples of 8 bytes.
 pub trait DeviceMemory: Send + Sync {

@@ -37,13 +37,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use block::{Announced, WindowBlock};
-pub use device::{DeviceMemory, STAGED};
+pub use device::DeviceMemory;
 pub use direct::MappedPart;
 pub use exposed::{ExposedPart, PartOwners, PeerAccess};
 pub use place::{AccumulateFailure, AtomicFetch, PartMemory};
 pub use remote::ServedPart;
 pub use rights::{PartAttributes, WindowAccess, WindowRights};
-pub use span::{MemorySpan, PIECE};
+pub use span::MemorySpan;
 
 /// The lifetime of a communicator's generation, as its windows observe it.
 #[derive(Debug, Default)]

@@ -8,14 +8,10 @@ use std::time::{Duration, Instant};
 use super::block::WindowBlock;
 use super::rights::WindowRights;
 use super::span::MemorySpan;
+use crate::tunables::{LOCK_POLLS, LOCKED_COMBINE_BYTES};
 use roundelay_net::backend::{FoldSource, FoldTarget, kernel};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::{AccessRefusal, Error};
-
-/// The most bytes that are combined while the lock is held.
-const LOCKED_BYTES: usize = 64 << 10;
-/// The polls of a lock before the waiting thread yields its core.
-const LOCK_SPINS: u32 = 200;
 
 /// The memory of one rank's part, with its words.
 pub struct PartMemory {
@@ -193,7 +189,7 @@ impl PartMemory {
             let _locked = loop {
                 match self.block.try_lock(own) {
                     Ok(locked) => break locked,
-                    Err(_) if polls < LOCK_SPINS => std::hint::spin_loop(),
+                    Err(_) if polls < LOCK_POLLS => std::hint::spin_loop(),
                     Err(holder) => {
                         waits(holder, began.elapsed())?;
                         rustix::thread::sched_yield();
@@ -201,7 +197,7 @@ impl PartMemory {
                 }
                 polls = polls.saturating_add(1);
             };
-            let part = LOCKED_BYTES.min(len - at);
+            let part = LOCKED_COMBINE_BYTES.min(len - at);
             let there = to.wrapping_add(at);
             let inputs = [
                 FoldSource { ptr: there, wire: None },

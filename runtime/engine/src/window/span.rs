@@ -2,11 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::tunables::WINDOW_COPY_BYTES;
 use roundelay_net::backend::host::copy::copy;
 use roundelay_net::error::AccessRefusal;
-
-/// The bytes after which a copy checks whether the job has ended.
-pub const PIECE: usize = 4 << 20;
 
 /// The memory of a part.
 #[derive(Debug, Clone, Copy)]
@@ -115,7 +113,7 @@ unsafe fn copy_while(from: *const u8, to: *mut u8, len: usize, goes_on: impl Fn(
         if at > 0 && !goes_on() {
             return false;
         }
-        let part = PIECE.min(len - at);
+        let part = WINDOW_COPY_BYTES.min(len - at);
         // SAFETY: a part of what the caller promises.
         unsafe { copy(from.add(at), to.add(at), part) };
         at += part;

@@ -9,10 +9,8 @@ use roundelay_dsl::diag::codes;
 
 use super::{SECRET, SECRET_FILE};
 use crate::error::{Error, ErrorSource};
+use crate::tunables::SECRET_FILE_BYTES;
 use crate::variables;
-
-/// The most bytes of a file that holds a secret.
-const MOST: u64 = 4096;
 
 /// Returns the secret that the environment gives: the bytes of `ROUNDELAY_SECRET`, or those of the file that
 /// `ROUNDELAY_SECRET_FILE` names, without an end of line behind them. `None` if neither is set.
@@ -49,7 +47,7 @@ pub fn check(secret: &[u8]) -> Result<(), Error> {
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let failed = |why: &str| {
         format!(
-            "the secret cannot be read from {SECRET_FILE}={}: {why}; name a file of 1 to {MOST} bytes that this user \
+            "the secret cannot be read from {SECRET_FILE}={}: {why}; name a file of 1 to {SECRET_FILE_BYTES} bytes that this user \
              can read",
             path.display()
         )
@@ -66,8 +64,8 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
         return Err(Error::Start(failed("it is not a regular file")));
     }
     let mut secret = Vec::new();
-    file.take(MOST + 1).read_to_end(&mut secret).map_err(system)?;
-    if secret.len() as u64 > MOST {
+    file.take(SECRET_FILE_BYTES + 1).read_to_end(&mut secret).map_err(system)?;
+    if secret.len() as u64 > SECRET_FILE_BYTES {
         return Err(Error::Start(failed("it is too long")));
     }
     let end = [&b"\r\n"[..], b"\n"].into_iter().find(|end| secret.ends_with(end));

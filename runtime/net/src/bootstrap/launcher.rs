@@ -25,12 +25,8 @@ use crate::fork::OwnerProcess;
 use crate::process::ChildStatuses;
 use crate::secret::random;
 use crate::transport::shm::{RankPresence, SegmentLayout, ShmSegment, cores};
+use crate::tunables::{DEATH_REPORT_GRACE, PROCESS_POLL_INTERVAL};
 use crate::variables;
-
-/// The time between two looks at processes whose end no descriptor shows.
-const UNSEEN: Duration = Duration::from_millis(10);
-/// The time that the other ranks may take to report after one has died.
-const GRACE: Duration = Duration::from_secs(2);
 
 /// A job to be started: how many ranks, and which program each of them runs. Its ranks share a random secret unless
 /// `ROUNDELAY_SECRET` or `ROUNDELAY_SECRET_FILE` gives one.
@@ -73,7 +69,7 @@ impl RankLauncher {
             args: Vec::new(),
             envs: Vec::new(),
             timeout: None,
-            grace: GRACE,
+            grace: DEATH_REPORT_GRACE,
             pin: false,
             hints: None,
             hosts: 1,
@@ -352,7 +348,9 @@ impl LaunchedJob {
         }
         let timeout = match unseen.is_empty() {
             true => timeout,
-            false => Some(timeout.map_or(UNSEEN, |timeout| timeout.min(UNSEEN))),
+            false => Some(
+                timeout.map_or(PROCESS_POLL_INTERVAL, |timeout| timeout.min(PROCESS_POLL_INTERVAL)),
+            ),
         };
         let timeout = timeout
             .map(|p| Timespec { tv_sec: p.as_secs() as i64, tv_nsec: i64::from(p.subsec_nanos()) });

@@ -14,12 +14,11 @@ use rustix::fs::OFlags;
 
 use crate::error::Error;
 use crate::interrupt;
+use crate::tunables::{INTERRUPT_CHECK_INTERVAL, PMI_LINE_BYTES};
 
 /// True once the connection was taken: there is one a process, and no way back after the farewell.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 const KEY: &str = "roundelay-store";
-/// The longest line that the process manager sends.
-const LINE: usize = 64 << 10;
 
 /// The connection to the process manager.
 pub(crate) struct PmiClient {
@@ -103,7 +102,7 @@ impl PmiClient {
                 let line: Vec<u8> = self.input.drain(..=end).collect();
                 return Ok(String::from_utf8_lossy(&line).into_owned());
             }
-            if self.input.len() > LINE {
+            if self.input.len() > PMI_LINE_BYTES {
                 return Err(self.failed(command, "its answer has no end"));
             }
             self.ready(PollFlags::IN, command)?;
@@ -119,7 +118,7 @@ impl PmiClient {
 
     fn ready(&self, flags: PollFlags, command: &str) -> Result<(), Error> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let part = left.min(interrupt::INTERVAL);
+        let part = left.min(INTERRUPT_CHECK_INTERVAL);
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(part.subsec_nanos()) };
         match rustix::event::poll(&mut [PollFd::new(&self.fd, flags)], Some(&timeout)) {
             Ok(0) if part < left => interrupt::error(self.rank).map_or(Ok(()), Err),

@@ -13,6 +13,7 @@ use super::store::reachable;
 use super::store::stream::{StoreAddress, StoreStream};
 use crate::error::Error;
 use crate::interrupt;
+use crate::tunables::TORCH_NOTE_BYTES;
 
 const VALIDATE: u8 = 0;
 const SET: u8 = 1;
@@ -30,8 +31,6 @@ const ANNOUNCED: &str = "/roundelay/doctor";
 /// The query whether keys are there, and the answer that they are.
 const CHECK: u8 = 5;
 const READY: u8 = 0;
-/// The longest note, in bytes.
-const MAX_NOTE: usize = 4 << 10;
 
 /// A connection to torchrun's store.
 pub struct TorchStore {
@@ -206,7 +205,7 @@ fn value(stream: &mut StoreStream) -> io::Result<Vec<u8>> {
     let mut length = [0; 8];
     stream.read_exact(&mut length)?;
     let length = usize::try_from(u64::from_ne_bytes(length)).map_err(|_| nonsense())?;
-    if length > MAX_NOTE {
+    if length > TORCH_NOTE_BYTES {
         return Err(nonsense());
     }
     let mut value = vec![0; length];

@@ -1,7 +1,7 @@
 //! The end of a group by an abort: the ranks that stop, and the cause that they report.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use roundelay_dsl::diag::codes;
 
@@ -10,10 +10,7 @@ use super::rank_group::RankGroup;
 use crate::abort::{self, AbortRecord};
 use crate::error::{Error, ErrorLocation};
 use crate::transport::shm::RankPresence;
-
-/// The time for which a rank waits for the call of another one that differs from its own, and between two looks.
-const MISMATCH_TIMEOUT: Duration = Duration::from_millis(100);
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
+use crate::tunables::{MISMATCH_POLL_INTERVAL, MISMATCH_TIMEOUT};
 
 impl RankGroup {
     /// Returns what wakes the thread that this belongs to, from any other.
@@ -91,7 +88,9 @@ impl RankGroup {
         loop {
             match self.control.abort_answer() {
                 Some(answer) => return Some(answer.text),
-                None if is_near && Instant::now() < until => std::thread::sleep(POLL_INTERVAL),
+                None if is_near && Instant::now() < until => {
+                    std::thread::sleep(MISMATCH_POLL_INTERVAL);
+                }
                 None => return None,
             }
         }

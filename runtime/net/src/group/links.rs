@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use roundelay_compiler::cost::PathCost;
 use roundelay_dsl::diag::codes;
@@ -14,9 +14,7 @@ use crate::transport::fault::ConnectionFault;
 use crate::transport::rdma;
 use crate::transport::stream::{StreamConnection, StreamHandshake, handshake};
 use crate::transport::{Carrier, Transport};
-
-/// The time that a rank stays until its peers' systems have what it sent over several paths.
-const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+use crate::tunables::PATHS_LINGER_TIMEOUT;
 
 /// A connection that is being made while this rank does other things.
 pub struct ConnectionAttempt {
@@ -211,7 +209,7 @@ impl RankGroup {
     /// Waits before this rank leaves: what was sent may have to be sent again over another path, which no
     /// other rank can do later.
     pub(super) fn linger(&self) {
-        let deadline = Instant::now() + LINGER_TIMEOUT;
+        let deadline = Instant::now() + PATHS_LINGER_TIMEOUT;
         let waits = |connection: &Arc<StreamConnection>| {
             connection.stream().is_some_and(|mut s| s.fault().is_none() && !s.is_acknowledged())
         };

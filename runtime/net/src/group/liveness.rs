@@ -1,16 +1,13 @@
 //! What a rank learns of the others while it works: aborts, states, calls, waits.
 
 use std::sync::Weak;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::rank_group::RankGroup;
-use crate::net::REASON_GRACE;
 use crate::process::is_stopped;
 use crate::transport::shm::RankPresence;
+use crate::tunables::{LOSS_REASON_GRACE, WAIT_REPORT_TIMEOUT};
 use crate::waiting::WaitRecord;
-
-/// The time that ranks elsewhere may take to report their waits. They poll once a millisecond.
-const WAIT_REPORT_TIMEOUT: Duration = Duration::from_millis(200);
 
 impl RankGroup {
     /// Receives the reports of ranks elsewhere: alarms, and ranks that are gone.
@@ -39,7 +36,7 @@ impl RankGroup {
     /// Listens for a moment after a socket showed that a rank is gone: it may have failed for a reason of
     /// which it has notified all ranks, and which has not come here yet.
     pub fn hear_out(&mut self) {
-        let deadline = Instant::now() + REASON_GRACE;
+        let deadline = Instant::now() + LOSS_REASON_GRACE;
         while self.net.is_some() && !self.is_aborted() && Instant::now() < deadline {
             self.listen();
             rustix::thread::sched_yield();

@@ -12,9 +12,10 @@ use super::address::{DialTarget, at};
 use super::dial::{DialProgress, PeerDial};
 use super::hello::ConnectionName;
 use super::listener::RankListener;
-use super::wait_policy::{REASON_GRACE, WaitPolicy, called, pause};
+use super::wait_policy::{WaitPolicy, called, pause};
 use crate::error::{Error, ErrorLocation, ErrorSource};
 use crate::interrupt;
+use crate::tunables::{ACCEPT_SHORTAGE_TIMEOUT, CONNECT_WATCH_INTERVAL, LOSS_REASON_GRACE};
 
 /// A connection that is wanted.
 pub(super) struct WantedConnection<'a> {
@@ -76,9 +77,9 @@ impl<'a> ConnectionWait<'a> {
         let peer = self.name(peer);
         let seen = (self.deadline.watch)(peer)
             .or_else(|| interrupt::error(self.rank))
-            .or_else(|| self.accept_error(ACCEPT_TIMEOUT.min(self.deadline.timeout / 2)));
+            .or_else(|| self.accept_error(ACCEPT_SHORTAGE_TIMEOUT.min(self.deadline.timeout / 2)));
         let since = lost.is_some().then(|| *self.lost.get_or_insert_with(Instant::now));
-        seen.or(lost.filter(|_| since.is_some_and(|since| since.elapsed() >= REASON_GRACE)))
+        seen.or(lost.filter(|_| since.is_some_and(|since| since.elapsed() >= LOSS_REASON_GRACE)))
     }
 
     /// Returns the error of connections that have waited this long and cannot be accepted: a failure of this rank,
@@ -107,12 +108,6 @@ impl<'a> ConnectionWait<'a> {
         Error::Timeout { location: location.into(), awaited, peer, after, remark }
     }
 }
-
-/// The longest time for which connections wait that this process cannot take in: it may close files meanwhile.
-const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The time between two looks at what is not a socket of this wait.
-const WATCH_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The connections that were made since the last look.
 pub(super) struct ConnectionProgress<'a> {
@@ -161,7 +156,7 @@ pub(super) fn connect(
         let mut fds = vec![PollFd::from_borrowed_fd(listener.events(), PollFlags::IN)];
         let awaited = missing.iter().filter_map(|open| open.dial.as_ref()?.awaits());
         fds.extend(awaited.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
-        pause(&mut fds, WATCH_INTERVAL);
+        pause(&mut fds, CONNECT_WATCH_INTERVAL);
     }
 }
 

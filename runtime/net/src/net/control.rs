@@ -12,18 +12,11 @@ use super::rank_network::RankNetwork;
 use super::wait_policy::pause;
 use super::waits::{StopReport, WaitReport};
 use crate::abort::{AbortRecord, code_named};
+use crate::tunables::{
+    ALARM_TEXT_BYTES, CONTROL_POLL_INTERVAL, CONTROL_YIELDS, GOODBYE_TIMEOUT, REPORTED_DEATHS_MAX,
+};
 
-/// The longest text of an alarm, in bytes.
-const ALARM_TEXT_MAX: usize = 2048;
-/// Deaths that are passed on. Far fewer end a communicator.
-const DEATHS_MAX: usize = 64;
-/// The time between two looks, while nothing comes.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// The number of looks at memory, each after others had this rank's core, before it sleeps.
-const YIELDS: u32 = 16;
-const ANNOUNCED_YIELD: u32 = YIELDS + 1;
-/// The time that a goodbye may take, if a peer reads nothing.
-const GOODBYE_TIMEOUT: Duration = Duration::from_millis(200);
+const ANNOUNCED_YIELD: u32 = CONTROL_YIELDS + 1;
 
 /// The state of a wait for a peer.
 pub(super) struct WaitBackoff {
@@ -88,8 +81,8 @@ impl RankNetwork {
     /// until a peer in memory writes; sockets are read now and then.
     pub(super) fn wait_for(&mut self, peer: u32, backoff: &mut WaitBackoff) {
         let is_near = self.links.iter().any(|link| link.peer == peer && link.is_near());
-        if !is_near || backoff.polled.elapsed() >= POLL_INTERVAL {
-            self.wait(if is_near { Duration::ZERO } else { POLL_INTERVAL });
+        if !is_near || backoff.polled.elapsed() >= CONTROL_POLL_INTERVAL {
+            self.wait(if is_near { Duration::ZERO } else { CONTROL_POLL_INTERVAL });
             backoff.polled = Instant::now();
             return;
         }
@@ -104,12 +97,12 @@ impl RankNetwork {
         }
         backoff.polls += 1;
         match backoff.polls {
-            ..=YIELDS => rustix::thread::sched_yield(),
+            ..=CONTROL_YIELDS => rustix::thread::sched_yield(),
             // All is looked at once more before this rank sleeps.
             ANNOUNCED_YIELD => board.announce_sleep(),
             _ => {
-                board.sleep(POLL_INTERVAL);
-                backoff.polls = YIELDS;
+                board.sleep(CONTROL_POLL_INTERVAL);
+                backoff.polls = CONTROL_YIELDS;
             }
         }
     }
@@ -167,7 +160,7 @@ impl RankNetwork {
 
     /// Makes all ranks stop. The first cause is kept, here and elsewhere; later ones are consequences.
     pub(crate) fn alarm(&mut self, record: &AbortRecord) {
-        let mut end = record.text.len().min(ALARM_TEXT_MAX);
+        let mut end = record.text.len().min(ALARM_TEXT_BYTES);
         while !record.text.is_char_boundary(end) {
             end -= 1;
         }
@@ -190,7 +183,7 @@ impl RankNetwork {
         if self.gone.contains_key(&rank) {
             return;
         }
-        if !has_left && self.gone.len() < DEATHS_MAX {
+        if !has_left && self.gone.len() < REPORTED_DEATHS_MAX {
             self.broadcast(&LinkFrame::Gone(rank, how.clone()), Some(from));
         }
         self.gone.insert(rank, how);
@@ -203,7 +196,7 @@ impl RankNetwork {
     }
 
     fn note_ended(&mut self, rank: u32, how: String, from: Option<u32>) {
-        if self.ended.len() < DEATHS_MAX && !self.ended.contains_key(&rank) {
+        if self.ended.len() < REPORTED_DEATHS_MAX && !self.ended.contains_key(&rank) {
             self.broadcast(&LinkFrame::Ended(rank, how.clone()), from);
             self.gone.entry(rank).or_insert_with(|| how.clone());
             self.ended.insert(rank, how);

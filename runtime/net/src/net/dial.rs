@@ -16,15 +16,10 @@ use crate::error::ErrorSource;
 use crate::fork::give_up_in_children;
 use crate::paths::PathOptions;
 use crate::secret::{NONCE, PROOF, ProofSide, random};
-
-/// The pause before another attempt, at first; it doubles up to [`RETRY_PAUSE_MAX`].
-const RETRY_PAUSE: Duration = Duration::from_millis(10);
-const RETRY_PAUSE_MAX: Duration = Duration::from_millis(500);
-/// The time that an attempt may take if there are other addresses, or other times.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The longest time for which no address of a peer may be reached. The peer announced that it listens, so its
-/// process is gone, or a firewall stands between.
-const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::tunables::{
+    CONNECT_ATTEMPT_TIMEOUT, CONNECT_RETRY_INTERVAL, CONNECT_RETRY_INTERVAL_MAX,
+    PEER_UNREACHABLE_TIMEOUT,
+};
 
 /// A connection that this rank makes.
 pub(super) struct PeerDial {
@@ -197,7 +192,7 @@ impl PeerDial {
                     }
                     DialState::Resting(_) => self.connect(),
                     DialState::Connecting(stream, since) => match is_connected(&stream) {
-                        Ok(false) if self.brief && since.elapsed() > ATTEMPT_TIMEOUT => {
+                        Ok(false) if self.brief && since.elapsed() > CONNECT_ATTEMPT_TIMEOUT => {
                             Err(AttemptError::Unreached(DialError::Silent))
                         }
                         Ok(false) => {
@@ -231,7 +226,7 @@ impl PeerDial {
             match next {
                 Ok(state) => self.state = state,
                 Err(trouble) => {
-                    match self.rest(trouble, UNREACHABLE_TIMEOUT.min(options.timeout / 6)) {
+                    match self.rest(trouble, PEER_UNREACHABLE_TIMEOUT.min(options.timeout / 6)) {
                         Some(error) => return DialProgress::Failed(error),
                         None => return DialProgress::Waiting,
                     }
@@ -308,9 +303,10 @@ impl PeerDial {
                 self.trouble = Some(error);
             }
         }
-        let pause = RETRY_PAUSE * (1 << (self.attempt / self.targets.len().max(1)).min(8)) as u32;
+        let pause = CONNECT_RETRY_INTERVAL
+            * (1 << (self.attempt / self.targets.len().max(1)).min(8)) as u32;
         self.attempt += 1;
-        self.state = DialState::Resting(now + pause.min(RETRY_PAUSE_MAX));
+        self.state = DialState::Resting(now + pause.min(CONNECT_RETRY_INTERVAL_MAX));
         None
     }
 }

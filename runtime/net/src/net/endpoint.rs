@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::address;
 use super::listener::RankListener;
 use crate::error::Error;
+use crate::tunables::ENDPOINT_NOTE_BYTES;
 
 /// The information that a rank publishes to its peers: addresses, host, process, note.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,9 +33,6 @@ pub struct ConnectionId {
     pub path: u16,
 }
 
-/// The longest note of an endpoint, in bytes.
-pub(crate) const NOTE_MAX: usize = 4096;
-
 /// A bound of the bytes of an endpoint without its note, with its share of a frame.
 pub(super) const ENDPOINT_MAX: usize = 512;
 
@@ -44,10 +42,10 @@ pub(super) fn own_endpoint(
     rank: u32,
     note: Vec<u8>,
 ) -> Result<EndpointAddress, Error> {
-    if note.len() > NOTE_MAX {
+    if note.len() > ENDPOINT_NOTE_BYTES {
         let length = note.len();
         return Err(Error::Usage(format!(
-            "the note of rank {rank} has {length} bytes, and an endpoint has room for {NOTE_MAX}"
+            "the note of rank {rank} has {length} bytes, and an endpoint has room for {ENDPOINT_NOTE_BYTES}"
         )));
     }
     let host = address::host(listener.options().host_label.as_deref())?;

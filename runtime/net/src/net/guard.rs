@@ -8,11 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::listener::RankListener;
 use crate::fork::OwnerProcess;
-
-/// The time that ranks of this process have to take a connection in themselves, before the guard does.
-pub(super) const GUARD_DELAY: Duration = Duration::from_millis(500);
-/// The most turns in a row: strangers without an end get a pause too.
-const TURNS_MAX: usize = 64;
+use crate::tunables::{GUARD_DELAY, GUARD_TURNS_MAX};
 
 /// A listener with a thread that sleeps until a connection comes or its time is over, and then accepts connections and
 /// turns strangers away unless ranks of this process do so. Where the system gives no thread, that is done when a rank
@@ -68,7 +64,7 @@ fn guard(listener: &RankListener) {
         if listener.is_dismissed_within(GUARD_DELAY) {
             return;
         }
-        for _ in 0..TURNS_MAX {
+        for _ in 0..GUARD_TURNS_MAX {
             if !is_ready(Some(Duration::ZERO)) {
                 break;
             }

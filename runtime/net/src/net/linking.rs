@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::address::DialTarget;
 use super::connect::{ConnectionProgress, ConnectionWait, WantedConnection, connect};
 use super::control::WaitBackoff;
-use super::endpoint::{ENDPOINT_MAX, NOTE_MAX, damaged, decode};
+use super::endpoint::{ENDPOINT_MAX, damaged, decode};
 use super::hello::{CONTROL, ConnectionName};
 use super::link::{LinkFrame, PeerLink};
 use super::overlay::{BruckGather, connects};
@@ -16,6 +16,7 @@ use super::wait_policy::{WaitPolicy, called};
 use crate::abort;
 use crate::abort::AbortRecord;
 use crate::error::Error;
+use crate::tunables::ENDPOINT_NOTE_BYTES;
 
 /// Takes connections, each with its place among the wanted.
 type TakeConnections<'a> = dyn FnMut(&mut RankNetwork, Vec<(usize, TcpStream)>) + 'a;
@@ -88,7 +89,9 @@ impl RankNetwork {
         peers: &[(u32, Vec<DialTarget>)],
     ) -> Result<(), Error> {
         let (rank, size) = (self.rank, self.size);
-        let limit = (ENDPOINT_MAX + NOTE_MAX).saturating_mul(size as usize).min(u32::MAX as usize);
+        let limit = (ENDPOINT_MAX + ENDPOINT_NOTE_BYTES)
+            .saturating_mul(size as usize)
+            .min(u32::MAX as usize);
         for (peer, _) in peers {
             if !self.links.iter().any(|link| link.peer == *peer)
                 && let Some(stream) = self.stream_in_memory(*peer)

@@ -30,13 +30,8 @@ use crate::guesses::WrongGuesses;
 use crate::limits::LISTENER;
 use crate::paths::{PathMedium, PathOptions};
 use crate::transport::rdma;
+use crate::tunables::{ACCEPT_BATCH_MAX, ENDED_COMMUNICATORS_MAX, HANDSHAKE_GRACE};
 
-/// Closed communicators that are remembered, to refuse ranks that still connect for them.
-const ENDED_MAX: usize = 4096;
-/// New connections taken in at one time.
-const BATCH: usize = 64;
-/// The time that a new connection has before it gives way where descriptors are missing.
-const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);
 /// The token of the clock among the events.
 const CLOCK: u64 = u64::MAX;
 
@@ -197,7 +192,7 @@ impl RankListener {
         }
         inner.kept.retain(|name, _| (name.job, name.comm, name.to) != (job, comm, rank));
         self.count(&inner);
-        if inner.ended.len() == ENDED_MAX {
+        if inner.ended.len() == ENDED_COMMUNICATORS_MAX {
             inner.ended.pop_front();
         }
         inner.ended.push_back((job, comm, rank));
@@ -242,7 +237,7 @@ impl RankListener {
     /// Accepts new connections and reads hellos, without waiting.
     pub(super) fn progress(&self) {
         let mut inner = self.lock();
-        let mut events = Vec::with_capacity(BATCH);
+        let mut events = Vec::with_capacity(ACCEPT_BATCH_MAX);
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let buffer = rustix::buffer::spare_capacity(&mut events);
         if epoll::wait(&self.events, buffer, Some(&now)).is_err() {
@@ -317,7 +312,7 @@ impl RankListener {
     }
 
     fn accept_from(&self, inner: &mut ListenerState, listener: &TcpListener) {
-        for _ in 0..BATCH {
+        for _ in 0..ACCEPT_BATCH_MAX {
             let (stream, from) = match listener.accept() {
                 Ok(new) => new,
                 Err(e) => {

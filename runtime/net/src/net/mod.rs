@@ -76,6 +76,5 @@ pub(crate) use opening::PendingConnection;
 pub use rank_network::{NetworkCounts, RankNetwork};
 pub use regroup::GenerationMembers;
 pub(crate) use shrink::{RankPlace, RankStanding, ShrinkProtocol, SurvivorView};
-pub(crate) use wait_policy::REASON_GRACE;
 pub use wait_policy::WaitPolicy;
 pub use wire::wires;

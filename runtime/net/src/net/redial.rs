@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::address::DialTarget;
 use super::dial::{DialError, DialProgress, PeerDial};
@@ -17,11 +17,7 @@ use crate::transport::fault::ConnectionFault;
 use crate::transport::rdma;
 use crate::transport::stream::{DialResult, PeerDialer, ResumableStream, StreamHandshake};
 use crate::transport::tcp::TcpSocket;
-
-/// The pause after attempts that failed for good.
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
-/// The time that two ends may take to meet. One of them may have to come out of a computation first.
-const MEETING_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::tunables::{RECONNECT_INTERVAL, RECONNECT_TIMEOUT};
 
 /// The addresses of a peer, by path. Links are made before all endpoints are known.
 pub(super) type DialTargets = Arc<OnceLock<Vec<DialTarget>>>;
@@ -126,7 +122,7 @@ impl StreamRedial {
             RedialAttempt::Meeting(handshake, since) => match handshake.turn() {
                 StreamHandshake::Done(carrier) => (None, DialResult::Made(carrier)),
                 StreamHandshake::Failed(why) => (None, failed(why, false)),
-                StreamHandshake::Waiting(_) if since.elapsed() > MEETING_TIMEOUT => {
+                StreamHandshake::Waiting(_) if since.elapsed() > RECONNECT_TIMEOUT => {
                     (None, failed(ConnectionFault::Late, false))
                 }
                 handshake => (Some(RedialAttempt::Meeting(handshake, since)), waiting()),
@@ -190,7 +186,7 @@ impl PeerDialer for StreamRedial {
             return failed(ConnectionFault::Protocol("there is no such path"), false);
         };
         match &self.failed[path] {
-            Some((when, why, is_shut)) if when.elapsed() < RETRY_PAUSE => {
+            Some((when, why, is_shut)) if when.elapsed() < RECONNECT_INTERVAL => {
                 return failed(why.clone(), *is_shut);
             }
             _ => {}
@@ -228,7 +224,7 @@ impl PeerDialer for StreamRedial {
             match handshake.turn() {
                 StreamHandshake::Done(carrier) if found.is_none() => found = Some((path, carrier)),
                 StreamHandshake::Failed(_) => {}
-                StreamHandshake::Waiting(_) if since.elapsed() > MEETING_TIMEOUT => {}
+                StreamHandshake::Waiting(_) if since.elapsed() > RECONNECT_TIMEOUT => {}
                 handshake => self.begun.push((path, handshake, since)),
             }
         }

@@ -23,15 +23,9 @@ use super::listener::RankListener;
 use super::wait_policy::pause;
 use crate::error::Error;
 use crate::interrupt;
-
-/// The time between two polls, while no message comes.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// The time that a rank which seems to be gone has to prove that it is not.
-const REPORT_GRACE: Duration = Duration::from_millis(500);
-/// The time for which the address of a rank that seems to be gone must refuse connections.
-const REFUSED_GRACE: Duration = Duration::from_millis(100);
-/// The longest message of a rank.
-const MESSAGE_MAX: usize = 64 << 20;
+use crate::tunables::{
+    SHRINK_MESSAGE_BYTES, SHRINK_POLL_INTERVAL, SHRINK_REFUSED_GRACE, SHRINK_REPORT_GRACE,
+};
 
 /// The place where a rank can be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,14 +122,14 @@ impl ShrinkConnection {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => break e.kind() == ErrorKind::WouldBlock,
             }
-            if self.received.len() > MESSAGE_MAX {
+            if self.received.len() > SHRINK_MESSAGE_BYTES {
                 break false;
             }
         };
         let mut messages = Vec::new();
         while let Some((head, rest)) = self.received.split_first_chunk() {
             let length = u32::from_le_bytes(*head) as usize;
-            if length > MESSAGE_MAX {
+            if length > SHRINK_MESSAGE_BYTES {
                 return (messages, false);
             }
             let Some(body) = rest.get(..length) else { break };
@@ -294,7 +288,7 @@ impl ShrinkProtocol<'_> {
             LeaderContact::Dial(dial, place) => match dial.progress(self.listener.options()) {
                 DialProgress::Waiting => {
                     let is_shut = dial.is_refused() && view.standing(lowest) == RankStanding::Gone;
-                    in_vain |= is_shut && leader.since.elapsed() > REFUSED_GRACE;
+                    in_vain |= is_shut && leader.since.elapsed() > SHRINK_REFUSED_GRACE;
                 }
                 DialProgress::Connected(stream) => {
                     leader.by = LeaderContact::Talk(ShrinkConnection::new(stream), BTreeSet::new());
@@ -345,7 +339,7 @@ impl ShrinkProtocol<'_> {
             return None;
         }
         let all_gone = missing.iter().all(|&rank| view.standing(rank) == RankStanding::Gone);
-        let quiet = state.news.max(leading).elapsed() >= REPORT_GRACE;
+        let quiet = state.news.max(leading).elapsed() >= SHRINK_REPORT_GRACE;
         let settled = missing.is_empty() || all_gone && quiet || leading.elapsed() >= self.timeout;
         settled.then(|| state.here.values().map(|(_, text)| text.clone()).collect())
     }
@@ -354,7 +348,7 @@ impl ShrinkProtocol<'_> {
     fn publish(&self, state: &mut ShrinkState, list: &[String]) {
         let message = ShrinkMessage::List(list.to_vec());
         state.followers.values_mut().for_each(|talk| talk.queue(&message));
-        let end = (Instant::now() + REPORT_GRACE).min(self.until);
+        let end = (Instant::now() + SHRINK_REPORT_GRACE).min(self.until);
         loop {
             state.followers.retain(|_, talk| talk.send() && !talk.unsent.is_empty());
             if state.followers.is_empty() || Instant::now() >= end {
@@ -377,7 +371,7 @@ impl ShrinkProtocol<'_> {
             }
             Some(LeaderContact::Unknown) | None => {}
         }
-        pause(&mut fds, POLL_INTERVAL);
+        pause(&mut fds, SHRINK_POLL_INTERVAL);
     }
 
     fn left_out(&self, by: u32) -> Error {

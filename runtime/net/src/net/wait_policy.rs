@@ -6,9 +6,6 @@ use rustix::event::{PollFd, Timespec};
 
 use crate::error::Error;
 
-/// The time after the end of a connection in which its reason may arrive by another.
-pub(crate) const REASON_GRACE: Duration = Duration::from_millis(100);
-
 /// The policy of a wait for other ranks: its timeout, and a check that may end it sooner.
 pub struct WaitPolicy<'a> {
     /// The longest wait.

@@ -6,6 +6,7 @@ use roundelay_compiler::plan::{PathShares, WHOLE, WeightedSplit};
 use super::trial::DivisionTrials;
 use super::{PathCode, PathMeasurement};
 use crate::backend::host::environment::DefaultEnvironment;
+use crate::tunables::{BALANCED_BYTES_MIN, BALANCED_CALLS_MAX};
 
 /// Shares change only if a call is to take less than this part of its time.
 const GAIN: f64 = 0.95;
@@ -14,12 +15,8 @@ const OTHER: f64 = 0.5;
 /// The cost of an agreement, in microseconds, and the part of a call's time that it may take.
 const WORDS_US: f64 = 150.0;
 const COST: f64 = 0.01;
-/// The bytes from which on calls can measure.
-const FIRST: u64 = 1 << 20;
 /// The time below which calls are tried, in microseconds.
 const SHORT_US: f64 = 5000.0;
-/// The most calls between two agreements.
-const SELDOM: u32 = 64;
 
 /// The state of a path, the same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -108,8 +105,8 @@ impl PathBalance {
         let (before, after) = (time(&old), time(&new));
         self.left = match after > 0.0 && after.is_finite() {
             // A bandwidth that was only assumed is measured at once, by calls that can.
-            _ if !self.measured && bytes >= FIRST => 1,
-            true => ((WORDS_US / COST / after) as u32).clamp(1, SELDOM),
+            _ if !self.measured && bytes >= BALANCED_BYTES_MIN => 1,
+            true => ((WORDS_US / COST / after) as u32).clamp(1, BALANCED_CALLS_MAX),
             false => 1,
         };
         let other = self.known.iter().zip(&self.used).any(|(a, b)| a.lost != b.lost);
@@ -308,7 +305,7 @@ mod tests {
         let mut balance = balance([1.0, 1.0]);
         assert!(balance.is_time(), "at the first call");
         balance.agree(&[], 1, &ring(), 1 << 10);
-        assert!((0..SELDOM - 1).all(|_| !balance.is_time()) && balance.is_time());
+        assert!((0..BALANCED_CALLS_MAX - 1).all(|_| !balance.is_time()) && balance.is_time());
         balance.agree(&[], 2, &ring(), LARGE);
         assert!(balance.is_time(), "at every call of tens of milliseconds");
     }

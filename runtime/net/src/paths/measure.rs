@@ -2,10 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// The bytes below which a part of a call is no measure of its path.
-const LEAST: u64 = 64 << 10;
-/// The factor by which a byte takes longer than in the fastest call if something else held the call up.
-const HELD_UP: u64 = 2;
+use crate::tunables::{DELAYED_CALL_FACTOR, MEASURED_BYTES_MIN};
+
 /// The number of paths whose codes fit into one word.
 const IN_WORD: usize = 4;
 
@@ -28,10 +26,10 @@ impl PathSpeed {
     fn add(&mut self, bytes: u64, time: Duration) {
         let each = time.as_nanos().saturating_mul(1_000_000) / u128::from(bytes);
         let each = u64::try_from(each).unwrap_or(u64::MAX).max(1);
-        if self.fastest > 0 && each > self.fastest.saturating_mul(HELD_UP) {
+        if self.fastest > 0 && each > self.fastest.saturating_mul(DELAYED_CALL_FACTOR) {
             return;
         }
-        if self.fastest > each.saturating_mul(HELD_UP) {
+        if self.fastest > each.saturating_mul(DELAYED_CALL_FACTOR) {
             *self = PathSpeed::default();
         }
         self.fastest = if self.fastest == 0 { each } else { self.fastest.min(each) };
@@ -53,7 +51,7 @@ impl PathMeasurement {
             if self.paths.len() <= part {
                 self.paths.resize(part + 1, PathSpeed::default());
             }
-            if bytes >= LEAST {
+            if bytes >= MEASURED_BYTES_MIN {
                 self.paths[part].add(bytes, time);
             }
         }

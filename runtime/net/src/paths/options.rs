@@ -9,6 +9,7 @@ use crate::ports::PortRange;
 use crate::secret::JobSecret;
 use crate::transport::Transport;
 use crate::transport::rdma;
+use crate::tunables::HELLO_TIMEOUT;
 
 /// A topology file, and the digest by which ranks compare it.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,13 +70,12 @@ pub struct PathOptions {
     pub host_label: Option<String>,
 }
 
-/// The time that a new connection may take by default: with the time that passes before it is taken in, that of the
-/// listener's bounds.
-const HEARING: Duration = LISTENER.patience.saturating_sub(Duration::from_secs(1));
+// A connection that is late is refused for that, not turned away as a stranger.
+const _: () = assert!(HELLO_TIMEOUT.as_secs() < LISTENER.patience.as_secs());
 
 impl Default for PathOptions {
     fn default() -> Self {
-        let (timeout, hearing) = (Duration::from_secs(30), HEARING);
+        let (timeout, hearing) = (Duration::from_secs(30), HELLO_TIMEOUT);
         let (paths, media) = (Vec::new(), Vec::new());
         PathOptions {
             interface: None,

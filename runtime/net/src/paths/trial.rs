@@ -3,14 +3,10 @@
 
 use std::time::Duration;
 
-/// The number of calls of each kind that are timed.
-const CALLS: usize = 8;
-/// The number of calls after which it is tried again.
-const AGAIN: u32 = 1000;
+use crate::tunables::{TRIAL_CALLS, TRIAL_REPEAT_CALLS, TRIALS_MAX};
+
 /// Undivided calls are preferred unless divided ones take less than this part of their time.
 const GAIN: f32 = 0.97;
-/// Trials that are remembered.
-const KEPT: usize = 64;
 
 /// Calls of a plan, of sizes up to a power of two.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +33,7 @@ impl DivisionTrials {
     pub fn is_time(&mut self, plan: u64, bytes: u64) -> Option<u64> {
         self.current = None;
         let trial = &self.all[self.at(plan, bytes)?];
-        if trial.divides.is_some() || (trial.calls as usize) < 2 * CALLS {
+        if trial.divides.is_some() || (trial.calls as usize) < 2 * TRIAL_CALLS {
             return None;
         }
         let [divided, whole] = trial.times.each_ref().map(|times| median(times).to_bits());
@@ -57,7 +53,7 @@ impl DivisionTrials {
     /// Returns true if this call is to be divided.
     pub fn divides(&mut self, plan: u64, bytes: u64) -> bool {
         let at = self.at(plan, bytes).unwrap_or_else(|| {
-            if self.all.len() == KEPT {
+            if self.all.len() == TRIALS_MAX {
                 self.all.remove(0);
             }
             let (class, times) = (class(bytes), [Vec::new(), Vec::new()]);
@@ -65,7 +61,7 @@ impl DivisionTrials {
             self.all.len() - 1
         });
         let trial = &mut self.all[at];
-        if trial.divides.is_some() && trial.calls >= AGAIN {
+        if trial.divides.is_some() && trial.calls >= TRIAL_REPEAT_CALLS {
             (trial.calls, trial.divides, trial.times) = (0, None, [Vec::new(), Vec::new()]);
         }
         let call = trial.calls as usize;
@@ -73,8 +69,8 @@ impl DivisionTrials {
         match trial.divides {
             Some(divides) => divides,
             None => {
-                self.current = Some((at, usize::from(call >= CALLS)));
-                call < CALLS
+                self.current = Some((at, usize::from(call >= TRIAL_CALLS)));
+                call < TRIAL_CALLS
             }
         }
     }
@@ -113,10 +109,10 @@ mod tests {
 
     /// Plays calls until all ranks must agree; gives what this one found.
     fn play(trials: &mut DivisionTrials, divided: u64, whole: u64) -> u64 {
-        for call in 0..2 * CALLS {
+        for call in 0..2 * TRIAL_CALLS {
             assert_eq!(trials.is_time(7, 100_000), None);
             let divides = trials.divides(7, 100_000);
-            assert_eq!(divides, call < CALLS);
+            assert_eq!(divides, call < TRIAL_CALLS);
             trials.took(Duration::from_micros(if divides { divided } else { whole }));
         }
         trials.is_time(7, 100_000).expect("it is time")
@@ -144,7 +140,7 @@ mod tests {
         let mut trials = DivisionTrials::default();
         let word = play(&mut trials, 100, 50);
         trials.agree(7, 100_000, &[word]);
-        let again = (0..2 * AGAIN).position(|_| trials.divides(7, 100_000));
-        assert_eq!(again, Some(AGAIN as usize - 2 * CALLS));
+        let again = (0..2 * TRIAL_REPEAT_CALLS).position(|_| trials.divides(7, 100_000));
+        assert_eq!(again, Some(TRIAL_REPEAT_CALLS as usize - 2 * TRIAL_CALLS));
     }
 }

@@ -10,7 +10,8 @@ use crate::bootstrap::JobSetup;
 use crate::comm::communicator::Communicator;
 use roundelay_dsl::diag::codes;
 use roundelay_engine::messages::TransferKind;
-use roundelay_engine::window::{AtomicFetch, PIECE, ServedPart, WindowRights};
+use roundelay_engine::tunables::WINDOW_COPY_BYTES;
+use roundelay_engine::window::{AtomicFetch, ServedPart, WindowRights};
 use roundelay_net::dtype::RedOp;
 use roundelay_net::error::{AccessRefusal, Error};
 use roundelay_net::memory::Buffer;
@@ -147,7 +148,7 @@ fn a_peer_that_lies_is_refused_and_nothing_is_written() {
             forged(&window, add(key), BYTES, 8),
             Some(AccessRefusal::Bounds { bytes: BYTES })
         );
-        let long = forged(&window, TransferKind::Get(key), 0, PIECE + 8);
+        let long = forged(&window, TransferKind::Get(key), 0, WINDOW_COPY_BYTES + 8);
         assert!(matches!(long, Some(AccessRefusal::Bounds { .. })), "longer than a piece");
         comm.barrier().expect("both are there");
         comm.barrier().expect("both are there");

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::tunables::{WINDOW_DRAIN_TIMEOUT, WINDOW_LOCK_CHECK_DELAY};
 use roundelay_engine::executor::wait::{WaitAction, WaitLoop};
 use roundelay_engine::executor::watchdog::{PeerFailure, PeerLoss, examine};
 use roundelay_engine::messages::RankMessenger;
@@ -20,12 +21,6 @@ use roundelay_net::fork::OwnerProcess;
 use roundelay_net::group::RankGroup;
 use roundelay_net::interrupt;
 use roundelay_net::transport::shm::{ShmSegment, SleeperRole};
-
-/// The longest time that a window that is dropped waits for peers that are about to write.
-const DRAIN: Duration = Duration::from_secs(1);
-
-/// The time for which a lock may be held before its holder is examined.
-const LOCKED: Duration = Duration::from_millis(2);
 
 /// The way to a peer's part.
 pub(super) enum PartReach {
@@ -323,7 +318,7 @@ impl WindowParts {
     /// Fails once a wait for the lock of accumulates that a rank holds is in vain.
     #[cold]
     pub(super) fn wait_lock(&self, holder: u32, waited: Duration) -> Result<(), Error> {
-        if waited < LOCKED {
+        if waited < WINDOW_LOCK_CHECK_DELAY {
             return Ok(());
         }
         let awaited = AwaitedAccess {
@@ -412,7 +407,7 @@ impl WindowParts {
         self.own.withdraw(WindowRights::ALL);
         let group = self.group.lock();
         let is_gone = |peer| matches!(examine(&group, peer, 0, None), Some(PeerFailure::Gone(_)));
-        let until = Instant::now() + DRAIN;
+        let until = Instant::now() + WINDOW_DRAIN_TIMEOUT;
         let drains = |peer: u32| {
             while !block.is_quiet(peer) {
                 if Instant::now() >= until {

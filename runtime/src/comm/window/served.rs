@@ -7,7 +7,8 @@ use super::parts::{PartReach, WindowParts, WindowService};
 use roundelay_engine::messages::{
     DeliveredMessage, MessageBuffer, MessageOperation, MessageShape, TransferKind,
 };
-use roundelay_engine::window::{self, AtomicFetch, ServedPart, WindowRights};
+use roundelay_engine::tunables::WINDOW_COPY_BYTES;
+use roundelay_engine::window::{AtomicFetch, ServedPart, WindowRights};
 use roundelay_net::error::{AccessRefusal, Error};
 
 impl WindowParts {
@@ -180,7 +181,7 @@ pub(crate) fn pieces(
     what: TransferKind,
     (offset, address, bytes): (u64, *mut u8, usize),
 ) -> impl Iterator<Item = (u64, *mut u8, usize)> {
-    let whole = if matches!(what, TransferKind::Get(_)) { window::PIECE } else { bytes.max(1) };
+    let whole = if matches!(what, TransferKind::Get(_)) { WINDOW_COPY_BYTES } else { bytes.max(1) };
     (0..bytes)
         .step_by(whole)
         .map(move |at| (offset + at as u64, address.wrapping_add(at), whole.min(bytes - at)))

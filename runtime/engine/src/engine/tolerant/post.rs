@@ -12,6 +12,7 @@ use roundelay_dsl::diag::codes;
 use crate::executor::wait::{WaitAction, WaitLoop};
 use crate::executor::watchdog::{self, PeerFailure, PeerLoss};
 use crate::trace::{AwaitedEvent, FlightRecorder, WaitRecord};
+use crate::tunables::{ALARM_GRACE, ALARM_POLL_INTERVAL};
 use roundelay_net::abort::AbortRecord;
 use roundelay_net::endpoints::{EndpointReceiver, EndpointSender, EndpointTable, RecvEnd, SendEnd};
 use roundelay_net::error::{Error, ErrorLocation};
@@ -23,11 +24,6 @@ use roundelay_net::transport::message::{ContentKind, meta};
 const SLOTS: u64 = 4;
 /// The bytes that announce a message: its length.
 const HEAD: usize = 8;
-/// The time in which a process must have ended whose connection has, and in which the others must go on after an alarm
-/// for a lost rank.
-const GRACE: Duration = Duration::from_secs(5);
-/// The time between two looks after such an alarm.
-const NAP: Duration = Duration::from_micros(200);
 
 /// The facts of a call, for messages of errors.
 pub(super) struct TolerantCall<'c> {
@@ -158,11 +154,13 @@ impl<'c> TolerantPost<'c> {
                     self.examine(peer, at)?;
                     let since = *self.since.get_or_insert_with(Instant::now);
                     // The rank that raised the alarm may not come to this call any more.
-                    if since.elapsed() >= GRACE.min(self.call.timeout) && self.is_awaited(peer) {
+                    if since.elapsed() >= ALARM_GRACE.min(self.call.timeout)
+                        && self.is_awaited(peer)
+                    {
                         return Err(self.group.aborted(Some(at.clone())));
                     }
                     self.wait.sleeps();
-                    std::thread::sleep(NAP);
+                    std::thread::sleep(ALARM_POLL_INTERVAL);
                     self.group.listen();
                 }
                 WaitAction::Expired => {
@@ -308,7 +306,7 @@ impl<'c> TolerantPost<'c> {
             // A process closes its sockets before it has ended.
             let Some(mail) = self.mails[peer as usize].as_mut() else { return Ok(()) };
             let cut = *mail.cut.get_or_insert_with(Instant::now);
-            return match cut.elapsed() < GRACE.min(self.call.timeout) {
+            return match cut.elapsed() < ALARM_GRACE.min(self.call.timeout) {
                 true => Ok(()),
                 false => {
                     not_aborted(self.group, Some(at))?;

@@ -1,10 +1,9 @@
 //! Copies of bytes, plain and past the caches.
 
+use crate::tunables::LOOPED_COPY_BYTES;
+
 /// Bytes of a cache line, the unit in which streaming stores leave the processor.
 pub(crate) const LINE: usize = 64;
-
-/// The most bytes that the C library copies in a loop of vectors; more may go by `rep movsb`.
-const LOOPED: usize = 1 << 10;
 
 /// Copies `bytes` from `from` to `to`, which are apart or the same.
 ///
@@ -16,10 +15,10 @@ const LOOPED: usize = 1 << 10;
 #[inline(always)]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     let ahead = to.addr().wrapping_sub(from.addr());
-    if bytes > LOOPED && matches!(ahead % 4096, 1..16) {
+    if bytes > LOOPED_COPY_BYTES && matches!(ahead % 4096, 1..16) {
         let mut at = 0;
         while at < bytes {
-            let part = LOOPED.min(bytes - at);
+            let part = LOOPED_COPY_BYTES.min(bytes - at);
             // SAFETY: the caller's promise for a part; not the same, so apart.
             unsafe { std::ptr::copy_nonoverlapping(from.add(at), to.add(at), part) };
             at += part;

@@ -10,6 +10,7 @@ use super::level::InstructionLevel;
 use super::loops::{FormatConversions, KernelLoops};
 use crate::backend::operand::{FoldSource, FoldTarget};
 use crate::dtype::{DType, RedOp};
+use crate::tunables::STREAMED_ELEMENTS_MIN;
 
 /// A combination of element type and operator, or of element type and wire type, without meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -69,9 +70,6 @@ fn best() -> InstructionLevel {
 /// Bytes of a block: of accumulators, of results before a streamed output, of a result that is
 /// copied on. Small, so that reading the inputs and writing past the caches overlap.
 const BLOCK: usize = 1024;
-
-/// The least elements that are streamed: with fewer it would not pay.
-const LEAST_STREAMED: usize = 1024;
 
 /// Memory of a block.
 #[repr(align(64))]
@@ -383,5 +381,5 @@ unsafe fn spread(
 /// Returns true if stores there go past the caches.
 #[inline(always)]
 fn streams(to: &FoldTarget, count: usize) -> bool {
-    to.stream && count >= LEAST_STREAMED
+    to.stream && count >= STREAMED_ELEMENTS_MIN
 }

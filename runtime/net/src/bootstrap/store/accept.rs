@@ -1,20 +1,15 @@
 //! Accepts connections at the server, and records what the system refuses to give for them.
 
 use std::io::ErrorKind;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::failure::SHORTAGE_TOLERANCE;
 use super::session::StoreSession;
 use super::state::{LISTENER, ResourceShortage, StoreState};
 use crate::error::shortage_remedy;
-use crate::limits::GUESSERS;
-
-/// The time without accepting after the system refused a descriptor, and the time in which a stranger may show then
-/// that it is a rank.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+use crate::tunables::{DELAYED_CONNECTIONS_MAX, DESCRIPTOR_SHORTAGE_TIMEOUT, STORE_ACCEPT_PAUSE};
 
 impl StoreState {
     /// Accepts the connections that wait.
@@ -31,14 +26,14 @@ impl StoreState {
                     // passes. Ranks that come together must not push out each other.
                     _ if self
                         .oldest()
-                        .is_some_and(|(_, since)| since.elapsed() >= ACCEPT_PAUSE) =>
+                        .is_some_and(|(_, since)| since.elapsed() >= STORE_ACCEPT_PAUSE) =>
                     {
                         self.record_shortage(&e, None);
                         self.oldest().into_iter().for_each(|(token, _)| self.remove(token));
                         continue;
                     }
                     _ => {
-                        self.record_shortage(&e, Some(Instant::now() + ACCEPT_PAUSE));
+                        self.record_shortage(&e, Some(Instant::now() + STORE_ACCEPT_PAUSE));
                         return self.listen(epoll::EventFlags::empty());
                     }
                 },
@@ -49,7 +44,7 @@ impl StoreState {
             let session = StoreSession::new(stream);
             let held = session.from.and_then(|from| self.guesses.held_until(from, session.since));
             // Those that wait stay, or a flood would push out a rank of the same address.
-            if held.is_some() && self.held.len() >= GUESSERS {
+            if held.is_some() && self.held.len() >= DELAYED_CONNECTIONS_MAX {
                 continue;
             }
             if self.strangers.len() >= self.job.strangers() {
@@ -76,7 +71,8 @@ impl StoreState {
         let remedy = remedy.map_or(String::new(), |remedy| format!("; {remedy}"));
         let text = format!("{refusal}{remedy}");
         let shortage = ResourceShortage { since: Some(since), last, paused, text };
-        if paused.is_some() && since + SHORTAGE_TOLERANCE.min(self.job.timeout / 2) <= last {
+        if paused.is_some() && since + DESCRIPTOR_SHORTAGE_TIMEOUT.min(self.job.timeout / 2) <= last
+        {
             self.fail_for_shortage(&shortage);
         }
         self.shortage = Some(shortage);

@@ -8,8 +8,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::host_addresses::reachable;
 use super::protocol::{
-    CHALLENGE, DamagedFrame, GUEST, HOST_KEY, MAGIC, MAX_KEY, MAX_VALUE, StoreHello, StoreRequest,
-    StoreVerdict, VERDICT, digest, failure, failure_body, frame, push_frame,
+    CHALLENGE, DamagedFrame, GUEST, HOST_KEY, MAGIC, StoreHello, StoreRequest, StoreVerdict,
+    VERDICT, digest, failure, failure_body, frame, push_frame,
 };
 use super::server::StoreServer;
 use super::stream::{StoreAddress, StoreStream};
@@ -21,12 +21,10 @@ use crate::interrupt;
 use crate::secret::random;
 use crate::secret::{ProofSide, accepts, proof};
 use crate::store::Store;
-
-/// The time that one try to get in may take before the next one.
-const ENTRY_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time that the server may take to name the culprit after a wait in vain: longer than it gives the
-/// other ranks to report that they are present.
-const CULPRIT_TIMEOUT: Duration = Duration::from_millis(600);
+use crate::tunables::{
+    INTERRUPT_CHECK_INTERVAL, STORE_CULPRIT_TIMEOUT, STORE_ENTRY_TIMEOUT, STORE_KEY_BYTES,
+    STORE_VALUE_BYTES,
+};
 
 /// The identity with which a client connects.
 #[derive(Debug, Clone, Copy)]
@@ -96,7 +94,7 @@ impl StoreClient {
         let mut pause = Duration::from_millis(5);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let (why, source) = match enter(&at, me, left.min(ENTRY_TIMEOUT)) {
+            let (why, source) = match enter(&at, me, left.min(STORE_ENTRY_TIMEOUT)) {
                 Ok(stream) => {
                     let own = stream.local().unwrap_or(Ipv4Addr::LOCALHOST.into());
                     // The name or the choice of this host, which need not be its address for others.
@@ -152,7 +150,7 @@ impl StoreClient {
             number: 0,
             server: None,
             failure: None,
-            who: CULPRIT_TIMEOUT,
+            who: STORE_CULPRIT_TIMEOUT,
             is_deaf: false,
         }
     }
@@ -283,7 +281,7 @@ impl StoreClient {
             if answer.is_some() || left.is_zero() || self.failure.is_some() {
                 return Ok(answer);
             }
-            self.receive(left.min(interrupt::INTERVAL))?;
+            self.receive(left.min(INTERRUPT_CHECK_INTERVAL))?;
             if interrupt::is_requested() {
                 return Err(io::Error::other("a signal interrupted its wait"));
             }
@@ -311,10 +309,10 @@ impl Store for StoreClient {
     fn set(&mut self, key: &str, value: &[u8]) -> Result<(), Error> {
         self.process.check("store")?;
         let rank = self.rank;
-        if key.is_empty() || key.len() > MAX_KEY || value.len() > MAX_VALUE {
+        if key.is_empty() || key.len() > STORE_KEY_BYTES || value.len() > STORE_VALUE_BYTES {
             return Err(Error::Start(format!(
                 "rank {rank} cannot leave {} bytes as `{key:.64}` at the store: keys have 1 to \
-                 {MAX_KEY} bytes, values at most {MAX_VALUE}",
+                 {STORE_KEY_BYTES} bytes, values at most {STORE_VALUE_BYTES}",
                 value.len()
             )));
         }

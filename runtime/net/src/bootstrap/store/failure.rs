@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use roundelay_dsl::diag::codes;
 use rustix::event::epoll;
@@ -11,17 +11,9 @@ use super::protocol::{StoreVerdict, failure_body};
 use super::session::{SessionStage, StoreSession};
 use super::state::{PresenceInquiry, RankState, ResourceShortage, StoreState};
 use crate::abort::AbortRecord;
-
-/// The time that ranks may take to report that they are present. Joining ranks poll every few milliseconds.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
-/// The time that the last frames may take on their way, once the store is closed.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// The time that ranks which were notified of a failure may take to disconnect. A stopped process never does.
-const DISCONNECT_TIMEOUT: Duration = Duration::from_millis(300);
-
-/// The longest time for which ranks are kept out before all are notified; a program that closes files in time is
-/// not disturbed.
-pub(super) const SHORTAGE_TOLERANCE: Duration = Duration::from_secs(5);
+use crate::tunables::{
+    DESCRIPTOR_SHORTAGE_TIMEOUT, PRESENCE_TIMEOUT, STORE_DISCONNECT_TIMEOUT, STORE_FLUSH_TIMEOUT,
+};
 
 impl StoreState {
     /// Forgets a connection.
@@ -80,9 +72,9 @@ impl StoreState {
         self.is_closing = true;
         let is_hurried = matches!((&self.woken).read(&mut [0]), Ok(1));
         self.until = match self.failure {
-            _ if is_hurried => now + ANSWER_TIMEOUT,
-            Some(_) => self.until.max(now) + DISCONNECT_TIMEOUT,
-            None => now + FLUSH_TIMEOUT,
+            _ if is_hurried => now + PRESENCE_TIMEOUT,
+            Some(_) => self.until.max(now) + STORE_DISCONNECT_TIMEOUT,
+            None => now + STORE_FLUSH_TIMEOUT,
         };
     }
 
@@ -109,7 +101,7 @@ impl StoreState {
                 let here = self.ranks.iter().filter(|(_, at)| is_here(at)).map(|(&rank, _)| rank);
                 let silent = here.filter(|&other| other != rank).collect();
                 let (asking, until) =
-                    (BTreeMap::from([(token, number)]), Instant::now() + ANSWER_TIMEOUT);
+                    (BTreeMap::from([(token, number)]), Instant::now() + PRESENCE_TIMEOUT);
                 self.inquiry = Some(PresenceInquiry { asking, silent, until });
                 self.push_notice(StoreVerdict::Ask, b"", Some(token));
             }
@@ -153,8 +145,9 @@ impl StoreState {
     /// Fails if ranks are missing, and were not let in of late.
     fn fail_for_missing_ranks(&mut self) {
         if self.ranks.len() < self.job.size as usize
-            && let Some(shortage) =
-                self.shortage.take_if(|shortage| shortage.last.elapsed() <= SHORTAGE_TOLERANCE)
+            && let Some(shortage) = self
+                .shortage
+                .take_if(|shortage| shortage.last.elapsed() <= DESCRIPTOR_SHORTAGE_TIMEOUT)
         {
             self.fail_for_shortage(&shortage);
             self.shortage = Some(shortage);

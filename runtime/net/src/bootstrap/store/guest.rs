@@ -7,9 +7,7 @@ use super::client::{EntryFailure, StoreClient};
 use super::protocol::{StoreRequest, StoreVerdict};
 use super::stream::StoreAddress;
 use crate::abort::AbortRecord;
-
-/// The time within which a store reports the missing ranks, of which the ranks have a part to answer.
-const CULPRIT_TIMEOUT: Duration = Duration::from_secs(2);
+use crate::tunables::GUEST_CULPRIT_TIMEOUT;
 
 /// A connection to a store or a reporter that was let in as a guest.
 pub struct StoreGuest(StoreClient);
@@ -56,7 +54,7 @@ impl StoreGuest {
 
     /// Returns the text of the store about the missing ranks.
     pub fn who(&mut self) -> Result<Option<String>, GuestRefusal> {
-        let words = self.asked(StoreRequest::Who, &[], Instant::now() + CULPRIT_TIMEOUT)?;
+        let words = self.asked(StoreRequest::Who, &[], Instant::now() + GUEST_CULPRIT_TIMEOUT)?;
         Ok(words.map(|words| String::from_utf8_lossy(&words).into_owned()))
     }
 

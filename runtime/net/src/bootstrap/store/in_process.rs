@@ -10,6 +10,7 @@ use crate::abort::AbortRecord;
 use crate::error::Error;
 use crate::interrupt;
 use crate::store::Store;
+use crate::tunables::INTERRUPT_CHECK_INTERVAL;
 
 #[derive(Default)]
 struct SharedNotes {
@@ -64,7 +65,7 @@ impl Store for InProcessStore {
             if left.is_zero() {
                 break;
             }
-            let waited = self.notes.1.wait_timeout(notes, left.min(interrupt::INTERVAL));
+            let waited = self.notes.1.wait_timeout(notes, left.min(INTERRUPT_CHECK_INTERVAL));
             notes = waited.unwrap_or_else(PoisonError::into_inner).0;
             if let Some(error) = interrupt::error(self.rank) {
                 return Err(error);

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use super::job::ServedJob;
 use super::protocol::{
-    GUEST, HELLO, MAX_VALUE, StoreHello, StoreRequest, StoreVerdict, VERDICT, digest, push_frame,
+    GUEST, HELLO, StoreHello, StoreRequest, StoreVerdict, VERDICT, digest, push_frame,
 };
 use super::{ClientIdentity, StoreAddress, StoreClient, StoreListener, StoreServer};
-use crate::limits::{GUESS_DELAY, GUESSES, PortLimits, REPORTER, STORE};
+use crate::limits::{PortLimits, REPORTER, STORE};
 use crate::secret::{ProofSide, proof};
 use crate::store::Store;
+use crate::tunables::{STORE_VALUE_BYTES, WRONG_PROOF_DELAY, WRONG_PROOFS_MAX};
 
 const FOREVER: Duration = Duration::from_secs(60);
 /// The time for which a server reports a failure to ranks that are late.
@@ -179,7 +180,7 @@ fn strangers_are_turned_away_in_time_whatever_they_send() {
 #[test]
 fn a_guest_has_the_room_of_a_question_and_the_note_that_is_meant_for_it() {
     for port in Port::all() {
-        let whole = framed(StoreRequest::Set, 1, &vec![0; MAX_VALUE]);
+        let whole = framed(StoreRequest::Set, 1, &vec![0; STORE_VALUE_BYTES]);
         for bytes in [&whole[..port.limits.bytes], &framed(StoreRequest::Get, 1, b"net/0/job")] {
             let (mut guest, began) = (port.guest(), Instant::now());
             guest.write_all(bytes).expect("room");
@@ -215,12 +216,17 @@ fn wrong_secrets_are_slowed_and_told_and_the_right_one_gets_in() {
     for limits in [STORE, REPORTER] {
         let port = Port::serve(limits, b"a secret");
         let began = Instant::now();
-        for _ in 0..GUESSES {
+        for _ in 0..WRONG_PROOFS_MAX {
             assert_eq!(port.prove(b"another").1, Some(StoreVerdict::Secret));
         }
         let slowed = Instant::now();
         assert_eq!(port.prove(b"another").1, Some(StoreVerdict::Secret));
-        assert!(slowed.elapsed() >= GUESS_DELAY, "{:?} of {:?}", slowed.elapsed(), began.elapsed());
+        assert!(
+            slowed.elapsed() >= WRONG_PROOF_DELAY,
+            "{:?} of {:?}",
+            slowed.elapsed(),
+            began.elapsed()
+        );
         port.serves();
         if limits == STORE {
             let mut guest = port.guest();
@@ -228,7 +234,7 @@ fn wrong_secrets_are_slowed_and_told_and_the_right_one_gets_in() {
             let mut answer = [0; 1024];
             let n = guest.read(&mut answer).expect("an answer");
             let words = String::from_utf8_lossy(&answer[..n]);
-            let wanted = format!("has refused {} connections", GUESSES + 1);
+            let wanted = format!("has refused {} connections", WRONG_PROOFS_MAX + 1);
             assert!(words.contains(&wanted) && words.contains("127.0.0.1"), "{words}");
         }
     }

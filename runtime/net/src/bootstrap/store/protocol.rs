@@ -4,24 +4,15 @@ use sha2::{Digest, Sha256};
 
 use crate::abort::{AbortRecord, code_named};
 use crate::secret::{NONCE, PROOF};
+use crate::tunables::{STORE_FAILURE_BYTES, STORE_KEY_BYTES, STORE_VALUE_BYTES};
 
 /// The first bytes of both sides; the last one is the version.
 pub(crate) const MAGIC: [u8; 8] = *b"rndlst\0\x02";
 /// The key under which a store keeps the address of its host at which the first rank of another host reached it: an
 /// empty value if all ranks have come from the same host.
 pub(crate) const HOST_KEY: &str = "the address of this host";
-/// The longest key, in bytes.
-pub(crate) const MAX_KEY: usize = 1 << 10;
-/// The longest value, in bytes.
-pub(crate) const MAX_VALUE: usize = 1 << 20;
-/// The most that a store holds, in bytes, beside [`ROOM_A_RANK`].
-pub(crate) const ROOM: usize = 64 << 20;
-/// The bytes that each rank adds to it.
-pub(crate) const ROOM_A_RANK: usize = 4 << 10;
-/// The longest text of a failure, in bytes.
-pub(crate) const MAX_FAILURE: usize = 4 << 10;
 /// The longest remainder of a frame after its length, in bytes.
-pub(crate) const MAX_FRAME: usize = FRAME_HEAD + 2 + MAX_KEY + MAX_VALUE;
+pub(crate) const MAX_FRAME: usize = FRAME_HEAD + 2 + STORE_KEY_BYTES + STORE_VALUE_BYTES;
 /// The bytes of operation and number.
 pub(crate) const FRAME_HEAD: usize = 5;
 
@@ -179,7 +170,7 @@ pub(crate) fn frame(bytes: &[u8]) -> Result<Option<StoreFrame<'_>>, DamagedFrame
 /// Encodes the body of a failure.
 pub(crate) fn failure_body(failure: &AbortRecord) -> Vec<u8> {
     let AbortRecord { code, rank, text } = failure;
-    let mut end = text.len().min(MAX_FAILURE);
+    let mut end = text.len().min(STORE_FAILURE_BYTES);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -193,7 +184,7 @@ pub(crate) fn failure(body: &[u8]) -> Option<AbortRecord> {
     let (&length, rest) = rest.split_first()?;
     let (code, text) = rest.split_at_checked(length.into())?;
     let (code, text) = (std::str::from_utf8(code).ok()?, std::str::from_utf8(text).ok()?);
-    let fits = text.len() <= MAX_FAILURE;
+    let fits = text.len() <= STORE_FAILURE_BYTES;
     let rank = u32::from_le_bytes(*rank);
     fits.then(|| AbortRecord { code: code_named(code), rank, text: text.into() })
 }
@@ -202,11 +193,11 @@ pub(crate) fn failure(body: &[u8]) -> Option<AbortRecord> {
 pub(crate) fn key_and_value(body: &[u8]) -> Option<(String, &[u8])> {
     let (length, rest) = body.split_first_chunk()?;
     let (key, value) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
-    (value.len() <= MAX_VALUE).then_some((self::key(key)?, value))
+    (value.len() <= STORE_VALUE_BYTES).then_some((self::key(key)?, value))
 }
 
 /// Returns a key of a bounded length, as text.
 pub(crate) fn key(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?;
-    (!text.is_empty() && text.len() <= MAX_KEY).then(|| text.to_owned())
+    (!text.is_empty() && text.len() <= STORE_KEY_BYTES).then(|| text.to_owned())
 }

@@ -16,11 +16,8 @@ use super::stream::StoreListener;
 use crate::fork::{OwnerProcess, give_up_in_children};
 use crate::guesses::WrongGuesses;
 use crate::interrupt;
+use crate::tunables::{RESERVED_DESCRIPTORS, STORE_BACKLOG};
 
-/// Connections that may wait to be accepted: all ranks come at once. The system has its own limit.
-const BACKLOG: i32 = 4096;
-/// Descriptors that the rest of the process may need.
-const RESERVE: u64 = 512;
 const WAKE: u64 = 1;
 /// The byte by which a server ends before all ranks are notified of a failure.
 const HURRY: u8 = 1;
@@ -40,8 +37,8 @@ impl StoreServer {
         let (address, timeout) = (listener.address(), job.timeout);
         give_up_in_children(&listener);
         listener.set_nonblocking()?;
-        rustix::net::listen(&listener, BACKLOG)?;
-        make_room(u64::from(job.size) + job.strangers() as u64 + RESERVE);
+        rustix::net::listen(&listener, STORE_BACKLOG)?;
+        make_room(u64::from(job.size) + job.strangers() as u64 + RESERVED_DESCRIPTORS);
         let (wake, woken) = UnixStream::pair()?;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::IN;

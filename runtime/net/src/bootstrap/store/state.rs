@@ -9,11 +9,12 @@ use roundelay_dsl::diag::codes;
 use rustix::event::epoll;
 
 use super::job::ServedJob;
-use super::protocol::{HOST_KEY, ROOM, ROOM_A_RANK, StoreVerdict, push_frame};
+use super::protocol::{HOST_KEY, StoreVerdict, push_frame};
 use super::session::{BrokenSession, StoreSession};
 use super::stream::StoreListener;
 use crate::abort::AbortRecord;
 use crate::guesses::WrongGuesses;
+use crate::tunables::{STORE_CONTENT_BYTES, STORE_CONTENT_BYTES_PER_RANK};
 
 /// The token of the listening socket among the events.
 pub(super) const LISTENER: u64 = 0;
@@ -157,7 +158,7 @@ impl StoreState {
     pub(super) fn set(&mut self, key: String, value: &[u8]) -> StoreVerdict {
         let before = self.values.get(&key).map_or(0, |old| key.len() + old.len());
         let kept = self.kept - before + key.len() + value.len();
-        if kept > ROOM + ROOM_A_RANK * self.job.size as usize {
+        if kept > STORE_CONTENT_BYTES + STORE_CONTENT_BYTES_PER_RANK * self.job.size as usize {
             return StoreVerdict::Full;
         }
         self.kept = kept;

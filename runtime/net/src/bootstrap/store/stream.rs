@@ -15,11 +15,7 @@ use super::protocol::digest;
 use crate::fork::give_up_in_children;
 use crate::interrupt;
 use crate::ports::bind_within;
-
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 128;
-/// The time that one of several ways to a server may take.
-const WAY: Duration = Duration::from_secs(2);
+use crate::tunables::{INTERRUPT_CHECK_INTERVAL, LISTENER_BACKLOG, SERVER_ADDRESS_TIMEOUT};
 
 /// The place at which a store is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -202,7 +198,7 @@ pub fn listen_everywhere(port: u16) -> io::Result<TcpListener> {
         // The system may be set up otherwise (`net.ipv6.bindv6only`).
         sockopt::set_ipv6_v6only(&socket, false)?;
         rustix::net::bind(&socket, &SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))?;
-        rustix::net::listen(&socket, BACKLOG)?;
+        rustix::net::listen(&socket, LISTENER_BACKLOG)?;
         Ok(TcpListener::from(socket))
     };
     // A host without IPv6 has one family.
@@ -231,7 +227,8 @@ impl StoreStream {
         let timeout = timeout.max(Duration::from_millis(1));
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
         let addresses = at.addresses()?;
-        let timeout = if addresses.len() > 1 { timeout.min(WAY) } else { timeout };
+        let timeout =
+            if addresses.len() > 1 { timeout.min(SERVER_ADDRESS_TIMEOUT) } else { timeout };
         for address in addresses {
             match connect(address, timeout) {
                 Ok(stream) if is_itself(&stream) => {
@@ -331,7 +328,7 @@ fn ready(socket: BorrowedFd<'_>, flags: PollFlags, timeout: Duration) -> io::Res
     let until = Instant::now() + timeout;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        let part = left.min(interrupt::INTERVAL);
+        let part = left.min(INTERRUPT_CHECK_INTERVAL);
         let moment = Timespec { tv_sec: 0, tv_nsec: part.subsec_nanos().into() };
         match poll(&mut [PollFd::from_borrowed_fd(socket, flags)], Some(&moment)) {
             Ok(0) if left.is_zero() => return Err(io::ErrorKind::TimedOut.into()),

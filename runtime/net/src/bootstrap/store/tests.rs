@@ -6,12 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::job::ServedJob;
-use super::protocol::{
-    HELLO, MAGIC, MAX_FRAME, MAX_KEY, MAX_VALUE, StoreHello, StoreRequest, digest, push_frame,
-};
+use super::protocol::{HELLO, MAGIC, MAX_FRAME, StoreHello, StoreRequest, digest, push_frame};
 use super::{ClientIdentity, StoreAddress, StoreClient, StoreListener, StoreServer};
 use crate::error::Error;
 use crate::store::Store;
+use crate::tunables::{STORE_KEY_BYTES, STORE_VALUE_BYTES};
 
 /// A timeout that no test comes near unless something hangs.
 const FOREVER: Duration = Duration::from_secs(60);
@@ -103,7 +102,7 @@ fn notes_are_read_before_and_after_they_are_left() {
         assert_eq!((first.as_slice(), second.as_slice()), (&b"value"[..], &b""[..]));
         one.set("key", b"other").expect("room");
         assert_eq!(zero.get("key", forever()).expect("a value"), b"other");
-        let large = vec![7; MAX_VALUE];
+        let large = vec![7; STORE_VALUE_BYTES];
         one.set("large", &large).expect("room");
         assert_eq!(zero.get("large", forever()).expect("a value"), large);
     }
@@ -331,7 +330,7 @@ fn a_frame_that_cannot_be_ends_its_connection_alone() {
         frame(StoreRequest::Set as u8, &[&[9]]),
         frame(StoreRequest::Set as u8, &[&[200, 0], b"too short"]),
         frame(StoreRequest::Get as u8, &[b""]),
-        frame(StoreRequest::Get as u8, &[&[b'k'; MAX_KEY + 1]]),
+        frame(StoreRequest::Get as u8, &[&[b'k'; STORE_KEY_BYTES + 1]]),
     ];
     for case in &cases {
         // The rank before it may not be gone yet.
@@ -349,8 +348,8 @@ fn a_frame_that_cannot_be_ends_its_connection_alone() {
     }
     zero.set("key", b"value").expect("room");
     assert!(zero.set("", b"").is_err());
-    assert!(zero.set(&"k".repeat(MAX_KEY + 1), b"").is_err());
-    assert!(zero.set("key", &vec![0; MAX_VALUE + 1]).is_err());
+    assert!(zero.set(&"k".repeat(STORE_KEY_BYTES + 1), b"").is_err());
+    assert!(zero.set("key", &vec![0; STORE_VALUE_BYTES + 1]).is_err());
     assert_eq!(zero.get("key", forever()).expect("a value"), b"value");
 }
 
@@ -358,7 +357,7 @@ fn a_frame_that_cannot_be_ends_its_connection_alone() {
 fn a_store_has_a_bound() {
     let (_server, at) = serve(1, b"");
     let mut zero = client(&at, 0, 1);
-    let value = vec![0; MAX_VALUE];
+    let value = vec![0; STORE_VALUE_BYTES];
     let error = (0..100).find_map(|i| zero.set(&format!("{i}"), &value).err());
     assert!(error.is_some_and(|e| e.to_string().contains("full")));
     // A value that is there can be replaced.

@@ -5,7 +5,8 @@ use std::net::TcpStream;
 
 use super::super::hello::{CONTROL, ConnectionName, PeerHello};
 use super::*;
-use crate::limits::{GUESS_DELAY, GUESSES, LISTENER};
+use crate::limits::LISTENER;
+use crate::tunables::{WRONG_PROOF_DELAY, WRONG_PROOFS_MAX};
 
 /// The time that a busy machine may need beyond a bound.
 const SLACK: Duration = Duration::from_secs(5);
@@ -92,10 +93,10 @@ fn ranks_come_in_while_the_program_computes_and_strangers_guess() {
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
     };
-    (0..GUESSES).for_each(|_| guess());
+    (0..WRONG_PROOFS_MAX).for_each(|_| guess());
     let start = Instant::now();
     guess();
-    assert!(start.elapsed() >= GUESS_DELAY, "{:?}", start.elapsed());
+    assert!(start.elapsed() >= WRONG_PROOF_DELAY, "{:?}", start.elapsed());
     // A rank names its job, which no stranger can.
     let name = ConnectionName { job: 9, comm: 7, to: 0, from: 1, lane: CONTROL };
     guarded.listener().expect(9);

@@ -6,6 +6,7 @@ use rustix::fs::OFlags;
 use rustix::io::FdFlags;
 
 use super::*;
+use crate::tunables::ENDPOINT_NOTE_BYTES;
 
 #[test]
 fn all_join_and_know_each_other() {
@@ -134,7 +135,7 @@ fn wrong_arguments_are_told() {
     };
     assert!(join(2, 2, vec![]).contains("rank 2 does not exist"));
     assert!(join(0, 0, vec![]).contains("rank 0 does not exist"));
-    assert!(join(0, 2, vec![0; NOTE_MAX + 1]).contains("4097 bytes"));
+    assert!(join(0, 2, vec![0; ENDPOINT_NOTE_BYTES + 1]).contains("4097 bytes"));
     ranks(2, |mut net| {
         let (rank, peer) = (net.rank, 1 - net.rank);
         let mut open =

@@ -12,7 +12,6 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::endpoint::NOTE_MAX;
 use super::words::WordMismatch;
 use super::*;
 use crate::abort::AbortRecord;

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -26,19 +26,12 @@ use crate::transport::stream::{PendingHandshake, StreamHandshake};
 #[cfg(test)]
 use crate::transport::tcp::TcpSocket;
 use crate::transport::unavailable::TransportUnavailable;
+use crate::tunables::{RDMA_PATH_QUEUE_PAIRS, RDMA_PROOF_TIMEOUT, RDMA_QUEUE_PAIRS};
 
-/// The number of queue pairs on each device, for each connection: with one device too a queue that fails
-/// leaves another.
-pub(super) const PAIRS: usize = 2;
-/// The number of queue pairs of a connection on a path: if it fails, the stream above goes on over another
-/// connection.
-const PATH_PAIRS: usize = 1;
 /// The most bytes of a connection info.
 const LONGEST_INFO: usize = 1 << 12;
 /// The byte that both ends send when their queues are connected.
 const READY_BYTE: u8 = 0x52;
-/// The time that this may take over the devices.
-const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Returns the devices of this process, opened once.
 fn devices() -> Result<&'static [Arc<VerbsDevice>], VerbsError> {
@@ -135,7 +128,7 @@ impl QueueHandshake {
         registrations: &Arc<ArenaRegistrations>,
     ) -> Result<QueueHandshake, ConnectionFault> {
         let purpose = StreamPurpose::Rails(Some(registrations.clone()));
-        Self::begin(socket, (choice, (PAIRS, true)), DEPTH, purpose)
+        Self::begin(socket, (choice, (RDMA_QUEUE_PAIRS, true)), DEPTH, purpose)
     }
 
     /// Offers an end on a path, where an end that exists also works.
@@ -143,7 +136,7 @@ impl QueueHandshake {
         socket: OwnedFd,
         choice: &DeviceChoice,
     ) -> Result<QueueHandshake, ConnectionFault> {
-        Self::begin(socket, (choice, (PATH_PAIRS, false)), DEPTH, StreamPurpose::Path)
+        Self::begin(socket, (choice, (RDMA_PATH_QUEUE_PAIRS, false)), DEPTH, StreamPurpose::Path)
     }
 
     /// Offers an end with `pairs` queue pairs on each device, `receives` receives in each, and one more queue pair for
@@ -249,7 +242,7 @@ impl QueueHandshake {
                 }
                 match stream.trouble() {
                     Some(why) => Err(failed(why)),
-                    None if since.elapsed() > PROOF_TIMEOUT => {
+                    None if since.elapsed() > RDMA_PROOF_TIMEOUT => {
                         Err(StreamHandshake::Failed(ConnectionFault::Protocol(
                             "nothing comes through, though its system answers",
                         )))
@@ -345,7 +338,7 @@ pub(super) fn connect_with(
     receives: u32,
     deadline: Instant,
 ) -> Result<Vec<(TcpSocket, RailStream)>, (usize, ConnectionFault)> {
-    let pairs = (PAIRS, one_sided);
+    let pairs = (RDMA_QUEUE_PAIRS, one_sided);
     let begin = |socket| {
         QueueHandshake::begin(socket, (choice, pairs), receives, StreamPurpose::Rails(None)).into()
     };

@@ -3,7 +3,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -15,12 +15,7 @@ use crate::transport::fault::ConnectionFault;
 use crate::transport::one_sided::OneSided;
 use crate::transport::stream::ByteStream;
 use crate::transport::tcp::TcpSocket;
-
-/// The number of reads that find nothing before the socket is looked at.
-const IDLE_READS: u32 = 256;
-/// The time of silence. Devices send again what was lost after half a second, and do not always report that it is
-/// in vain.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(2);
+use crate::tunables::{RDMA_IDLE_READS, RDMA_SILENCE_TIMEOUT};
 
 /// A stream through devices. Its socket carries nothing: it shows the end of the peer at once.
 pub struct DeviceStream {
@@ -91,7 +86,7 @@ impl DeviceStream {
         }
         state.idle += 1;
         let trouble = state.stream.trouble().map(ConnectionFault::other);
-        if trouble.is_none() && state.idle < IDLE_READS {
+        if trouble.is_none() && state.idle < RDMA_IDLE_READS {
             return Ok(0);
         }
         state.idle = 0;
@@ -179,7 +174,7 @@ impl ByteStream for DeviceStream {
             state.waits = (delivered, now);
         }
         let silence = now - state.waits.1;
-        (silence >= SILENCE_TIMEOUT).then_some(ConnectionFault::Silent("delivered", silence))
+        (silence >= RDMA_SILENCE_TIMEOUT).then_some(ConnectionFault::Silent("delivered", silence))
     }
 
     fn over(&self) -> Option<ConnectionFault> {

@@ -16,14 +16,9 @@ use super::error::{QueueError, VerbsError};
 use super::verbs::{
     AccessRequest, DeviceGid, QueuePair, VerbsDevice, WorkCompletion, WriteRequest,
 };
-
-/// The time for which nothing may be delivered through a queue: while others deliver, and at all.
-const STALL_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
-/// The time that a device may take to hand back the work of a queue that was ended.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// The most time that counts between two looks: a rank that did not poll for long cannot tell what it
-/// missed.
-const LONGEST_POLL_GAP: Duration = Duration::from_millis(500);
+use crate::tunables::{
+    RDMA_FLUSH_TIMEOUT, RDMA_POLL_GAP_MAX, RDMA_QUEUE_STALL_TIMEOUT, RDMA_STREAM_STALL_TIMEOUT,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RailLife {
@@ -270,7 +265,7 @@ impl RailSet {
     pub(super) fn ended(&mut self) -> Option<usize> {
         let done = |rail: &QueueRail| match rail.life {
             RailLife::Ending(since) => {
-                rail.open == 0 && rail.receives == 0 || since.elapsed() > FLUSH_TIMEOUT
+                rail.open == 0 && rail.receives == 0 || since.elapsed() > RDMA_FLUSH_TIMEOUT
             }
             RailLife::Live | RailLife::Ended => false,
         };
@@ -288,7 +283,7 @@ impl RailSet {
 
     /// Returns a queue through which nothing is delivered, and the time for which nothing was.
     pub(super) fn stalled(&mut self, now: Instant) -> Option<(usize, Duration)> {
-        let step = now.saturating_duration_since(self.looked).min(LONGEST_POLL_GAP);
+        let step = now.saturating_duration_since(self.looked).min(RDMA_POLL_GAP_MAX);
         self.looked = now;
         for rail in &mut self.all {
             let idle = rail.open == 0 || std::mem::take(&mut rail.moved);
@@ -302,8 +297,11 @@ impl RailSet {
             self.all.iter().position(|rail| rail.is_live() && waited(rail.waited))
         };
         let carries = |rail: &&QueueRail| rail.is_live() && !rail.is_one_sided;
-        let well = self.all.iter().filter(carries).any(|rail| rail.waited < STALL_TIMEOUTS.0 / 2);
-        let at = live(&|waited| waited >= if well { STALL_TIMEOUTS.0 } else { STALL_TIMEOUTS.1 })?;
+        let well =
+            self.all.iter().filter(carries).any(|rail| rail.waited < RDMA_QUEUE_STALL_TIMEOUT / 2);
+        let at = live(&|waited| {
+            waited >= if well { RDMA_QUEUE_STALL_TIMEOUT } else { RDMA_STREAM_STALL_TIMEOUT }
+        })?;
         Some((at, self.all[at].waited))
     }
 }

@@ -16,11 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use super::registrations::RegisteredBytes;
 use super::stream::PIECE;
+use crate::tunables::RDMA_TARGETS_MAX;
 
 /// The least bytes that are offered.
 pub(super) const LEAST_TARGET: usize = 2 * PIECE;
-/// The most targets whose bytes have not all come.
-const MOST_TARGETS: usize = 8;
 
 /// The description of a place that is sent to the peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +86,7 @@ impl OwnTargets {
     pub(super) fn news(&mut self, start: u64, len: usize) -> Option<usize> {
         self.upto = self.upto.max(start);
         let skip = (self.upto - start) as usize;
-        (skip < len && self.list.len() < MOST_TARGETS).then_some(skip)
+        (skip < len && self.list.len() < RDMA_TARGETS_MAX).then_some(skip)
     }
 
     /// Records that `len` more bytes were offered, here, or cannot be.

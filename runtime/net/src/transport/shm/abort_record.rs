@@ -1,13 +1,14 @@
 //! The abort record: why all ranks stop. It is written once, by the first rank that fails.
 
 use std::sync::atomic::{Ordering, fence};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use roundelay_dsl::diag::codes;
 
 use super::segment::ShmSegment;
 use super::sleep::SleeperRole;
 use crate::abort::AbortRecord;
+use crate::tunables::ABORT_RECORD_TIMEOUT;
 
 /// The offset of the text in the abort record.
 const ABORT_TEXT: u64 = 64;
@@ -18,8 +19,6 @@ const ANSWER_TEXT_MAX: usize = 1024;
 /// States of the abort record. While it is written, the upper half of the state is the rank that it is about.
 const WRITING: u64 = 1;
 const WRITTEN: u64 = 2;
-/// The time after which a writer that has not finished has died, or is stopped.
-const RECORD_WRITTEN: Duration = Duration::from_secs(1);
 
 impl ShmSegment {
     /// Makes all ranks stop. The first cause is kept; later ones are consequences.
@@ -83,7 +82,7 @@ impl ShmSegment {
     fn record(&self, at: u64) -> Option<AbortRecord> {
         let mut state = self.word(at).load(Ordering::Acquire);
         // The writer needs a few words' time, but its core can be taken from it in between, or it can die.
-        let deadline = Instant::now() + RECORD_WRITTEN;
+        let deadline = Instant::now() + ABORT_RECORD_TIMEOUT;
         while state & u64::from(u32::MAX) == WRITING {
             if Instant::now() >= deadline {
                 let text = "the process that recorded why ended before it had done so".into();
@@ -145,7 +144,7 @@ mod tests {
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| segment.abort_record());
             // The writer's core is taken for far longer than a thousand yields.
-            std::thread::sleep(RECORD_WRITTEN / 10);
+            std::thread::sleep(ABORT_RECORD_TIMEOUT / 10);
             segment.fill_record(at, ABORT_TEXT_MAX, &cause);
             assert_eq!(reader.join().expect("no panic"), Some(cause.clone()));
         });

@@ -20,14 +20,13 @@ use super::segment::ShmSegment;
 use super::sleep::SleeperRole;
 use crate::error::Error;
 use crate::process::{has_gone, no_longer};
+use crate::tunables::PROCESS_CHECK_INTERVAL;
 
 /// The place of the word on the line of a board that is 1 once it has ended; its name is before.
 const ENDED: u64 = 16;
 /// The places in the counts of a stream with the bytes that its rank has sent, and has read of the peer's.
 const SENT: u64 = 0;
 const READ: u64 = 8;
-/// The time between two checks of the process of a peer from which nothing comes.
-const PROCESS_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The board of this rank, open under a name.
 pub(crate) struct StreamBoard {

@@ -11,12 +11,10 @@ use super::layout::{
     ADDRESS, CALL_LINE, COMMUNICATOR, EXCHANGE_LINE, PRESENCE_LINE, RANK, WAIT_LINE,
 };
 use super::segment::ShmSegment;
+use crate::tunables::CONTROL_LINE_RETRIES;
 
 /// The number of calls of a rank that others can still compare with theirs.
 pub const CALLS: u64 = 4;
-
-/// The number of times that a line is read again while its rank writes to it.
-const RETRIES: u32 = 8;
 
 /// The state of a rank: absent, present, or gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +149,7 @@ impl ShmSegment {
     /// Returns the wait that a rank published.
     pub fn wait_of(&self, rank: u32) -> Option<[u64; 8]> {
         let line = self.layout.rank_line(rank, WAIT_LINE);
-        for _ in 0..RETRIES {
+        for _ in 0..CONTROL_LINE_RETRIES {
             let first = self.word(line).load(Ordering::Acquire);
             if first == 0 {
                 return None;

@@ -11,6 +11,11 @@
 
 use std::time::Duration;
 
+use crate::tunables::{
+    COPY_SAMPLE_MESSAGES, COPY_SLOW_TRIAL_FACTOR, COPY_TRIAL_SAMPLES, COPY_WARM_BYTES,
+    COPY_WARM_MESSAGES,
+};
+
 /// The path on which a message of private memory comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CopyPath {
@@ -27,17 +32,6 @@ const PATHS: [CopyPath; 3] = [CopyPath::Kernel, CopyPath::Pipe, CopyPath::Past];
 /// The shortest messages are of the first class, each further one has twice the length.
 const FIRST: u32 = 12;
 const CLASSES: usize = 10;
-/// The number of messages in a row that make one sample of a path, without the slowest: the time of a rank that was not
-/// running is none of the path's.
-const SAMPLE: u32 = 4;
-/// The bytes of messages, and their number, that come before each sample and do not count: memory that was
-/// not used for long is cold.
-const WARM: usize = 2 << 20;
-const WARM_MESSAGES: usize = 14;
-/// The number of samples of which one is of another path, after a sample of each; of paths that were much
-/// slower it is one of four times as many.
-const TRIAL: u32 = 32;
-const RARE: u32 = 4;
 /// The part of the preferred path's time below which another path is preferred.
 const BETTER: f32 = 0.9;
 const WORSE: f32 = 2.0;
@@ -72,7 +66,8 @@ fn class(len: usize) -> usize {
 
 /// Returns the number of messages of a class that are one sample, with those that do not count.
 fn burst(class: usize) -> u32 {
-    (WARM >> (FIRST as usize + class)).min(WARM_MESSAGES) as u32 + SAMPLE
+    (COPY_WARM_BYTES >> (FIRST as usize + class)).min(COPY_WARM_MESSAGES) as u32
+        + COPY_SAMPLE_MESSAGES
 }
 
 /// Returns the path that a receiver asks for, for messages of `len` bytes.
@@ -118,7 +113,7 @@ impl CopyPaths {
         // Others were under way already when this one was asked for.
         if path == class.next {
             class.messages += 1;
-            if class.messages > burst - SAMPLE {
+            if class.messages > burst - COPY_SAMPLE_MESSAGES {
                 let time = took.as_nanos().max(1) as f32 / len.max(1) as f32;
                 (class.sum, class.longest) = (class.sum + time, class.longest.max(time));
             }
@@ -132,7 +127,8 @@ impl CopyPaths {
 impl LengthClass {
     /// Ends a sample, and chooses the path of the next.
     fn sampled(&mut self, paths: &[CopyPath]) {
-        self.times[self.next as usize] = (self.sum - self.longest) / (SAMPLE - 1) as f32;
+        self.times[self.next as usize] =
+            (self.sum - self.longest) / (COPY_SAMPLE_MESSAGES - 1) as f32;
         self.samples = self.samples.wrapping_add(1);
         (self.messages, self.sum, self.longest) = (0, 0.0, 0.0);
         if self.samples < paths.len() as u32 {
@@ -146,8 +142,8 @@ impl LengthClass {
             self.best = fastest;
         }
         self.next = self.best;
-        if self.samples.is_multiple_of(TRIAL) {
-            let trial = self.samples / TRIAL;
+        if self.samples.is_multiple_of(COPY_TRIAL_SAMPLES) {
+            let trial = self.samples / COPY_TRIAL_SAMPLES;
             let others: [CopyPath; 2] = match self.best {
                 CopyPath::Kernel => [CopyPath::Pipe, CopyPath::Past],
                 CopyPath::Pipe => [CopyPath::Past, CopyPath::Kernel],
@@ -155,7 +151,9 @@ impl LengthClass {
             };
             let other = others[trial as usize % 2];
             let slow = time(other) > WORSE * time(self.best);
-            if paths.contains(&other) && (!slow || (trial / 2).is_multiple_of(RARE / 2)) {
+            if paths.contains(&other)
+                && (!slow || (trial / 2).is_multiple_of(COPY_SLOW_TRIAL_FACTOR / 2))
+            {
                 self.next = other;
             }
         }
@@ -227,7 +225,12 @@ mod tests {
     #[test]
     fn a_message_that_comes_late_the_old_way_is_no_trial() {
         let mut paths = CopyPaths::new(true);
-        simulate(&mut paths, 1 << 16, [1000, 1200, 1300], burst(class(1 << 16)) * TRIAL - 1);
+        simulate(
+            &mut paths,
+            1 << 16,
+            [1000, 1200, 1300],
+            burst(class(1 << 16)) * COPY_TRIAL_SAMPLES - 1,
+        );
         let next = |paths: &CopyPaths| wanted(paths.preferences(), 1 << 16);
         assert_eq!(next(&paths), CopyPath::Kernel);
         let note = |paths: &mut CopyPaths, path, time| {

@@ -4,13 +4,11 @@
 use std::path::Path;
 
 use crate::error::ByteCount;
-
-/// The least reservation that is worth the look, in bytes.
-const LEAST_CHECKED: u64 = 1 << 20;
+use crate::tunables::CHECKED_RESERVATION_BYTES;
 
 /// Returns the reason for which that much more memory should not be taken, if there is one.
 pub(super) fn objection(wanted: u64) -> Option<String> {
-    if wanted < LEAST_CHECKED {
+    if wanted < CHECKED_RESERVATION_BYTES {
         return None;
     }
     let machine = available().map(|free| (free, "the machine has"));

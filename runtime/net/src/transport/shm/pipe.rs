@@ -27,12 +27,11 @@ use super::views::populate;
 use crate::backend::host::copy;
 use crate::error::Error;
 use crate::transport::message::IoVec;
+use crate::tunables::PIPE_TURN_BYTES;
 
 /// Bytes handed over at a time, a quarter of a message: enough to pay for the exchange of a line, and for the processor
 /// to get into its stride.
 const CHUNK: RangeInclusive<u64> = 16 << 10..=256 << 10;
-/// Bytes that are pushed before the rank looks at its other ends again.
-const TURN_BYTES: u64 = 1 << 20;
 const LINE: u64 = 64;
 
 /// The pipe of a connection, at an offset of the shared file.
@@ -161,7 +160,7 @@ impl PipeSender {
     /// Pushes what there is room for, up to a turn; returns true if there was any.
     #[inline]
     pub(super) fn push(&mut self) -> bool {
-        let mut turn = TURN_BYTES;
+        let mut turn = PIPE_TURN_BYTES;
         while turn > 0
             && let Some(rest) = self.rests.front_mut()
         {
@@ -200,7 +199,7 @@ impl PipeSender {
                 self.rests.pop_front();
             }
         }
-        turn < TURN_BYTES
+        turn < PIPE_TURN_BYTES
     }
 }
 
@@ -312,7 +311,8 @@ mod tests {
     }
 
     const SIZE: usize = 32 << 10;
-    const TURN_SIZE: usize = if SIZE < TURN_BYTES as usize { SIZE } else { TURN_BYTES as usize };
+    const TURN_SIZE: usize =
+        if SIZE < PIPE_TURN_BYTES as usize { SIZE } else { PIPE_TURN_BYTES as usize };
 
     fn piece(part: &[u8]) -> IoVec {
         IoVec { ptr: part.as_ptr(), len: part.len() }

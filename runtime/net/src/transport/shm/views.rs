@@ -12,11 +12,7 @@ use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::layout::PAGE;
-
-/// The least bytes of a view, of which its offset in the region is a multiple.
-const GRAIN: u64 = 32 << 20;
-/// The share of a region's mapped bytes that its next view has at least.
-const SHARE: u64 = 8;
+use crate::tunables::{VIEW_BYTES_MIN, VIEW_GROWTH_DIVISOR};
 
 /// A mapped part of a file.
 pub(crate) struct FileView {
@@ -119,9 +115,9 @@ impl RegionViews {
             return Ok(view.at(offset));
         }
         let mapped: u64 = self.iter().map(|view| view.len).sum();
-        let from = start + (offset - start) / GRAIN * GRAIN;
-        let least = from + (mapped / SHARE).next_multiple_of(GRAIN);
-        let to = start + (offset + len - start).next_multiple_of(GRAIN);
+        let from = start + (offset - start) / VIEW_BYTES_MIN * VIEW_BYTES_MIN;
+        let least = from + (mapped / VIEW_GROWTH_DIVISOR).next_multiple_of(VIEW_BYTES_MIN);
+        let to = start + (offset + len - start).next_multiple_of(VIEW_BYTES_MIN);
         let to = to.max(least).min(end);
         let view = FileView::new(fd, from, to - from).or_else(|_| {
             // Addresses may be few: then no more than is asked for.
@@ -190,7 +186,7 @@ mod tests {
         let (fd, views) = (file(), RegionViews::default());
         let region = (REGION.start, REGION.end);
         let at = |offset, len| views.address(&fd, region, (offset, len)).expect("addresses");
-        let border = REGION.start + GRAIN;
+        let border = REGION.start + VIEW_BYTES_MIN;
         let (low, high) = (at(border - PAGE, PAGE), at(border, PAGE));
         let both = at(border - PAGE, 2 * PAGE);
         rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), border - PAGE, 2 * PAGE)

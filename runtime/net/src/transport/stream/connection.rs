@@ -10,6 +10,7 @@ use super::resume::ResumableStream;
 use crate::transport::carrier::Carrier;
 use crate::transport::fault::ConnectionFault;
 use crate::transport::one_sided::OneSided;
+use crate::tunables::STREAM_IDLE_CALLS;
 
 /// What carries the bytes. Both ends of a connection belong to one thread: no lock is waited for.
 enum ConnectionCarrier {
@@ -28,9 +29,6 @@ pub struct StreamConnection {
     over: ConnectionCarrier,
     fault: OnceLock<ConnectionFault>,
 }
-
-/// The number of reads and writes that move nothing before a stream over several paths is tended.
-const IDLE_CALLS: u32 = 256;
 
 impl StreamConnection {
     /// Takes over a carrier and tunes it. If that fails, it is the connection's fault.
@@ -151,7 +149,7 @@ impl StreamConnection {
     fn tend_if_idle(&self, stream: &mut ResumableStream, idle: &AtomicU32, moved: usize) -> usize {
         if moved > 0 {
             idle.store(0, Ordering::Relaxed);
-        } else if idle.fetch_add(1, Ordering::Relaxed) >= IDLE_CALLS {
+        } else if idle.fetch_add(1, Ordering::Relaxed) >= STREAM_IDLE_CALLS {
             idle.store(0, Ordering::Relaxed);
             stream.tend();
             self.record_fault(stream);

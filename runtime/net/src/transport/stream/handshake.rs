@@ -1,12 +1,10 @@
 //! The handshake of a stream: its two ends meet over a socket that `net` has made, and whose peer it has checked.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::transport::carrier::Carrier;
 use crate::transport::fault::ConnectionFault;
-
-/// The time between two polls of a handshake.
-const POLL_INTERVAL: Duration = Duration::from_micros(200);
+use crate::tunables::HANDSHAKE_POLL_INTERVAL;
 
 /// An end whose handshake has begun. No call blocks.
 pub(crate) trait PendingHandshake: Send {
@@ -65,6 +63,6 @@ pub(crate) fn handshake(
         if !is_waiting || Instant::now() >= deadline || stopped() {
             return all.into_iter().map(StreamHandshake::finish).collect();
         }
-        std::thread::sleep(POLL_INTERVAL);
+        std::thread::sleep(HANDSHAKE_POLL_INTERVAL);
     }
 }

@@ -11,23 +11,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sockopt};
 
 use crate::transport::fault::ConnectionFault;
 use crate::transport::stream::ByteStream;
-
-/// The time without an acknowledgement, while bytes are under way, that is silence. Systems acknowledge
-/// within 200 ms, however little there is.
-const SILENCE_TIMEOUT: Duration = Duration::from_millis(250);
-/// The number of attempts without an answer that are silence, whatever else comes.
-const SILENT_ATTEMPTS: u8 = 4;
-/// Bytes that may wait to be sent to a peer on this machine (the kernel doubles the number for its own
-/// use).
-///
-/// Over loopback the two ends share the caches: what is sent should be read before it has left them, and both
-/// directions should move at once, which a write that takes all at once prevents. The kernel would let it
-/// grow to 4 MiB. Measured, the least of six rounds on two ranks with 112, 176 and 256 KiB: all_gather of 16
-/// MiB 3.2, 3.0, 2.8 ms, all_to_all of 1 MiB 115, 110, 108 us, broadcast of 1 MiB 185, 170, 152 us; with 512
-/// KiB the last takes 124 to 197 us, but all_to_all of 1 MiB on four ranks and two cores once 402 and once
-/// 844 us, with 256 KiB 307. Between machines the kernel knows better: it grows the buffers to what the path
-/// holds.
-const LOCAL_SEND_BUFFER: usize = 256 << 10;
+use crate::tunables::{LOCAL_SEND_BUFFER_BYTES, TCP_SILENCE_TIMEOUT, TCP_SILENT_ATTEMPTS};
 
 /// A connected socket, which never blocks.
 pub struct TcpSocket {
@@ -68,8 +52,13 @@ impl ByteStream for TcpSocket {
     fn tune(&self) -> Result<(), Errno> {
         rustix::io::ioctl_fionbio(&self.fd, true)?;
         sockopt::set_tcp_nodelay(&self.fd, true)?;
+        // The kernel would let the buffer grow to 4 MiB; a write that takes all at once keeps both directions from moving
+        // together. The least of six rounds on two ranks with 112, 176 and 256 KiB: all_gather of 16 MiB 3.2, 3.0, 2.8 ms,
+        // all_to_all of 1 MiB 115, 110, 108 us, broadcast of 1 MiB 185, 170, 152 us; with 512 KiB the last takes 124 to 197
+        // us, but all_to_all of 1 MiB on four ranks and two cores once 402 and once 844 us, with 256 KiB 307. Between
+        // machines the kernel knows better: it grows the buffers to what the path holds.
         if self.is_local() {
-            sockopt::set_socket_send_buffer_size(&self.fd, LOCAL_SEND_BUFFER)?;
+            sockopt::set_socket_send_buffer_size(&self.fd, LOCAL_SEND_BUFFER_BYTES)?;
         }
         Ok(())
     }
@@ -128,17 +117,18 @@ impl ByteStream for TcpSocket {
             self.waits = (unacknowledged, now);
             return None;
         }
-        if now - self.waits.1 < SILENCE_TIMEOUT {
+        if now - self.waits.1 < TCP_SILENCE_TIMEOUT {
             return None;
         }
         let info = self.info()?;
         let silence = Duration::from_millis(info.tcpi_last_ack_recv.into());
-        let limit = SILENCE_TIMEOUT.max(3 * Duration::from_micros(info.tcpi_rtt.into()));
+        let limit = TCP_SILENCE_TIMEOUT.max(3 * Duration::from_micros(info.tcpi_rtt.into()));
         let silent = match info.tcpi_unacked {
             // All is sent that the peer has room for: its system answers probes.
             0 => info.tcpi_probes >= 2 && silence >= limit,
             _ => {
-                silence >= limit || info.tcpi_retransmits.max(info.tcpi_backoff) >= SILENT_ATTEMPTS
+                silence >= limit
+                    || info.tcpi_retransmits.max(info.tcpi_backoff) >= TCP_SILENT_ATTEMPTS
             }
         };
         silent.then_some(ConnectionFault::Silent("acknowledged", silence))

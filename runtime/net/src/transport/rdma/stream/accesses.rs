@@ -14,8 +14,6 @@ use crate::transport::rdma::verbs::{MemoryRegistration, OwnedRegion, VerbsDevice
 pub(super) const STAGE_SLOTS: (usize, usize) = (16, 64 << 10);
 /// The most work that is posted at once.
 pub(super) const MOST_OPEN: usize = DEPTH as usize / 2;
-/// The most bytes of one piece of work.
-pub(super) const MOST_BYTES: u64 = 1 << 30;
 /// The bytes of a read that confirms writes.
 pub(super) const CONFIRMING_READ_BYTES: u32 = 8;
 

@@ -14,8 +14,7 @@
 use std::sync::Arc;
 
 use super::accesses::{
-    AccessQueue, AccessTask, AccessWork, CONFIRMING_READ_BYTES, LocalMemory, MOST_BYTES, MOST_OPEN,
-    STAGE_SLOTS,
+    AccessQueue, AccessTask, AccessWork, CONFIRMING_READ_BYTES, LocalMemory, MOST_OPEN, STAGE_SLOTS,
 };
 use super::rail_stream::RailStream;
 use super::ring::{ARRIVED_OFFSET, NO_PIECE, PIECE};
@@ -24,6 +23,7 @@ use crate::transport::rdma::error::QueueError;
 use crate::transport::rdma::exposure::MemoryExposure;
 use crate::transport::rdma::registrations::RegisteredBytes;
 use crate::transport::rdma::verbs::{AccessRequest, WorkCompletion, is_refused};
+use crate::tunables::RDMA_ACCESS_BYTES;
 
 impl RailStream {
     /// Returns true if a queue is for accesses to memory.
@@ -127,7 +127,7 @@ impl RailStream {
             let (here, len, key, there) = match (lent, found, left) {
                 (Some(lent), _, _) => (
                     LocalMemory::Lent(lent),
-                    left.min(MOST_BYTES),
+                    left.min(RDMA_ACCESS_BYTES),
                     access.key,
                     access.there + posted,
                 ),

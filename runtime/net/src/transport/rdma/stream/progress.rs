@@ -1,6 +1,6 @@
 //! The progress of a stream: the work of each poll, the handling of completions, and the reports to the peer.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::pieces::PieceArrival;
 use super::rail_stream::RailStream;
@@ -8,11 +8,7 @@ use super::ring::{NO_PIECE, SLOTS, STRIDE};
 use crate::transport::rdma::error::QueueError;
 use crate::transport::rdma::immediate::{ImmediateWord, ahead};
 use crate::transport::rdma::verbs::WorkCompletion;
-
-/// The time that the end of a stream waits for the peer to have all.
-const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
-/// The number of polls between two checks for a stalled queue.
-const POLLS_PER_STALL_CHECK: u32 = 4;
+use crate::tunables::{RDMA_LINGER_TIMEOUT, RDMA_POLLS_PER_STALL_CHECK};
 
 impl RailStream {
     /// Polls the queues and does what can be done now.
@@ -33,7 +29,7 @@ impl RailStream {
             self.reclaim(at);
         }
         self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(POLLS_PER_STALL_CHECK)
+        if self.looks.is_multiple_of(RDMA_POLLS_PER_STALL_CHECK)
             && let Some((at, waited)) = self.rails.stalled(Instant::now())
         {
             self.lose(at, QueueError::Stalled(waited));
@@ -130,7 +126,7 @@ impl RailStream {
     /// Waits before the end until all is delivered, for nothing but this process sends it. Does not wait for
     /// a peer that is `gone`.
     pub(crate) fn linger(&mut self, gone: impl Fn() -> bool) {
-        let deadline = Instant::now() + LINGER_TIMEOUT;
+        let deadline = Instant::now() + RDMA_LINGER_TIMEOUT;
         while !self.is_delivered()
             && self.trouble().is_none()
             && !gone()

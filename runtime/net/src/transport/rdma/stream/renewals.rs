@@ -6,12 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::note::{RenewalMessage, RenewalStep};
 use crate::transport::rdma::rails::QueueRail;
-
-/// The pause after its end before a queue is made anew, at first; it doubles with each attempt up to the
-/// second.
-const RENEWAL_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// The lifetime of a queue after which pauses begin with the shortest again.
-const LONG_LIFE: Duration = Duration::from_secs(60);
+use crate::tunables::{RDMA_RENEWAL_INTERVAL, RDMA_RENEWAL_INTERVAL_MAX, RDMA_STABLE_TIME};
 
 /// A queue in the making.
 pub(super) enum RenewalStage {
@@ -59,14 +54,14 @@ impl RailRenewals {
             steps: VecDeque::new(),
             coming: Vec::new(),
             given: 0,
-            pause: RENEWAL_PAUSE,
+            pause: (RDMA_RENEWAL_INTERVAL, RDMA_RENEWAL_INTERVAL_MAX),
         }
     }
 
     /// Records that a queue has ended on both sides.
     pub(super) fn ended(&self, rail: &mut QueueRail) {
         if rail.due.is_none() {
-            let is_old = rail.pause.is_zero() || rail.made.elapsed() > LONG_LIFE;
+            let is_old = rail.pause.is_zero() || rail.made.elapsed() > RDMA_STABLE_TIME;
             rail.pause = if is_old { self.pause.0 } else { rail.pause };
             rail.due = Some(Instant::now() + rail.pause);
         }

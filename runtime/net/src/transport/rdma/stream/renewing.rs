@@ -13,7 +13,7 @@
 //! message about the old one cannot be taken for one about the new. No number is used twice, which bounds the queues of
 //! a stream by [`RAILS`].
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::note::{RenewalMessage, RenewalStep, StreamNote};
 use super::rail_stream::RailStream;
@@ -23,9 +23,7 @@ use crate::transport::rdma::error::QueueError;
 use crate::transport::rdma::immediate::{ImmediateWord, RAILS};
 use crate::transport::rdma::rails::QueueRail;
 use crate::transport::rdma::verbs::{QueueAddress, QueuePair, WorkCompletion, WriteRequest};
-
-/// The time that the first write through a new queue may take.
-const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
+use crate::tunables::RDMA_RENEWAL_PROOF_TIMEOUT;
 
 /// Connects a queue, on a thread of its own: the system may take a second to resolve the address.
 fn connect(rail: QueueRail, address: QueueAddress) -> std::io::Result<RenewalStage> {
@@ -152,7 +150,7 @@ impl RailStream {
                 }
                 match news[..] {
                     [WorkCompletion::Written(_)] => Ok(Some(RenewalStage::Proved(rail))),
-                    [] if since.elapsed() < PROOF_TIMEOUT => {
+                    [] if since.elapsed() < RDMA_RENEWAL_PROOF_TIMEOUT => {
                         Ok(Some(RenewalStage::Proving(rail, since)))
                     }
                     _ => Err(std::io::ErrorKind::TimedOut.into()),

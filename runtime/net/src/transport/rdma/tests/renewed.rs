@@ -3,8 +3,9 @@
 use super::placed::lands_while;
 use super::zero_copy::BufferRegistrant;
 use super::*;
-use crate::transport::rdma::connect::{PAIRS, chosen};
+use crate::transport::rdma::connect::chosen;
 use crate::transport::rdma::registrations::BLOCK;
+use crate::tunables::RDMA_QUEUE_PAIRS;
 
 /// The pause between tries.
 const SOON: Duration = Duration::from_millis(20);
@@ -123,7 +124,7 @@ fn half_found(
         roundelay_tests::skip(roundelay_tests::CheckNeeds::Rdma, "no two devices for RDMA");
         return None;
     }
-    let end = || RailStream::new(&devices, (PAIRS, false), None, DEPTH).expect("an end");
+    let end = || RailStream::new(&devices, (RDMA_QUEUE_PAIRS, false), None, DEPTH).expect("an end");
     let (mut a, mut b) = (end(), end());
     (0..a.rails()).filter(|&at| lost(at)).for_each(|at| a.misplace(at));
     let info = a.info();
@@ -137,7 +138,7 @@ fn a_queue_that_finds_nobody_at_first_is_made_anew() {
     let Some(made) = half_found(|at| at == 0) else { return };
     let (mut a, mut b) = made.expect("another queue is answered");
     let count = a.rails();
-    assert_eq!(a.alive().len(), count - PAIRS, "no other queue of that device is tried");
+    assert_eq!(a.alive().len(), count - RDMA_QUEUE_PAIRS, "no other queue of that device is tried");
     a.renew_after(SOON);
     b.renew_after(SOON);
     moves(&mut a, &mut b, 1 << 20, odd(1));

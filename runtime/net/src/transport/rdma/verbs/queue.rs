@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::check::{check_code, check_pointer};
 use super::device::{DeviceGid, VerbsDevice};
 use super::memory::{MemorySpan, OwnedRegion};
+use crate::tunables::{RDMA_ACK_RETRIES, RDMA_ACK_TIMEOUT_EXPONENT, RDMA_INLINE_BYTES};
 
 /// The address that a peer needs to connect to a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,13 +100,6 @@ unsafe impl Send for QueuePair {}
 
 /// The number of receives; no write has it.
 const RECEIVE: u64 = u64::MAX;
-/// Bytes that travel inside the work request itself, where the device can.
-const INLINE: u32 = 192;
-/// A packet that is not acknowledged is sent again after 4.096 us * 2^17, half a second, so often: a queue whose
-/// peer does not answer fails after four seconds (devices may take up to four times that). One more would
-/// be for ever with the kernel's device in software.
-const TIMEOUT: u8 = 17;
-const RETRIES: u8 = 6;
 
 impl QueuePair {
     /// Makes a queue in its first state, for `depth` writes and as many receives at once.
@@ -124,7 +118,7 @@ impl QueuePair {
         let mut queue = QueuePair {
             pair: ptr::null_mut(),
             completions,
-            inline: INLINE,
+            inline: RDMA_INLINE_BYTES,
             sequence: sequence & 0xff_ffff,
             gid,
             device: device.clone(),
@@ -140,7 +134,7 @@ impl QueuePair {
         init.cap.max_recv_wr = depth;
         init.cap.max_send_sge = 1;
         init.cap.max_recv_sge = 1;
-        init.cap.max_inline_data = INLINE;
+        init.cap.max_inline_data = RDMA_INLINE_BYTES;
         // SAFETY: domain and completion queue are of one device, and outlive the pair.
         queue.pair = match check_pointer(unsafe { ffi::ibv_create_qp(device.domain, &mut init) }) {
             Ok(pair) => pair,
@@ -220,8 +214,8 @@ impl QueuePair {
         )?;
         let mut attr = ffi::ibv_qp_attr {
             qp_state: ffi::ibv_qp_state::IBV_QPS_RTS,
-            timeout: TIMEOUT,
-            retry_cnt: RETRIES,
+            timeout: RDMA_ACK_TIMEOUT_EXPONENT,
+            retry_cnt: RDMA_ACK_RETRIES,
             // For ever: a receiver that is late is the watchdog's business.
             rnr_retry: 7,
             sq_psn: self.sequence,

@@ -13,9 +13,7 @@ use crate::transport::shm::copy_path::{self, CopyPath};
 use crate::transport::shm::layout::{HEADER_PAYLOAD, RING, SegmentLayout};
 use crate::transport::shm::pipe::PipeSender;
 use crate::transport::shm::segment::ShmSegment;
-
-/// The number of calls without a new sample after which messages no longer go both ways.
-const LATELY: u32 = 32;
+use crate::tunables::COPY_ONE_WAY_CALLS;
 
 /// The sending end of a connection.
 pub struct SlotSender {
@@ -235,7 +233,7 @@ impl MappedSender for SlotSender {
             self.unchanged =
                 if samples == self.samples { self.unchanged.saturating_add(1) } else { 0 };
             self.samples = samples;
-            if samples > 0 && self.unchanged < LATELY {
+            if samples > 0 && self.unchanged < COPY_ONE_WAY_CALLS {
                 preferences = own & u64::from(u32::MAX);
             }
         }

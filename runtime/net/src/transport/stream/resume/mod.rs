@@ -62,13 +62,7 @@ use resend_buffer::ResendBuffer;
 use super::byte_stream::ByteStream;
 use crate::transport::carrier::Carrier;
 use crate::transport::fault::ConnectionFault;
-
-/// The time for which an offer may remain without an answer, and an answer without a start.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
-/// The pause between attempts to return home: at first, and at most.
-const HOMING_PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
-/// The time between two looks at whether a connection is silent.
-const EXAMINE_INTERVAL: Duration = Duration::from_millis(20);
+use crate::tunables::{HOMING_INTERVAL, RESUME_REPLY_TIMEOUT, SILENCE_CHECK_INTERVAL};
 
 /// The reason for which a connection is dropped that came too late.
 const OVERTAKEN: ConnectionFault = ConnectionFault::Protocol("another connection overtook it");
@@ -144,7 +138,7 @@ impl ResumableStream {
             fault: None,
             troubles,
             looked: now,
-            homing: (now, HOMING_PAUSE.0, now),
+            homing: (now, HOMING_INTERVAL, now),
             timeout,
             resumed: 0,
         }
@@ -303,7 +297,7 @@ impl ResumableStream {
             return;
         }
         let now = Instant::now();
-        let is_time = now - self.looked >= EXAMINE_INTERVAL;
+        let is_time = now - self.looked >= SILENCE_CHECK_INTERVAL;
         if is_time {
             self.looked = now;
             self.examine(now);
@@ -330,7 +324,7 @@ impl ResumableStream {
         let Some(carrier) = self.carrier().filter(|_| self.lost.is_none()) else { return };
         let conn = &mut self.conns[carrier];
         let unanswered =
-            conn.stage == ConnectionStage::Answered && now - conn.since > REPLY_TIMEOUT;
+            conn.stage == ConnectionStage::Answered && now - conn.since > RESUME_REPLY_TIMEOUT;
         if unanswered {
             conn.dead = Some(ConnectionFault::Protocol("it did not start"));
         }

@@ -3,10 +3,7 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// The bytes that are kept without asking whether they must be.
-const UNTRIMMED_BYTES: usize = 64 << 10;
-/// The most bytes that are kept: far more than a system takes that the peer's has not acknowledged.
-const MOST_BYTES: usize = 64 << 20;
+use crate::tunables::{RESEND_BUFFER_BYTES, UNTRIMMED_RESEND_BYTES};
 
 /// The last bytes of a stream.
 #[derive(Default)]
@@ -32,18 +29,18 @@ impl ResendBuffer {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.bytes.len() >= MOST_BYTES
+        self.bytes.len() >= RESEND_BUFFER_BYTES
     }
 
     /// Drops what is acknowledged, if there is much: up to the byte that the closure returns.
     pub(super) fn trim(&mut self, acknowledged: impl FnOnce() -> u64) {
-        if self.bytes.len() < self.limit.max(UNTRIMMED_BYTES) {
+        if self.bytes.len() < self.limit.max(UNTRIMMED_RESEND_BYTES) {
             return;
         }
         let known = acknowledged().saturating_sub(self.base).min(self.bytes.len() as u64);
         self.bytes.drain(..known as usize);
         self.base += known;
-        self.limit = (2 * self.bytes.len()).min(MOST_BYTES);
+        self.limit = (2 * self.bytes.len()).min(RESEND_BUFFER_BYTES);
     }
 
     /// Keeps the first bytes of some places.

@@ -4,15 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::path_connection::{ConnectionStage, PathConnection, ResumeMessage};
 use super::reach::DialResult;
-use super::{ConnectionLoss, HOMING_PAUSE, REPLY_TIMEOUT, ResumableStream};
+use super::{ConnectionLoss, ResumableStream};
 use crate::transport::fault::ConnectionFault;
-
-/// The time in which other paths may still show that the peer is there if one refuses.
-const OTHER_PATHS_TIMEOUT: Duration = Duration::from_millis(300);
-/// The number of offers that may be without an answer: what was answered late must still be read.
-const MOST_OFFERS: usize = 4;
-/// The time after which a stream that stayed home is there for good.
-const STAYED_HOME: Duration = Duration::from_secs(10);
+use crate::tunables::{
+    HOME_SETTLED_TIME, HOMING_INTERVAL, HOMING_INTERVAL_MAX, OTHER_PATHS_TIMEOUT,
+    RESUME_OFFERS_MAX, RESUME_REPLY_TIMEOUT,
+};
 
 impl ResumableStream {
     pub(super) fn lose(&mut self, why: ConnectionFault, silent: Option<usize>, now: Instant) {
@@ -20,10 +17,10 @@ impl ResumableStream {
             return;
         }
         let (_, pause, stayed) = self.homing;
-        let pause = if now - stayed > STAYED_HOME {
-            HOMING_PAUSE.0
+        let pause = if now - stayed > HOME_SETTLED_TIME {
+            HOMING_INTERVAL
         } else {
-            (pause * 2).min(HOMING_PAUSE.1)
+            (pause * 2).min(HOMING_INTERVAL_MAX)
         };
         self.homing = (now + pause, pause, stayed);
         self.lost = Some(ConnectionLoss { since: now, why, silent });
@@ -32,7 +29,7 @@ impl ResumableStream {
     /// Dials, or offers to resume on a connection that the peer made.
     pub(super) fn seek_connection(&mut self, now: Instant) {
         let waits = |c: &PathConnection| {
-            c.stage == ConnectionStage::Offered && now - c.since < REPLY_TIMEOUT
+            c.stage == ConnectionStage::Offered && now - c.since < RESUME_REPLY_TIMEOUT
         };
         if self.conns.last().is_some_and(waits) {
             return;
@@ -49,7 +46,7 @@ impl ResumableStream {
         let (mut refused, mut is_there) = (0, false);
         for path in 0..self.troubles.len() {
             let knocked = |hope: &PathConnection| {
-                hope.own && hope.path == path && now - hope.since < REPLY_TIMEOUT
+                hope.own && hope.path == path && now - hope.since < RESUME_REPLY_TIMEOUT
             };
             if self.hopes.iter().any(knocked) {
                 is_there = true;
@@ -103,16 +100,19 @@ impl ResumableStream {
     pub(super) fn go_home(&mut self, now: Instant) {
         let (next, pause, stayed) = self.homing;
         let is_away = self.path().is_some_and(|path| path != self.home);
-        if !is_away || now < next || self.conns.len() > MOST_OFFERS {
+        if !is_away || now < next || self.conns.len() > RESUME_OFFERS_MAX {
             return;
         }
         match self.reach.dial(self.home) {
             DialResult::Waiting { .. } => {}
-            DialResult::Refused(_) => self.homing.0 = now + HOMING_PAUSE.1,
+            DialResult::Refused(_) => self.homing.0 = now + HOMING_INTERVAL_MAX,
             DialResult::Made(carrier) => {
                 self.reach.rest();
-                self.homing =
-                    (now + pause.max(REPLY_TIMEOUT), (pause * 2).min(HOMING_PAUSE.1), stayed);
+                self.homing = (
+                    now + pause.max(RESUME_REPLY_TIMEOUT),
+                    (pause * 2).min(HOMING_INTERVAL_MAX),
+                    stayed,
+                );
                 self.offer(PathConnection::new(carrier, self.home, ConnectionStage::Hoping), now);
             }
         }

@@ -1,0 +1,94 @@
+//! The tunables of this package: durations, limits and thresholds, each declared here and nowhere else.
+
+use std::time::Duration;
+
+roundelay_net::tunables! {
+    // Setup and failures.
+
+    /// The time that a copy of some kilobytes may take while a rank is set up.
+    pub(crate) const SETUP_COPY_TIMEOUT: Duration = Duration::from_secs(10);
+    /// The time that filling memory with zeros may take.
+    pub(crate) const ZERO_TIMEOUT: Duration = Duration::from_secs(60);
+    /// The time that a copy between a buffer and host memory may take.
+    pub(crate) const BUFFER_COPY_TIMEOUT: Duration = Duration::from_secs(60);
+    /// The time that a copy of a slot may take.
+    pub(crate) const SLOT_COPY_TIMEOUT: Duration = Duration::from_secs(10);
+    /// The time that kernels may take to see the abort word and end.
+    pub(crate) const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
+    /// The time for which what the kernels of a lost rank have done may still become visible.
+    pub(crate) const LOST_RANK_GRACE: Duration = Duration::from_secs(1);
+    /// Timeouts after which a stream is given up in which no kernel of ours reports: other work is in it.
+    pub(crate) const STALLED_STREAM_TIMEOUTS: u32 = 10;
+    /// The longest file of the kernel cache that is read: longer ones are no kernels of ours.
+    pub(crate) const CACHED_KERNEL_BYTES: u64 = 64 << 20;
+    /// Bound calls that a rank keeps for the next call of the same shape.
+    pub(crate) const BOUND_CALLS_MAX: usize = 1024;
+
+    // Passes of kernels.
+
+    /// A half of the staging memory of a rank by default.
+    pub(crate) const STAGING_HALF_BYTES: u64 = 32 << 20;
+    /// A half of the packet memory of a rank by default.
+    pub(crate) const PACKET_HALF_BYTES: u64 = 16 << 20;
+    /// The least of a message that a pass for pipelining alone moves, for each block.
+    pub(crate) const PASS_CHUNK_BYTES_MIN: u64 = 16 << 10;
+    /// The most of a chunk that a block moves in a pass, so that blocks side by side work on memory that lies
+    /// together: with 8 MiB a broadcast of 1 GiB ran at 289 GB/s, now and then at 364.
+    pub(crate) const PASS_CHUNK_BYTES_MAX: u64 = 2 << 20;
+    /// The most of a chunk that a block moves to another host in a pass: a proxy sends it while the next one is
+    /// made.
+    pub(crate) const FAR_PASS_CHUNK_BYTES_MAX: u64 = 512 << 10;
+    /// What a link could carry while a hop's waits and barriers last: 12 us at 350 GB/s. On four H200
+    /// broadcast.chain of 32 MiB took 101.7 us with this, 106.8 with a half and 121.5 with an eighth.
+    pub(crate) const HOP_BYTES: u64 = 4 << 20;
+
+    // Proxy threads.
+
+    /// The slots of all inter-host links of a kernel together.
+    pub(crate) const PROXY_SLOTS_BYTES: u64 = 64 << 20;
+    /// Blocks of a kernel with inter-host links: sockets fill no more, and proxies poll the words of each
+    /// block.
+    pub(crate) const PROXY_BLOCKS_MAX: u32 = 32;
+    /// Proxy threads of a rank.
+    pub(crate) const PROXY_THREADS_MAX: u32 = 8;
+    /// The time for which a proxy thread polls before it sleeps until an order comes.
+    pub(crate) const PROXY_POLL_TIME: Duration = Duration::from_micros(500);
+    /// The longest sleep of a proxy thread until an order comes.
+    pub(crate) const PROXY_ORDER_SLEEP_MAX: Duration = Duration::from_millis(20);
+    /// The longest sleep of a proxy thread where connections must be progressed.
+    pub(crate) const PROXY_PROGRESS_INTERVAL: Duration = Duration::from_millis(1);
+    /// Polls of a proxy thread without a pause, before it yields.
+    pub(crate) const PROXY_SPINS: u32 = 64;
+    /// Polls of a proxy thread with a yield after each, before it sleeps.
+    pub(crate) const PROXY_YIELDS: u32 = 4000;
+    /// Polls of a kernel's words for each poll of sockets, while a proxy thread spins: a poll of sockets is a
+    /// system call.
+    pub(crate) const POLLS_PER_SOCKET_POLL: u32 = 8;
+    /// The shortest sleep of a proxy thread: a kernel's words wake no thread. It sleeps for a 64th of the time
+    /// that it has waited.
+    pub(crate) const PROXY_SLEEP_MIN: Duration = Duration::from_micros(50);
+    /// The longest sleep of a proxy thread.
+    pub(crate) const PROXY_SLEEP_MAX: Duration = Duration::from_micros(500);
+    /// The time between two checks of a waiting proxy thread whether it is to end.
+    pub(crate) const PROXY_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+    /// Packets that are received from one connection before the next one is polled.
+    pub(crate) const PACKETS_PER_TURN: u32 = 64;
+    /// The longest payload that is copied when it is sent, so that its slot is free before a system call has
+    /// moved it, and read before its slot is.
+    pub(crate) const COPIED_PAYLOAD_BYTES: usize = 8 << 10;
+    /// The time after the end of a connection in which its reason may come from the group.
+    pub(crate) const FAILURE_REASON_TIMEOUT: Duration = Duration::from_millis(150);
+    /// The time that the probes of GPUDirect RDMA may take.
+    pub(crate) const GPU_DIRECT_PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+    // The RMA proxy.
+
+    /// The time for which the RMA proxy polls for another order before it sleeps until one comes.
+    pub(crate) const RMA_POLL_TIME: Duration = Duration::from_micros(500);
+    /// The longest sleep of the RMA proxy until an order comes.
+    pub(crate) const RMA_ORDER_SLEEP_MAX: Duration = Duration::from_millis(20);
+    /// The time after an abort in which window operations that were begun end.
+    pub(crate) const RMA_ABORT_GRACE: Duration = Duration::from_millis(150);
+    /// Timeouts for which a stream waits for the RMA proxy: the proxy's own ends first.
+    pub(crate) const RMA_STREAM_TIMEOUTS: u32 = 2;
+}
