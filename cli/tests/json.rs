@@ -43,6 +43,7 @@ fn every_verb_prints_objects_whose_fields_are_described() {
         &["route", "-n", "2"],
         &["info"],
         &["info", "--topology"],
+        &["info", "--tunables"],
     ];
     for args in calls {
         let lines = roundelay(&[args, &["--json"][..]].concat()).ok().json();

@@ -386,6 +386,60 @@ fn info_says_what_communicators_take() {
 }
 
 #[test]
+fn info_has_the_tunables_of_the_page() {
+    let page = include_str!("../../docs/tunables.md");
+    let lines = roundelay(&["info", "--tunables", "--json"]).ok().json();
+    let text = roundelay(&["info", "--tunables"]).ok().out;
+    let mut sections: Vec<(&str, usize)> = Vec::new();
+    for line in &lines {
+        let field = |name: &str| line[name].as_str().expect("a text");
+        let (package, name, default) = (field("package"), field("name"), field("default"));
+        let row = format!("| `{name}` | {default} | {} |", field("meaning"));
+        assert!(
+            page.contains(&row),
+            "docs/tunables.md needs the row
+{row}"
+        );
+        assert!(text.contains(&format!("  {name} ")), "{name}");
+        let units = ["default_us", "default_bytes", "default_count"];
+        assert_eq!(units.iter().filter(|unit| line[**unit].is_number()).count(), 1, "{line}");
+        match sections.last_mut() {
+            Some((last, count)) if *last == package => *count += 1,
+            _ => sections.push((package, 1)),
+        }
+    }
+    for (package, count) in &sections {
+        let (_, section) = page
+            .split_once(&format!(
+                "
+## {package}
+"
+            ))
+            .expect("a section");
+        let section = section
+            .split(
+                "
+## ",
+            )
+            .next()
+            .unwrap_or_default();
+        let rows = section.lines().filter(|line| line.starts_with("| `")).count();
+        assert_eq!(rows, *count, "{package}");
+        assert!(
+            text.contains(&format!(
+                "{package}:
+"
+            )),
+            "{package}"
+        );
+    }
+    assert_eq!(sections.len(), 5, "net, engine, cuda, the library and the program: {sections:?}");
+    let timeout = lines.iter().find(|line| line["name"] == "DEFAULT_TIMEOUT").expect("the row");
+    assert_eq!((&timeout["default"], &timeout["default_us"]), (&"30 s".into(), &3e7.into()));
+    roundelay(&["info", "--tunables", "--topology"]).fails(2, &["cannot be used with"]);
+}
+
+#[test]
 fn every_help_has_an_example() {
     for verb in ["check", "run", "bench", "show", "draw", "emit", "fmt", "explain", "tune"] {
         let ran = roundelay(&[verb, "--help"]).ok();

@@ -17,6 +17,7 @@ mod names;
 mod pages;
 mod played;
 mod random;
+mod tunables;
 mod twins;
 mod variables;
 mod waste;

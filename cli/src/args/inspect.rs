@@ -286,9 +286,13 @@ pub(crate) struct DoctorArgs {
 #[command(after_help = "\
 Examples:
   roundelay info --json
-  roundelay info --topology > topology.toml")]
+  roundelay info --topology > topology.toml
+  roundelay info --tunables | grep TIMEOUT")]
 pub(crate) struct InfoArgs {
     /// Print a topology file of what this machine has: interfaces, RDMA devices, GPUs
     #[arg(long)]
     pub(crate) topology: bool,
+    /// Print the durations, limits and thresholds of the program, with their defaults and meanings (docs/tunables.md)
+    #[arg(long, conflicts_with = "topology")]
+    pub(crate) tunables: bool,
 }

@@ -1,9 +1,10 @@
 //! Implements `roundelay info`: prints the version, this machine, its GPUs, what communicators take from it,
-//! and the algorithm library.
+//! the algorithm library, or the tunables.
 
 mod gpus;
 mod probe;
 mod topology;
+mod tunable_table;
 
 use roundelay::{DType, RedOp, Transport};
 use roundelay_algorithms::CATALOGUE;
@@ -75,6 +76,9 @@ struct AlgorithmRow {
 pub(crate) fn info(args: &args::InfoArgs, report: VerbReport) -> VerbResult {
     if args.topology {
         return topology::topology(report);
+    }
+    if args.tunables {
+        return tunable_table::tunables(report);
     }
     let info = gather();
     report.result(&info);
