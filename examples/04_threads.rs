@@ -2,7 +2,8 @@
 //!
 //! `cargo run -p roundelay-examples --example 04_threads`
 
-use roundelay::{Communicator, Error, RedOp, plan_of};
+use roundelay::plan::plan_of;
+use roundelay::{Communicator, Error, RedOp};
 use roundelay_compiler::{BufferPlacement, CompileOptions, Shape};
 
 const RING: &str = include_str!("01_ring.algo");

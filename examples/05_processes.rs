@@ -2,7 +2,8 @@
 //!
 //! `cargo run -p roundelay-examples --example 05_processes`
 
-use roundelay::{Communicator, Error, RankLauncher, RedOp};
+use roundelay::launch::RankLauncher;
+use roundelay::{Communicator, Error, RedOp};
 
 fn main() -> Result<(), Error> {
     if Communicator::is_launched()? {

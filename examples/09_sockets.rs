@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use roundelay::{Communicator, Error, Hints, JobSetup, RedOp, TransportSet};
+use roundelay::launch::JobSetup;
+use roundelay::transport::TransportSet;
+use roundelay::{Communicator, Error, Hints, RedOp};
 
 fn main() -> Result<(), Error> {
     // Ranks 0 and 1 believe to be on one machine, 2 and 3 on another. On real machines ranks join by

@@ -8,7 +8,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use roundelay::{Communicator, Error, RankLauncher, RedOp};
+use roundelay::launch::RankLauncher;
+use roundelay::{Communicator, Error, RedOp};
 
 const ELEMENTS: usize = 256 << 10;
 const ROUNDS: usize = 50;

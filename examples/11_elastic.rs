@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use roundelay::{Communicator, Error, JobSetup, RankHandles, RedOp};
+use roundelay::launch::{JobSetup, RankHandles};
+use roundelay::{Communicator, Error, RedOp};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Rounds of a generation before the parent changes something.

@@ -8,7 +8,8 @@
 
 use half::bf16;
 use roundelay::cuda::{CudaBuffer, CudaGraph, CudaLaunch, CudaStream, KernelArg, KernelGrid};
-use roundelay::{CallArgs, Communicator, DType, Error, PlanCall, RedOp};
+use roundelay::plan::{CallArgs, PlanCall};
+use roundelay::{Communicator, DType, Error, RedOp};
 use roundelay_examples::gpus::{self, must, times};
 
 /// Elements of a row.

@@ -10,7 +10,8 @@ use roundelay::cuda::{
     CudaBuffer, CudaKernel, CudaLaunch, CudaStream, DeviceFunction, DevicePtr, KernelArg,
     KernelGrid,
 };
-use roundelay::{CallArgs, Communicator, DType, Error, PlanCall, RedOp};
+use roundelay::plan::{CallArgs, PlanCall};
+use roundelay::{Communicator, DType, Error, RedOp};
 use roundelay_examples::gpus::{self, must, times};
 
 /// Rows and columns of the product.

@@ -7,7 +7,9 @@
 
 #![expect(clippy::print_stdout, reason = "its result is what it prints")]
 
-use roundelay::{Communicator, Error, RankLauncher, RedOp, Window};
+use roundelay::launch::RankLauncher;
+use roundelay::window::Window;
+use roundelay::{Communicator, Error, RedOp};
 
 const WORKERS: u32 = 3;
 const STEPS: u64 = 200;

@@ -13,7 +13,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use roundelay::{Communicator, Error, RedOp, Window};
+use roundelay::window::Window;
+use roundelay::{Communicator, Error, RedOp};
 
 const WORKERS: u32 = 3;
 const SERVER: u32 = 0;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use roundelay::{DType, SegmentLayout};
+use roundelay::DType;
+use roundelay::transport::SegmentLayout;
 use roundelay_compiler::collective::CollectiveSpec;
 use roundelay_compiler::cost::{CostProfile, Topology};
 use roundelay_compiler::program::CollectiveKind;

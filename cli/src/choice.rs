@@ -2,9 +2,11 @@
 
 use std::sync::LazyLock;
 
+use roundelay::Hints;
+use roundelay::choose::{AlgorithmChoice, ChoiceRequest, ChoiceResolver};
 use roundelay::choose::{NVLINK, like_this_host};
 use roundelay::fabric::{NetworkPath, RDMA};
-use roundelay::{AlgorithmChoice, ChoiceRequest, ChoiceResolver, Hints, Transport, TransportSet};
+use roundelay::transport::{Transport, TransportSet};
 use roundelay_compiler::Shape;
 use roundelay_compiler::cost::Topology;
 use roundelay_dsl::diag::codes;

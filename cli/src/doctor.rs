@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use roundelay::bootstrap::{JobReport, RankReport, gather, secret};
+use roundelay::launch::{JobReport, RankReport, gather, secret};
 use roundelay::trace::{
     CauseClass, FlightDump, LiveRanks, RankCondition, RankStanding, TraceVerdict, deadlock, delays,
     diagnose, live, merge,

@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use roundelay::bootstrap::{ByHand, JobMembership, JobSetup, membership_with};
-use roundelay::{Communicator, Error, Hints, TransportSet};
+use roundelay::launch::{ByHand, JobMembership, JobSetup, membership_with};
+use roundelay::transport::TransportSet;
+use roundelay::{Communicator, Error, Hints};
 use roundelay_compiler::cost::Topology;
 
 use crate::args::JobArgs;

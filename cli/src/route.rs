@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use roundelay::bootstrap::{JobSetup, membership};
 use roundelay::choose::NVLINK;
-use roundelay::{Communicator, Hints, TransportSet};
+use roundelay::launch::{JobSetup, membership};
+use roundelay::transport::TransportSet;
+use roundelay::{Communicator, Hints};
 use serde::Serialize;
 
 use crate::args::{DeviceKind, RouteArgs, TransportName};

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use crate::support::roundelay;
-use roundelay::bootstrap::JobSetup;
+use roundelay::launch::JobSetup;
 use roundelay::{Communicator, Error, Hints};
 use roundelay_tests::{held_ports, listeners, port_range, test_arguments};
 

@@ -1,7 +1,8 @@
 //! Holds what the examples for several GPUs have in common: their ranks, and the times of two ways of doing the same.
 
 use roundelay::cuda::{CudaGraph, CudaOptions, CudaStream, probe};
-use roundelay::{Communicator, Error, RankLauncher, RedOp};
+use roundelay::launch::RankLauncher;
+use roundelay::{Communicator, Error, RedOp};
 
 /// Graphs of each way that are launched before any is timed.
 const WARMUP: usize = 3;

@@ -1,8 +1,9 @@
 //! Memory of a caller in another language: an address, a length, a type.
 
 use roundelay::cuda::DevicePtr;
+use roundelay::memory::TypedMemory;
 use roundelay::operation::{CallBuffer, MemoryKind};
-use roundelay::{DType, Error, TypedMemory};
+use roundelay::{DType, Error};
 
 /// Elements at an address. It is a promise of its maker ([`ElementBuffer::new`]), not a borrow.
 #[derive(Debug, Clone, Copy)]

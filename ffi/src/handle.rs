@@ -10,10 +10,12 @@ use parking_lot::{Mutex, MutexGuard};
 use roundelay::cuda::{CudaOptions, CudaStream};
 use roundelay::internal::tunables::INTERRUPT_CHECK_INTERVAL;
 use roundelay::internal::{OwnerProcess, interrupt, settle};
+use roundelay::launch::{JobSetup, RankHandles};
+use roundelay::memory::TypedMemory;
+use roundelay::message::{DeliveredMessage, PendingMessage, TaggedMessages};
 use roundelay::operation::MemoryKind;
 use roundelay::{
-    AbortHandle, CallOptions, Communicator, DType, DeliveredMessage, Error, Hints, JobSetup,
-    PendingMessage, RankHandles, RedOp, Reduction, TaggedMessages, TypedMemory, Work, WorkStatus,
+    AbortHandle, CallOptions, Communicator, DType, Error, Hints, RedOp, Reduction, Work, WorkStatus,
 };
 
 use crate::buffer::ElementBuffer;

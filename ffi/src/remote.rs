@@ -2,7 +2,9 @@
 
 use std::any::Any;
 
-use roundelay::{Endpoint, Error, RegisteredRegion, RemoteRegion, WindowRights};
+use roundelay::Error;
+use roundelay::endpoint::{Endpoint, RegisteredRegion, RemoteRegion};
+use roundelay::window::WindowRights;
 
 use crate::buffer::ElementBuffer;
 use crate::handle::PendingOperation;

@@ -1,7 +1,8 @@
 //! What other languages ask of a communicator, at once or in the background: calls as data.
 
+use roundelay::message::ReceiveSource;
 use roundelay::operation::{CallMessage, CallOperand, InputBuffer, Operation, OutputBuffer};
-use roundelay::{Algorithm, Communicator, DType, Error, ReceiveSource, Reduction};
+use roundelay::{Algorithm, Communicator, DType, Error, Reduction};
 
 use crate::buffer::ElementBuffer;
 

@@ -5,10 +5,10 @@ use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use roundelay::cuda::{CudaWindow, DevicePtr};
-use roundelay::{
-    AccessRefusal, AnyMapped, AnyWindow, Communicator, DType, ElementMemory, Error, PartAttributes,
-    RedOp, TypedMemory, WindowAccess, WindowRights,
-};
+use roundelay::error::AccessRefusal;
+use roundelay::memory::{ElementMemory, TypedMemory};
+use roundelay::window::{AnyMapped, AnyWindow, PartAttributes, WindowAccess, WindowRights};
+use roundelay::{Communicator, DType, Error, RedOp};
 
 use crate::buffer::ElementBuffer;
 use crate::handle::{CommHandle, PendingOperation, RequestOptions};
@@ -184,7 +184,7 @@ impl WindowHandle {
     ///
     /// # Errors
     ///
-    /// The errors of [`roundelay::Window::put`], or of [`Communicator::put`]; [`Error::Usage`] if the buffer is not in
+    /// The errors of [`roundelay::window::Window::put`], or of [`Communicator::put`]; [`Error::Usage`] if the buffer is not in
     /// the window's kind of memory.
     pub fn access(
         &self,
@@ -253,7 +253,7 @@ impl WindowHandle {
         Ok(PendingOperation::of(work))
     }
 
-    /// Changes a word of a peer's part, and returns what it was: see [`roundelay::Window::fetch_add`].
+    /// Changes a word of a peer's part, and returns what it was: see [`roundelay::window::Window::fetch_add`].
     ///
     /// # Errors
     ///
@@ -298,7 +298,7 @@ impl WindowHandle {
         })
     }
 
-    /// See [`roundelay::Window::signal`] and [`Communicator::signal`].
+    /// See [`roundelay::window::Window::signal`] and [`Communicator::signal`].
     ///
     /// # Errors
     ///
@@ -310,7 +310,7 @@ impl WindowHandle {
         })
     }
 
-    /// See [`roundelay::Window::wait_signal`] and [`Communicator::wait_signal`].
+    /// See [`roundelay::window::Window::wait_signal`] and [`Communicator::wait_signal`].
     ///
     /// # Errors
     ///
@@ -324,7 +324,7 @@ impl WindowHandle {
         })
     }
 
-    /// See [`roundelay::Window::take_signal`].
+    /// See [`roundelay::window::Window::take_signal`].
     ///
     /// # Errors
     ///
@@ -334,7 +334,7 @@ impl WindowHandle {
         self.on_host(("take_signal", remedy), |window| window.take_signal(peer))
     }
 
-    /// See [`roundelay::Window::flush`] and [`Communicator::flush`]: on GPUs it waits for the stream, and all that was put
+    /// See [`roundelay::window::Window::flush`] and [`Communicator::flush`]: on GPUs it waits for the stream, and all that was put
     /// into it has taken effect then.
     ///
     /// # Errors
@@ -357,7 +357,7 @@ impl WindowHandle {
         self.on_host(("work in the background", AT_ONCE), start)
     }
 
-    /// See [`roundelay::Window::withdraw`].
+    /// See [`roundelay::window::Window::withdraw`].
     ///
     /// # Errors
     ///
@@ -386,7 +386,7 @@ impl WindowHandle {
     ///
     /// # Errors
     ///
-    /// Those of [`roundelay::Window::attributes`].
+    /// Those of [`roundelay::window::Window::attributes`].
     pub fn attributes(&self, peer: u32) -> Result<(usize, bool), Error> {
         self.with(|inner| match inner {
             WindowInner::Host(window) => {
@@ -439,7 +439,7 @@ impl WindowHandle {
     ///
     /// # Errors
     ///
-    /// Those of [`roundelay::Window::free`] or [`CudaWindow::free`], and [`Error::Usage`] if it was freed before.
+    /// Those of [`roundelay::window::Window::free`] or [`CudaWindow::free`], and [`Error::Usage`] if it was freed before.
     pub fn free(&self) -> Result<(), Error> {
         self.handle.check_process()?;
         let taken = self.inner.write().unwrap_or_else(PoisonError::into_inner).take();

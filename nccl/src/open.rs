@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use roundelay::cuda::{CudaOptions, GpuDirect};
-use roundelay::{Communicator, Error, Hints, JobSetup, variables};
+use roundelay::launch::JobSetup;
+use roundelay::{Communicator, Error, Hints, variables};
 use roundelay_ffi::CommHandle;
 use sha2::{Digest, Sha256};
 

@@ -2,8 +2,10 @@
 
 use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
+use roundelay::Error;
+use roundelay::launch::{JobSetup, RankHandles};
+use roundelay::message::ReceiveSource;
 use roundelay::operation::{CallMessage, Operation};
-use roundelay::{Error, JobSetup, RankHandles, ReceiveSource};
 use roundelay_ffi::{CallRequest, CommHandle, TaggedMessage};
 
 use crate::algorithm::PyAlgorithm;

@@ -4,8 +4,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+use roundelay::Error;
 use roundelay::internal::OwnerProcess;
-use roundelay::{Error, JobSetup, WindowRights};
+use roundelay::launch::JobSetup;
+use roundelay::window::WindowRights;
 use roundelay_ffi::remote::{self, Registered};
 
 use crate::arguments::{BufferAddress, hints, seconds};
@@ -17,7 +19,7 @@ use crate::work::PyWork;
 /// A place at which peers meet this process; any thread may use it.
 #[pyclass(module = "roundelay._native", name = "Endpoint", frozen)]
 pub(crate) struct PyEndpoint {
-    inner: roundelay::Endpoint,
+    inner: roundelay::endpoint::Endpoint,
 }
 
 /// A link that is being made.
@@ -25,13 +27,13 @@ pub(crate) struct PyEndpoint {
 pub(crate) struct PyConnecting {
     /// The process that connects. In its children the lock may be held for ever.
     process: OwnerProcess,
-    work: Mutex<Option<roundelay::Work<roundelay::EndpointLink>>>,
+    work: Mutex<Option<roundelay::Work<roundelay::endpoint::EndpointLink>>>,
 }
 
 /// The connection of two endpoints; any thread may use it.
 #[pyclass(module = "roundelay._native", name = "Link", frozen)]
 pub(crate) struct PyLink {
-    inner: roundelay::EndpointLink,
+    inner: roundelay::endpoint::EndpointLink,
 }
 
 /// Memory of this process that peers may use.
@@ -44,7 +46,7 @@ pub(crate) struct PyRegion {
 /// A region of a peer; any thread may use it.
 #[pyclass(module = "roundelay._native", name = "Remote", frozen)]
 pub(crate) struct PyRemote {
-    inner: roundelay::RemoteRegion,
+    inner: roundelay::endpoint::RemoteRegion,
 }
 
 fn until(timeout: Option<f64>) -> PyResult<Option<Instant>> {
@@ -78,7 +80,7 @@ impl PyEndpoint {
         if let Some(host) = host {
             setup = setup.host_label(host);
         }
-        let inner = raised(py.detach(|| roundelay::Endpoint::bind(&setup)))?;
+        let inner = raised(py.detach(|| roundelay::endpoint::Endpoint::bind(&setup)))?;
         Ok(PyEndpoint { inner })
     }
 

@@ -3,7 +3,8 @@
 use std::any::Any;
 
 use pyo3::prelude::*;
-use roundelay::{AnyMapped, Buffer};
+use roundelay::Buffer;
+use roundelay::window::AnyMapped;
 
 /// Memory at an address, which is there as long as this object.
 #[pyclass(module = "roundelay._native", name = "Mapping", frozen)]

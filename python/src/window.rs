@@ -1,7 +1,8 @@
 //! Windows: memory that the other ranks put to and get from.
 
 use pyo3::prelude::*;
-use roundelay::{Error, WindowRights};
+use roundelay::Error;
+use roundelay::window::WindowRights;
 use roundelay_ffi::{
     CommHandle, CopyOperation, MappedPart, RequestOptions, WindowPlace, WordChange,
 };

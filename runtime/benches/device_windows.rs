@@ -19,7 +19,8 @@ fn main() -> Result<(), roundelay::Error> {
 #[cfg(feature = "cuda")]
 mod gpus {
     use roundelay::cuda::{CudaBuffer, CudaOptions, CudaStream, CudaWindow, probe};
-    use roundelay::{Communicator, Error, RankLauncher};
+    use roundelay::launch::RankLauncher;
+    use roundelay::{Communicator, Error};
 
     /// The lengths that are measured, in bytes.
     const SIZES: [usize; 9] =

@@ -10,9 +10,10 @@ mod timing;
 
 use std::time::Duration;
 
-use roundelay::{
-    Communicator, Endpoint, EndpointLink, Error, JobSetup, RankLauncher, RemoteRegion, WindowRights,
-};
+use roundelay::endpoint::{Endpoint, EndpointLink, RemoteRegion};
+use roundelay::launch::{JobSetup, RankLauncher};
+use roundelay::window::WindowRights;
+use roundelay::{Communicator, Error};
 use timing::{SIZES, median};
 
 /// The time that is spent on each size and operation.

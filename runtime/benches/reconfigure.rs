@@ -16,8 +16,9 @@ use std::net::TcpListener;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use roundelay::bootstrap::{JobMembership, LauncherKind, StoreAt};
-use roundelay::{Communicator, Error, Hints, JobSetup, RankHandles, RedOp};
+use roundelay::launch::{JobMembership, LauncherKind, StoreAt};
+use roundelay::launch::{JobSetup, RankHandles};
+use roundelay::{Communicator, Error, Hints, RedOp};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const RANK: &str = "RECONFIGURE_RANK";

@@ -9,7 +9,8 @@ mod timing;
 
 use std::time::Duration;
 
-use roundelay::{Communicator, Error, RankLauncher};
+use roundelay::launch::RankLauncher;
+use roundelay::{Communicator, Error};
 use timing::{SIZES, median};
 
 /// The time that is spent on each size and operation.

@@ -4,8 +4,8 @@
 use roundelay_compiler::Plan;
 use roundelay_compiler::plan::PathShares;
 
-pub use crate::bootstrap::{host_addresses, listen_everywhere};
 use crate::comm::Communicator;
+pub use crate::launch::{host_addresses, listen_everywhere};
 #[cfg(feature = "cuda")]
 pub use roundelay_cuda::backend::wheels;
 use roundelay_engine::bind::CallStats;

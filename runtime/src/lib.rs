@@ -1,7 +1,7 @@
-//! Collective operations between the ranks of a job, played from proved plans.
+//! Collective operations between the ranks of a job, executed by proved plans.
 //!
 //! The compiler makes a [`Plan`](roundelay_compiler::plan::Plan) for each rank; a [`Communicator`]
-//! plays it together with the other ranks. Ranks are processes that a [`RankLauncher`] starts, or
+//! executes it together with the other ranks. Ranks are processes that a [`RankLauncher`](launch::RankLauncher) starts, or
 //! threads of one process; they share memory, and nothing is copied more often than it must be.
 //!
 //! ```
@@ -25,57 +25,40 @@
 //!
 //! * [`Communicator`]: calls, buffers, deadlines. [`Work`]: calls in the background.
 //! * [`Algorithm`]: an algorithm of one's own. [`Prototype`]: one that was written as a Rust function.
-//! * [`MessageBatch`]: messages between single ranks, at once. [`TaggedMessages`]: with tags, in any order.
-//! * [`Window`]: memory that the other ranks put to and get from, and signals; [`AnyWindow`] where the type of its
-//!   elements is not known before.
-//! * [`Endpoint`]: memory that single peers write and read, without a communicator ([`EndpointLink`], [`RegisteredRegion`],
-//!   [`RemoteRegion`]).
-//! * [`BuilderBuffer`]: memory that the other ranks read in place. [`ElementMemory`]: all memory that calls take.
-//! * [`RankLauncher`]: ranks as processes.
+//! * [`message`]: messages between single ranks, at once or with tags.
+//! * [`window`]: memory that the other ranks put to and get from, and signals.
+//! * [`endpoint`]: the same between two processes, without a communicator.
+//! * [`Buffer`]: memory that the other ranks read in place. [`memory`]: all memory that calls take.
+//! * [`launch`]: ranks as processes, and how they find each other.
 //! * [`DType`], [`RedOp`]: types and operators.
+//! * [`operation`], [`plan`]: calls as data, and plans.
 //! * [`cuda`]: the same on GPUs.
 //! * [`Error`]: what can go wrong, with stable codes.
 
-pub mod bootstrap;
 mod collectives;
 mod comm;
 #[doc(hidden)]
 pub mod internal;
 pub mod lang;
+pub mod launch;
 mod prototype;
 mod remote;
 mod tunables;
 
-pub use bootstrap::{JobOutcome, JobSetup, ProcessEnding, RankHandles, RankLauncher};
 pub use comm::{
-    AbortHandle, AnyElement, AnyMapped, AnyWindow, CallOptions, Communicator, ElementMemory,
-    HeldResources, Host, MemoryEngine, MemoryMut, MessageBatch, PendingMessage, RemoteMapping,
-    TaggedMessages, TypedMemory, Window, WithOptions, Work, WorkStatus,
+    AbortHandle, CallOptions, Communicator, HeldResources, WithOptions, Work, WorkStatus,
 };
 pub use prototype::{Prototype, RunnableAlgorithm};
-pub use remote::{Endpoint, EndpointLink, RegisteredRegion, RemoteRegion};
-pub use roundelay_engine::bind::CallStats;
-pub use roundelay_engine::choose::{
-    AlgorithmChoice, ChoiceRequest, ChoiceResolver, DecidedBy, MachineDescription,
-};
-pub use roundelay_engine::custom::{Algorithm, plan_of};
+pub use roundelay_engine::Reduction;
+pub use roundelay_engine::custom::Algorithm;
 pub use roundelay_engine::hints::{HintError, Hints};
-pub use roundelay_engine::messages::{DeliveredMessage, ReceiveSource};
-pub use roundelay_engine::window::{PartAttributes, WindowAccess, WindowRights};
-pub use roundelay_engine::{CallArgs, PlanCall, Reduction};
 // No item may have the name of one of these: without the feature, it would hide rustc's note that names it.
 #[cfg(feature = "macros")]
 pub use roundelay_macros::{algo_file, algorithm, algorithm_fn};
-pub use roundelay_net::dtype::{DType, Element, MemoryBool, RedOp, UnknownName};
-pub use roundelay_net::error::{
-    AccessRefusal, CompileDiagnostics, Error, ErrorLocation, ErrorSource,
-};
-pub use roundelay_net::error_kind::{ErrorKind, ErrorParts};
+pub use roundelay_net::dtype::{DType, Element, RedOp, UnknownName};
+pub use roundelay_net::error::Error;
+pub use roundelay_net::error_kind::ErrorKind;
 pub use roundelay_net::memory::Buffer;
-pub use roundelay_net::ports::PortRange;
-pub use roundelay_net::route::RankRoute;
-pub use roundelay_net::transport::shm::SegmentLayout;
-pub use roundelay_net::transport::{Transport, TransportSet, TransportUnavailable};
 #[doc(hidden)]
 pub use roundelay_net::{limits, variables};
 
@@ -122,6 +105,17 @@ pub mod cuda {
     };
 }
 
+/// Memory that single peers put to and get from, without a communicator. `docs/transport.md` is the user's view.
+pub mod endpoint {
+    pub use crate::remote::{Endpoint, EndpointLink, RegisteredRegion, RemoteRegion};
+}
+
+/// The parts of errors.
+pub mod error {
+    pub use roundelay_net::error::{AccessRefusal, CompileDiagnostics, ErrorLocation, ErrorSource};
+    pub use roundelay_net::error_kind::ErrorParts;
+}
+
 /// Topology files: the paths between hosts, what they are on each host, and what they can do.
 pub mod fabric {
     pub use roundelay_net::fabric::{
@@ -138,6 +132,18 @@ pub mod hints {
     };
 }
 
+/// The memory that calls take: slices and buffers of this host, buffers of GPUs, and what has its type at run time only.
+pub mod memory {
+    pub use crate::comm::{ElementMemory, Host, MemoryEngine, MemoryMut, TypedMemory};
+    pub use roundelay_net::dtype::MemoryBool;
+}
+
+/// Messages between single ranks: at once in a batch, or with tags in any order.
+pub mod message {
+    pub use crate::comm::{MessageBatch, PendingMessage, TaggedMessages};
+    pub use roundelay_engine::messages::{DeliveredMessage, ReceiveSource};
+}
+
 /// Calls as data: what bindings, and programs that choose at run time, give to
 /// [`Communicator::perform`]. [`Operation::check`](operation::Operation::check) compares the arguments of a call as the
 /// typed methods do.
@@ -149,6 +155,13 @@ pub mod operation {
     };
 }
 
+/// Plans, and single calls of them.
+pub mod plan {
+    pub use roundelay_engine::bind::CallStats;
+    pub use roundelay_engine::custom::plan_of;
+    pub use roundelay_engine::{CallArgs, PlanCall};
+}
+
 /// Records of what ranks did, and what they wait for.
 pub mod trace {
     pub use roundelay_engine::trace::{
@@ -156,6 +169,19 @@ pub mod trace {
         ProcessEnding, RankCondition, RankStanding, RankTrace, SPANS, SeenCall, SpanKind,
         TraceSpan, TraceVerdict, WaitDescription, deadlock, delays, diagnose, live, merge, write,
     };
+}
+
+/// The ways by which ranks reach each other.
+pub mod transport {
+    pub use roundelay_net::route::RankRoute;
+    pub use roundelay_net::transport::shm::SegmentLayout;
+    pub use roundelay_net::transport::{Transport, TransportSet, TransportUnavailable};
+}
+
+/// Memory of every rank that the others put to and get from. `docs/windows.md` is the user's view.
+pub mod window {
+    pub use crate::comm::{AnyElement, AnyMapped, AnyWindow, RemoteMapping, Window};
+    pub use roundelay_engine::window::{PartAttributes, WindowAccess, WindowRights};
 }
 
 /// Names to which the macros expand; not for use elsewhere.

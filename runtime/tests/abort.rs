@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::layout;
-use roundelay::{
-    AbortHandle, Communicator, DType, Error, JobSetup, ReceiveSource, RedOp, SegmentLayout,
-    Transport, TransportSet, TypedMemory, Work,
-};
+use roundelay::launch::JobSetup;
+use roundelay::memory::TypedMemory;
+use roundelay::message::ReceiveSource;
+use roundelay::transport::{SegmentLayout, Transport, TransportSet};
+use roundelay::{AbortHandle, Communicator, DType, Error, RedOp, Work};
 
 /// Bytes of a buffer, enough that the abort comes in the middle.
 const BYTES: usize = 24 << 20;

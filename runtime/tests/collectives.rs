@@ -5,7 +5,8 @@ use std::ops::{Add, Mul};
 
 use crate::support::{layout, threads};
 use half::bf16;
-use roundelay::{Communicator, DType, Element, Error, MemoryBool, RedOp, Reduction};
+use roundelay::memory::MemoryBool;
+use roundelay::{Communicator, DType, Element, Error, RedOp, Reduction};
 
 /// Elements a block.
 const COUNTS: [usize; 4] = [0, 1, 13, 1000];

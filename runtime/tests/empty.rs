@@ -5,7 +5,8 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use crate::support::{everywhere, header, layout, ring, threads};
-use roundelay::{Algorithm, CallOptions, CallStats, Communicator, Error, Hints, RedOp, Reduction};
+use roundelay::plan::CallStats;
+use roundelay::{Algorithm, CallOptions, Communicator, Error, Hints, RedOp, Reduction};
 use roundelay_dsl::diag::codes;
 
 const SLOT: u64 = 4096;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::support::{data, header, layout, one_shot, ring, threads};
-use roundelay::{CallArgs, CallStats, Communicator, DType, Error, PlanCall, RedOp, SegmentLayout};
+use roundelay::plan::{CallArgs, CallStats, PlanCall};
+use roundelay::transport::SegmentLayout;
+use roundelay::{Communicator, DType, Error, RedOp};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{OperationInput, Plan, PlanHeader, PlanRegion, UnprovedPlan};
 use roundelay_dsl::diag::codes;

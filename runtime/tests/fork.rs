@@ -8,9 +8,11 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use roundelay::{
-    Communicator, Endpoint, Error, JobSetup, RedOp, Transport, TransportSet, WindowRights, Work,
-};
+use roundelay::endpoint::Endpoint;
+use roundelay::launch::JobSetup;
+use roundelay::transport::{Transport, TransportSet};
+use roundelay::window::WindowRights;
+use roundelay::{Communicator, Error, RedOp, Work};
 use roundelay_tests::runs_alone;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
@@ -253,7 +255,7 @@ fn what_a_rank_holds_is_not_for_its_children() {
 }
 
 /// Uses windows of both kinds, which no rank has written to, and frees them.
-fn used(comm: &mut Communicator, windows: [roundelay::Window<u64>; 2], peer: u32) {
+fn used(comm: &mut Communicator, windows: [roundelay::window::Window<u64>; 2], peer: u32) {
     for window in windows {
         window.put(&[u64::from(peer) + 1], peer, 3).expect("a put");
         window.signal(peer).expect("a signal");

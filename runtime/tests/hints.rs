@@ -1,7 +1,8 @@
 //! Tests hints on a communicator, and sums whose bits depend on nothing but the contributions.
 
 use crate::support::{layout, threads};
-use roundelay::{CallOptions, Communicator, DType, DecidedBy, Hints, RedOp};
+use roundelay::choose::DecidedBy;
+use roundelay::{CallOptions, Communicator, DType, Hints, RedOp};
 
 const SLOT: u64 = 64 << 10;
 

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use roundelay::Error;
-use roundelay::bootstrap::{membership, store};
+use roundelay::launch::{membership, store};
 use roundelay_tests::{end, port, test_arguments};
 
 /// The variable that says where each rank writes what it has seen.

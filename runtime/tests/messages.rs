@@ -4,9 +4,10 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use crate::support::{everywhere, layout, patiently, play, threads};
-use roundelay::{
-    Communicator, Error, JobSetup, ReceiveSource, RedOp, TaggedMessages, TransportSet, WorkStatus,
-};
+use roundelay::launch::JobSetup;
+use roundelay::message::{ReceiveSource, TaggedMessages};
+use roundelay::transport::TransportSet;
+use roundelay::{Communicator, Error, RedOp, WorkStatus};
 use roundelay_dsl::diag::codes;
 use roundelay_tests::{SeededRandom, runs_alone};
 

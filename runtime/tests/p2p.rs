@@ -5,7 +5,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use crate::support::{everywhere, header, layout, threads, two_shot};
-use roundelay::{Buffer, Communicator, Error, Host, MemoryBool, RedOp, SegmentLayout};
+use roundelay::memory::{Host, MemoryBool};
+use roundelay::transport::SegmentLayout;
+use roundelay::{Buffer, Communicator, Error, RedOp};
 use roundelay_dsl::diag::codes;
 use roundelay_tests::SeededRandom;
 

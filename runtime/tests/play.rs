@@ -4,7 +4,9 @@ use crate::support::{
     Part, barrier, chunk, contribution, data, header, layout, local, one_shot, ring, send_recv,
     threads, total, two_shot,
 };
-use roundelay::{CallArgs, DType, MemoryBool, PlanCall, RedOp, internal};
+use roundelay::memory::MemoryBool;
+use roundelay::plan::{CallArgs, PlanCall};
+use roundelay::{DType, RedOp, internal};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
     BufferPlacement, ChunkSizes, CopyPolicy, OperationOutput, OperationStore, Plan, PlanBuffer,

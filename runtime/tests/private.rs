@@ -2,7 +2,8 @@
 //! through pipes. The way of a message is found while calls go on, so there are many of them.
 
 use crate::support::{layout, threads};
-use roundelay::{Communicator, RedOp, SegmentLayout};
+use roundelay::transport::SegmentLayout;
+use roundelay::{Communicator, RedOp};
 use roundelay_tests::SeededRandom;
 
 /// Returns what rank `r` contributes to element `i` of a call; sums of all ranks' are exact.

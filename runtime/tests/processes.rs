@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use crate::support::scene::{self, Job, say};
 use crate::support::{contribution, header, patiently, ring, total, until_ended, until_stopped};
+use roundelay::launch::{ProcessEnding, RankLauncher};
 use roundelay::trace::{CauseClass, FlightDump, deadlock};
-use roundelay::{Communicator, Error, ProcessEnding, RankLauncher, RedOp, SegmentLayout};
+use roundelay::transport::SegmentLayout;
+use roundelay::{Communicator, Error, RedOp};
 use roundelay_compiler::plan::{CopyPolicy, PlanHeader};
 use roundelay_dsl::diag::codes;
 use rustix::process::{DumpableBehavior, Signal, getpid, kill_process, set_dumpable_behavior};

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use crate::support::{everywhere, layout, threads};
-use roundelay::{Communicator, Element, Error, RedOp, internal, plan_of};
+use roundelay::plan::plan_of;
+use roundelay::{Communicator, Element, Error, RedOp, internal};
 use roundelay_algorithms::{CatalogueEntry, of};
 use roundelay_compiler::{BufferPlacement, CompileOptions, Plan, Shape};
 use roundelay_dsl::diag::codes;

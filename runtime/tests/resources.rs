@@ -1,7 +1,10 @@
 //! Compares the resources that communicators report with what the system says.
 
 use crate::support::{layout, play, threads};
-use roundelay::{Communicator, HeldResources, JobSetup, RedOp, TransportSet, plan_of};
+use roundelay::launch::JobSetup;
+use roundelay::plan::plan_of;
+use roundelay::transport::TransportSet;
+use roundelay::{Communicator, HeldResources, RedOp};
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::{BufferPlacement, CompileOptions, Shape};
 use roundelay_tests::runs_alone;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::support::{layout, threads};
-use roundelay::{Communicator, Error, RedOp, TransportSet};
+use roundelay::transport::TransportSet;
+use roundelay::{Communicator, Error, RedOp};
 use roundelay_tests::runs_alone;
 
 /// Returns the sum of one number of each rank, through the library.

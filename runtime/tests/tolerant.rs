@@ -9,7 +9,9 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use crate::support::scene::{self, say};
-use roundelay::{Communicator, Error, JobSetup, ProcessEnding, RankLauncher, RedOp, TransportSet};
+use roundelay::launch::{JobSetup, ProcessEnding, RankLauncher};
+use roundelay::transport::TransportSet;
+use roundelay::{Communicator, Error, RedOp};
 use roundelay_dsl::diag::codes;
 use rustix::process::{Pid, Signal, getpid, kill_process};
 

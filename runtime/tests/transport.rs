@@ -7,10 +7,13 @@ use std::time::{Duration, Instant};
 
 use crate::support::scene::{self, Job, say};
 use crate::support::until_stopped;
-use roundelay::{
-    AccessRefusal, Endpoint, EndpointLink, Error, JobSetup, MemoryBool, ProcessEnding,
-    RankLauncher, RegisteredRegion, RemoteRegion, Transport, TransportSet, WindowRights,
-};
+use roundelay::Error;
+use roundelay::endpoint::{Endpoint, EndpointLink, RegisteredRegion, RemoteRegion};
+use roundelay::error::AccessRefusal;
+use roundelay::launch::{JobSetup, ProcessEnding, RankLauncher};
+use roundelay::memory::MemoryBool;
+use roundelay::transport::{Transport, TransportSet};
+use roundelay::window::WindowRights;
 use roundelay_dsl::diag::codes;
 use roundelay_tests::{CheckNeeds, skip};
 use rustix::process::{Pid, Signal, getpid, kill_process};

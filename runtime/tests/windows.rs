@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use crate::support::scene::{self, Job, say};
 use crate::support::{layout, patiently, play, refusal, threads};
-use roundelay::{
-    AccessRefusal, Buffer, Communicator, DType, Error, JobSetup, ProcessEnding, RankHandles,
-    RankLauncher, RedOp, TransportSet, Window, WindowAccess, WindowRights,
-};
+use roundelay::error::AccessRefusal;
+use roundelay::launch::{JobSetup, ProcessEnding, RankHandles, RankLauncher};
+use roundelay::transport::TransportSet;
+use roundelay::window::{Window, WindowAccess, WindowRights};
+use roundelay::{Buffer, Communicator, DType, Error, RedOp};
 use roundelay_dsl::diag::codes;
 use rustix::process::{Pid, Signal, getpid, kill_process, test_kill_process};
 
@@ -374,7 +375,9 @@ fn windows_that_cannot_be_made_fail_on_all_ranks() {
         };
         assert_eq!(made.expect_err("two types").code(), codes::USAGE);
         assert_eq!(
-            comm.window(filled(comm, 8, roundelay::MemoryBool::FALSE)).expect_err("bool").code(),
+            comm.window(filled(comm, 8, roundelay::memory::MemoryBool::FALSE))
+                .expect_err("bool")
+                .code(),
             codes::UNSUPPORTED
         );
         comm.barrier().expect("the communicator stays usable");

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{Shutdown, TcpStream};
 
-use roundelay::{Transport, TransportSet};
+use roundelay::transport::{Transport, TransportSet};
 use rustix::io::Errno;
 use rustix::net::{SocketType, sockopt::socket_type};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use roundelay::{Communicator, Error, Hints, JobSetup, RankHandles, RedOp};
+use roundelay::launch::{JobSetup, RankHandles};
+use roundelay::{Communicator, Error, Hints, RedOp};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! Explains which algorithm is chosen for a collective, and why no other.
 
+use roundelay::choose::{AlgorithmChoice, ChoiceRequest};
 use roundelay::choose::{CallDivision, RejectedCandidate, RejectionReason};
-use roundelay::{AlgorithmChoice, ChoiceRequest};
 use serde::Serialize;
 
 use crate::args::ExplainArgs;

@@ -6,7 +6,8 @@ mod probe;
 mod topology;
 mod tunable_table;
 
-use roundelay::{DType, RedOp, Transport};
+use roundelay::transport::Transport;
+use roundelay::{DType, RedOp};
 use roundelay_algorithms::CATALOGUE;
 use serde::Serialize;
 

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use roundelay::internal::{run_together, scale};
-use roundelay::{Communicator, Error, HeldResources, JobSetup, RedOp, Transport, TransportSet};
+use roundelay::launch::JobSetup;
+use roundelay::transport::{Transport, TransportSet};
+use roundelay::{Communicator, Error, HeldResources, RedOp};
 use serde::Serialize;
 
 use crate::values::size_text;

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use roundelay::{Buffer, CallArgs, Communicator, Error};
+use roundelay::plan::CallArgs;
+use roundelay::{Buffer, Communicator, Error};
 
 /// Bytes before and after; a page, so that data is aligned as it would be without.
 pub(crate) const GUARD: usize = 4096;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use roundelay::ProcessEnding;
+use roundelay::launch::ProcessEnding;
 use roundelay::trace::{CauseClass, FlightDump, RankStanding, TraceVerdict, diagnose, merge};
 use serde::Serialize;
 

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use roundelay::Hints;
+use roundelay::launch::{JobOutcome, RankLauncher};
 use roundelay::trace::FlightDump;
-use roundelay::{Hints, JobOutcome, RankLauncher, SegmentLayout};
+use roundelay::transport::SegmentLayout;
 use roundelay_compiler::Shape;
 use roundelay_dsl::diag::codes;
 

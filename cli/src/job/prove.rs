@@ -1,7 +1,8 @@
 //! Finds which algorithm is meant before a job, and proves it.
 
+use roundelay::choose::DecidedBy;
 use roundelay::choose::ProtocolChoice;
-use roundelay::{DType, DecidedBy, RedOp};
+use roundelay::{DType, RedOp};
 use roundelay_compiler::postcondition;
 use roundelay_compiler::program::CollectiveKind;
 use roundelay_compiler::verify::ProofFacts;

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use roundelay::plan::PlanCall;
 use roundelay::trace::{RankTrace, SPANS};
-use roundelay::{Communicator, Error, PlanCall};
+use roundelay::{Communicator, Error};
 use roundelay_compiler::{BufferPlacement, Plan, compile};
 
 use super::argument::JobArgument;

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use roundelay::cuda::{CudaLaunch, CudaOptions};
-use roundelay::{CallArgs, Communicator, DType, Error, PlanCall, RedOp};
+use roundelay::plan::{CallArgs, PlanCall};
+use roundelay::{Communicator, DType, Error, RedOp};
 use roundelay_algorithms::find;
 
 use super::series::MENU;

@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::time::Instant;
 
 use roundelay::cuda::DeviceProtocol;
-use roundelay::{Algorithm, CallArgs, DType, Error, PlanCall, RedOp, internal};
+use roundelay::plan::{CallArgs, PlanCall};
+use roundelay::{Algorithm, DType, Error, RedOp, internal};
 use roundelay_algorithms::{CATALOGUE, CatalogueEntry};
 use roundelay_compiler::{BufferPlacement, Shape};
 

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use roundelay::cuda::DeviceProtocol;
-use roundelay::{Algorithm, DType, Error, ProcessEnding, RedOp};
+use roundelay::launch::ProcessEnding;
+use roundelay::{Algorithm, DType, Error, RedOp};
 use roundelay_algorithms::find;
 use rustix::process::{Signal, getpid, kill_process};
 

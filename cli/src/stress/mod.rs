@@ -14,7 +14,7 @@ mod series;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use roundelay::cuda::probe;
-use roundelay::{ProcessEnding, RankLauncher};
+use roundelay::launch::{ProcessEnding, RankLauncher};
 use roundelay_dsl::diag::codes;
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 //! be run is measured, in rounds as a table is, and what would be chosen (hints of the environment, the
 //! table, the cost model) is compared with the best. Nothing is written.
 
-use roundelay::AlgorithmChoice;
+use roundelay::choose::AlgorithmChoice;
 use serde::Serialize;
 
 use super::plan::CallGroup;

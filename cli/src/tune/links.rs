@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use roundelay::bootstrap::{JobSetup, membership};
 use roundelay::fabric::{FabricHost, FabricTopology, HostPair, LinkClass, NetworkPath};
 use roundelay::internal::run_together;
-use roundelay::{CallArgs, Communicator, DType, Error, Hints, PlanCall, RedOp, internal, plan_of};
+use roundelay::launch::{JobSetup, membership};
+use roundelay::plan::{CallArgs, PlanCall, plan_of};
+use roundelay::{Communicator, DType, Error, Hints, RedOp, internal};
 use roundelay_algorithms::find;
 use roundelay_compiler::plan::{PathShares, Plan};
 use roundelay_compiler::{BufferPlacement, CompileOptions, Shape};

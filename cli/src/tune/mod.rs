@@ -16,7 +16,7 @@ mod turns;
 
 use std::path::{Path, PathBuf};
 
-use roundelay::MachineDescription;
+use roundelay::choose::MachineDescription;
 use roundelay::choose::TunedTable;
 
 use crate::args::{DeviceKind, TuneArgs};

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use roundelay::choose::{AlgorithmChoice, ChoiceRequest, ChoiceResolver, MachineDescription};
 use roundelay::choose::{TunedSetting, like_this_host};
-use roundelay::{
-    AlgorithmChoice, ChoiceRequest, ChoiceResolver, DType, Hints, MachineDescription, RedOp,
-};
+use roundelay::{DType, Hints, RedOp};
 use roundelay_compiler::BufferPlacement;
 use roundelay_compiler::program::COLLECTIVES;
 use roundelay_dsl::diag::similar;

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use roundelay::MachineDescription;
+use roundelay::choose::MachineDescription;
 use roundelay::choose::TunedSetting;
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_void};
 use std::time::{Duration, Instant};
 
 use roundelay::internal::OwnerProcess;
-use roundelay::{Communicator, Error, HintError, Hints, JobSetup, RankHandles};
+use roundelay::launch::{JobSetup, RankHandles};
+use roundelay::{Communicator, Error, HintError, Hints};
 
 use super::arguments::{dtype, op};
 use super::error::guard;

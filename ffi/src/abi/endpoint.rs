@@ -3,7 +3,9 @@
 use std::ffi::{c_char, c_void};
 use std::time::Duration;
 
-use roundelay::{Endpoint, EndpointLink, Error, Hints, JobSetup, RemoteRegion};
+use roundelay::endpoint::{Endpoint, EndpointLink, RemoteRegion};
+use roundelay::launch::JobSetup;
+use roundelay::{Error, Hints};
 
 use super::arguments::CommonArguments;
 use super::error::guard;

@@ -10,8 +10,9 @@ use super::perform::perform;
 use super::pointers::object;
 use super::values::{RL_U8, rl_dtype, rl_options};
 use super::work::rl_work;
+use roundelay::Error;
+use roundelay::message::ReceiveSource;
 use roundelay::operation::{CallMessage, MemoryKind};
-use roundelay::{Error, ReceiveSource};
 
 use crate::buffer::ElementBuffer;
 use crate::request::{CallRequest, TaggedMessage};

@@ -2,7 +2,8 @@
 
 use std::ffi::c_void;
 
-use roundelay::{Error, WindowRights};
+use roundelay::Error;
+use roundelay::window::WindowRights;
 
 use super::arguments::{CommonArguments, op};
 use super::comm::rl_comm;

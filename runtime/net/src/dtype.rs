@@ -138,7 +138,7 @@ red_ops!(define_red_ops);
 ///
 /// ```
 /// fn elements<T: roundelay_net::dtype::Element>(_: &[T]) {}
-/// elements(&[true, false].map(roundelay_net::dtype::Bool::from));
+/// elements(&[true, false].map(roundelay_net::dtype::MemoryBool::from));
 /// ```
 pub trait Element:
     sealed::SealedElement + bytemuck::Pod + PartialEq + fmt::Debug + Send + Sync + 'static

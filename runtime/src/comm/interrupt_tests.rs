@@ -9,7 +9,7 @@ use roundelay_net::interrupt::set_interrupt_check;
 use roundelay_net::tunables::INTERRUPT_CHECK_INTERVAL;
 
 use crate::Communicator;
-use crate::JobSetup;
+use crate::launch::JobSetup;
 
 thread_local! {
     static WANTED: Cell<bool> = const { Cell::new(false) };

@@ -30,7 +30,7 @@ use roundelay_net::error::Error;
 /// // Both ranks receive before they send, and in another order than the other one sends.
 /// let (messages, other) = (comm.messages()?, 1 - comm.rank());
 /// let loss = messages.recv_async(vec![0.0f32], other, 2)?;
-/// let step = messages.recv_async(vec![0u64], roundelay::ReceiveSource::Any, 1)?;
+/// let step = messages.recv_async(vec![0u64], roundelay::message::ReceiveSource::Any, 1)?;
 /// messages.send(&[7u64], other, 1)?;
 /// messages.send(&[0.5f32], other, 2)?;
 /// assert_eq!(loss.wait()?.0, [0.5]);

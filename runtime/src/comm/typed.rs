@@ -15,11 +15,12 @@ pub enum AnyElement {}
 /// a call have one type is checked before anything moves.
 ///
 /// ```
-/// # use roundelay::{DType, RedOp, Typed};
+/// # use roundelay::memory::TypedMemory;
+/// # use roundelay::{DType, RedOp};
 /// # roundelay::internal::each_rank(2, |comm| {
 /// let mut data = [1.0f32, 2.0];
 /// let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut data);
-/// comm.all_reduce(&mut Typed::write(bytes, DType::F32)?, RedOp::Sum)?;
+/// comm.all_reduce(&mut TypedMemory::write(bytes, DType::F32)?, RedOp::Sum)?;
 /// assert_eq!(data, [2.0, 4.0]);
 /// # Ok(())
 /// # });

@@ -12,8 +12,8 @@ use super::link::EndpointLink;
 use super::link_state::LinkState;
 use super::region::RegisteredRegion;
 use super::served_region::ServedRegion;
-use crate::bootstrap::{JobSetup, PeerAddress, PeerListener};
 use crate::comm::{Host, KeptOwner, MemoryMut, Work, ended, promised};
+use crate::launch::{JobSetup, PeerAddress, PeerListener};
 use roundelay_engine::window::{MemorySpan, WindowRights};
 use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
 use roundelay_net::fork::OwnerProcess;
@@ -23,13 +23,16 @@ use roundelay_net::fork::OwnerProcess;
 ///
 /// Two processes each bind an endpoint, pass each other its [address](Endpoint::address) by any means,
 /// and connect each to the other's. What one [registers](Endpoint::register) the other one may then
-/// [write and read](crate::RemoteRegion) by its [key](crate::Region::key). `docs/transport.md` has the rules.
+/// [write and read](crate::endpoint::RemoteRegion) by its [key](crate::endpoint::RegisteredRegion::key). `docs/transport.md` has the rules.
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use roundelay::{Endpoint, Error, Rights, Setup};
+/// # use roundelay::endpoint::Endpoint;
+/// # use roundelay::launch::JobSetup;
+/// # use roundelay::window::WindowRights;
+/// # use roundelay::Error;
 /// # fn main() -> Result<(), Error> {
-/// let (trainer, replica) = (Endpoint::bind(&Setup::from_env()?)?, Endpoint::bind(&Setup::from_env()?)?);
+/// let (trainer, replica) = (Endpoint::bind(&JobSetup::from_env()?)?, Endpoint::bind(&JobSetup::from_env()?)?);
 /// // Both are in one process here; otherwise addresses and keys travel by a store, a file or a message.
 /// let limit = Duration::from_secs(30);
 /// let (to_replica, to_trainer) = (
@@ -38,7 +41,7 @@ use roundelay_net::fork::OwnerProcess;
 /// );
 /// let (to_replica, to_trainer) = (to_replica.wait()?, to_trainer.wait()?);
 ///
-/// let weights = replica.register(vec![0f32; 1000], Rights::WRITE)?;
+/// let weights = replica.register(vec![0f32; 1000], WindowRights::WRITE)?;
 /// let there = to_replica.region(&weights.key())?;
 /// there.put_signal(&[1.5f32; 10], 0, 7)?;
 ///

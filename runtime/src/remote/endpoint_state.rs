@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::link_state::LinkState;
 use super::served_region::ServedRegion;
-use crate::bootstrap::PeerListener;
+use crate::launch::PeerListener;
 use roundelay_net::fork::OwnerProcess;
 
 /// The state of an endpoint.

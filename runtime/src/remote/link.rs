@@ -10,7 +10,7 @@ use super::target::{OpenRegions, RemoteRegion};
 use roundelay_net::error::Error;
 use roundelay_net::transport::TransportSet;
 
-/// The connection of two endpoints ([`Endpoint::connect`](crate::Endpoint::connect)). Clones are the same; any thread
+/// The connection of two endpoints ([`Endpoint::connect`](crate::endpoint::Endpoint::connect)). Clones are the same; any thread
 /// may use it. It is closed when the last of them and of its [`RemoteRegion`]s is dropped: keep one until work has
 /// ended.
 ///

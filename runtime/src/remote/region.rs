@@ -9,7 +9,7 @@ use roundelay_engine::window::WindowRights;
 use roundelay_net::error::{AccessRefusal, Error};
 use roundelay_net::fork::OwnerProcess;
 
-/// Memory that the peers of an [`Endpoint`](crate::Endpoint) may read and write by its key.
+/// Memory that the peers of an [`Endpoint`](crate::endpoint::Endpoint) may read and write by its key.
 ///
 /// Dropped, it is revoked as by [`RegisteredRegion::revoke`], but without a wait: accesses that have begun end, and the buffer is
 /// dropped after the last of them.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::Endpoint;
 use super::*;
-use crate::bootstrap::JobSetup;
+use crate::launch::JobSetup;
 use roundelay_net::transport::TransportSet;
 
 /// The timeout of waits for accesses that never end.

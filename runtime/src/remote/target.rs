@@ -16,7 +16,7 @@ use roundelay_engine::window::{ServedPart, WindowRights};
 use roundelay_net::error::{ByteCount, Error};
 use roundelay_net::fork::OwnerProcess;
 
-/// A region of the peer of a [`EndpointLink`](crate::EndpointLink). Clones are the same; any thread may use it. Places are counted in
+/// A region of the peer of a [`EndpointLink`](crate::endpoint::EndpointLink). Clones are the same; any thread may use it. Places are counted in
 /// bytes.
 ///
 /// Operations of one thread take effect in the order in which they were begun; nothing else is ordered. An aligned word
@@ -193,7 +193,7 @@ impl RemoteRegion {
     }
 
     /// Writes to the region as [`RemoteRegion::put`] does, and notifies the peer by a value: a thread that has taken
-    /// the [signal](crate::EndpointLink::wait_signal) sees what was written. If the peer has just revoked the
+    /// the [signal](crate::endpoint::EndpointLink::wait_signal) sees what was written. If the peer has just revoked the
     /// region the notification comes all the same.
     ///
     /// # Errors

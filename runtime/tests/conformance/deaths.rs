@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use roundelay::{Communicator, Error, ProcessEnding, RankLauncher, RedOp, Transport};
+use roundelay::launch::{ProcessEnding, RankLauncher};
+use roundelay::transport::Transport;
+use roundelay::{Communicator, Error, RedOp};
 use roundelay_dsl::diag::codes;
 use rustix::process::{Signal, getpid, kill_process};
 

@@ -1,7 +1,8 @@
 //! Tests the whole library, by every kind of link: the same bits as in shared memory. That those are right is
 //! for `tests/played` to say, which compares them with a reference.
 
-use roundelay::{Algorithm, Communicator, Error, RedOp, Transport};
+use roundelay::transport::Transport;
+use roundelay::{Algorithm, Communicator, Error, RedOp};
 use roundelay_algorithms::{CATALOGUE, CatalogueEntry};
 use roundelay_compiler::{BufferPlacement, CompileOptions, Plan, Shape, compile};
 

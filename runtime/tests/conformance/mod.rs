@@ -8,7 +8,9 @@ mod library;
 mod moves;
 mod windows;
 
-use roundelay::{Communicator, JobSetup, Transport, TransportSet};
+use roundelay::Communicator;
+use roundelay::launch::JobSetup;
+use roundelay::transport::{Transport, TransportSet};
 use roundelay_compiler::plan::{MessageDirection, Plan};
 use roundelay_tests::{CheckNeeds, skip};
 

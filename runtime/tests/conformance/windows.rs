@@ -5,10 +5,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use roundelay::{
-    AccessRefusal, Buffer, Communicator, Element, Error, ProcessEnding, RankLauncher, RedOp,
-    Transport, Window, WindowAccess, WindowRights,
-};
+use roundelay::error::AccessRefusal;
+use roundelay::launch::{ProcessEnding, RankLauncher};
+use roundelay::transport::Transport;
+use roundelay::window::{Window, WindowAccess, WindowRights};
+use roundelay::{Buffer, Communicator, Element, Error, RedOp};
 use roundelay_tests::SeededRandom;
 use rustix::process::{Signal, getpid, kill_process};
 

@@ -1,7 +1,8 @@
 //! Compares calls on GPUs with the host's.
 
 use roundelay::cuda::{CudaBuffer, CudaLaunch, DeviceProtocol};
-use roundelay::{Algorithm, CallArgs, Communicator, DType, Element, Error, PlanCall, Reduction};
+use roundelay::plan::{CallArgs, PlanCall};
+use roundelay::{Algorithm, Communicator, DType, Element, Error, Reduction};
 use roundelay_compiler::plan::{BufferPlacement, PlanHeader};
 use roundelay_tests::SeededRandom;
 
@@ -39,7 +40,7 @@ macro_rules! with_type {
             DType::U32 => $then(cast::<u32>($bytes)),
             DType::I64 => $then(cast::<i64>($bytes)),
             DType::U64 => $then(cast::<u64>($bytes)),
-            DType::Bool => $then(cast::<roundelay::MemoryBool>($bytes)),
+            DType::Bool => $then(cast::<roundelay::memory::MemoryBool>($bytes)),
         }
     };
 }
@@ -69,7 +70,7 @@ macro_rules! read {
 }
 read!(half::f16, half::bf16, f32, f64, i8, u8, i32, u32, i64, u64);
 
-impl Read for roundelay::MemoryBool {
+impl Read for roundelay::memory::MemoryBool {
     fn read(bytes: &[u8]) -> Self {
         (bytes[0] != 0).into()
     }

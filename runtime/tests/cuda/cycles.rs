@@ -5,7 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use roundelay::cuda::{CudaBuffer, CudaOptions};
-use roundelay::{Communicator, Error, JobSetup, RankHandles, RedOp};
+use roundelay::launch::{JobSetup, RankHandles};
+use roundelay::{Communicator, Error, RedOp};
 use roundelay_dsl::diag::codes;
 use roundelay_tests::{SeededRandom, test_arguments};
 use rustix::process::{Signal, getpid, kill_process};

@@ -6,7 +6,8 @@ use roundelay::cuda::{
     CudaBuffer, CudaLaunch, CudaStream, DeviceFunction, DeviceProtocol, DevicePtr, KernelArg,
     KernelGrid,
 };
-use roundelay::{Algorithm, CallArgs, Communicator, DType, Error, PlanCall, RedOp};
+use roundelay::plan::{CallArgs, PlanCall};
+use roundelay::{Algorithm, Communicator, DType, Error, RedOp};
 use roundelay_compiler::plan::BufferPlacement;
 
 use crate::cuda::bench::{cast, content};

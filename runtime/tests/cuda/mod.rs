@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use crate::support::scene::{self, Job};
 use roundelay::cuda::{CudaOptions, probe};
-use roundelay::{Communicator, Error, RankLauncher, RedOp};
+use roundelay::launch::RankLauncher;
+use roundelay::{Communicator, Error, RedOp};
 
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(600);

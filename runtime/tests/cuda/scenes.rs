@@ -1,9 +1,8 @@
 //! Plays the scenes of ranks on their GPUs.
 
 use roundelay::cuda::{CudaBuffer, CudaLaunch, CudaOptions, CudaSlice, DeviceProtocol, DevicePtr};
-use roundelay::{
-    Algorithm, CallArgs, CallOptions, Communicator, DType, Error, Hints, PlanCall, RedOp, Reduction,
-};
+use roundelay::plan::{CallArgs, PlanCall};
+use roundelay::{Algorithm, CallOptions, Communicator, DType, Error, Hints, RedOp, Reduction};
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::plan::BufferPlacement;
 use roundelay_dsl::diag::codes;

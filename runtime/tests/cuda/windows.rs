@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use roundelay::cuda::{Cuda, CudaBuffer, CudaSlice, CudaWindow, DevicePtr, KernelArg, KernelGrid};
-use roundelay::{Communicator, Error, MemoryMut};
+use roundelay::memory::MemoryMut;
+use roundelay::{Communicator, Error};
 use roundelay_dsl::diag::codes;
 use roundelay_tests::SeededRandom;
 use rustix::process::{Signal, getpid, kill_process};

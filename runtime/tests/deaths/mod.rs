@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::scene::{self, say};
 use left::Before;
-use roundelay::{JobOutcome, ProcessEnding, RankLauncher};
+use roundelay::launch::{JobOutcome, ProcessEnding, RankLauncher};
 use roundelay_tests::runs_alone;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 

@@ -5,9 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use roundelay::{
-    Communicator, Error, Hints, JobSetup, RankHandles, RedOp, Transport, TransportSet,
-};
+use roundelay::launch::{JobSetup, RankHandles};
+use roundelay::transport::{Transport, TransportSet};
+use roundelay::{Communicator, Error, Hints, RedOp};
 use roundelay_tests::{CheckNeeds, end, skip, test_arguments, until};
 
 use crate::support::{contribution, scene, total};

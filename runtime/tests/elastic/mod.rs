@@ -7,10 +7,9 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use crate::support::{contribution, total};
-use roundelay::{
-    Algorithm, Communicator, DType, Error, HeldResources, JobSetup, RankHandles, RedOp,
-    TransportSet,
-};
+use roundelay::launch::{JobSetup, RankHandles};
+use roundelay::transport::TransportSet;
+use roundelay::{Algorithm, Communicator, DType, Error, HeldResources, RedOp};
 
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(60);

@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::time::Instant;
 
-use roundelay::{Communicator, Error, RedOp, plan_of};
+use roundelay::plan::plan_of;
+use roundelay::{Communicator, Error, RedOp};
 use roundelay_compiler::plan::BufferPlacement;
 use roundelay_compiler::{CompileOptions, Shape};
 

@@ -5,7 +5,10 @@ pub(crate) mod scene;
 
 use std::time::Duration;
 
-use roundelay::{AccessRefusal, Communicator, Error, JobSetup, SegmentLayout, TransportSet};
+use roundelay::error::AccessRefusal;
+use roundelay::launch::JobSetup;
+use roundelay::transport::{SegmentLayout, TransportSet};
+use roundelay::{Communicator, Error};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
     BufferPlacement, ChunkSizes, ConnectionEnd, CopyPolicy, MessageDirection, MessageRef, OpRef,

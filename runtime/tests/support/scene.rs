@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use roundelay::{Error, JobOutcome, RankLauncher};
+use roundelay::Error;
+use roundelay::launch::{JobOutcome, RankLauncher};
 use roundelay_tests::test_arguments;
 use rustix::process::{Pid, test_kill_process};
 

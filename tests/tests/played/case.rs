@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use roundelay::{Buffer, CallArgs, CallStats, Communicator, DType, PlanCall, RedOp, internal};
+use roundelay::plan::{CallArgs, CallStats, PlanCall};
+use roundelay::{Buffer, Communicator, DType, RedOp, internal};
 use roundelay_algorithms::find;
 use roundelay_compiler::plan::{CopyPolicy, PathShares, WHOLE};
 use roundelay_compiler::{BufferPlacement, CompileOptions, Plan, Program, Shape, compile};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use roundelay::{Communicator, SegmentLayout};
+use roundelay::Communicator;
+use roundelay::transport::SegmentLayout;
 use roundelay_tests::SeededRandom;
 
 use crate::played::case::{Case, Manner};

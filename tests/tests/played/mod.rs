@@ -19,7 +19,9 @@ use std::time::Instant;
 
 use case::{Case, Manner, Plans, SCHEDULES};
 use job::Jobs;
-use roundelay::{CallArgs, Communicator, DType, Error, PlanCall, RankLauncher, RedOp};
+use roundelay::launch::RankLauncher;
+use roundelay::plan::{CallArgs, PlanCall};
+use roundelay::{Communicator, DType, Error, RedOp};
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::program::CollectiveKind;
 use roundelay_compiler::{BufferPlacement, Program, Shape};

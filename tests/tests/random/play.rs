@@ -1,6 +1,8 @@
 //! Runs plans on the real runtime: ranks as threads, slots so small that calls take several passes.
 
-use roundelay::{CallStats, Communicator, RedOp, SegmentLayout};
+use roundelay::plan::CallStats;
+use roundelay::transport::SegmentLayout;
+use roundelay::{Communicator, RedOp};
 use roundelay_compiler::collective::CollectiveSpec;
 use roundelay_compiler::plan::CopyPolicy;
 use roundelay_compiler::postcondition;

@@ -4,7 +4,8 @@
 //! and output. Libraries inside the ranks that bring memory of their own have two of theirs.
 
 use roundelay::cuda::{CudaBuffer, DevicePtr};
-use roundelay::{CallArgs, Communicator, Error};
+use roundelay::plan::CallArgs;
+use roundelay::{Communicator, Error};
 
 use super::super::buffers::{CallMemory, GUARD, GUARD_BYTE, POISON, is_intact};
 

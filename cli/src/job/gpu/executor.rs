@@ -1,7 +1,8 @@
 //! Runs calls on a GPU.
 
 use roundelay::cuda::{CudaLaunch, CudaStream, DeviceProtocol};
-use roundelay::{Algorithm, Communicator, DType, Error, PlanCall, RedOp};
+use roundelay::plan::PlanCall;
+use roundelay::{Algorithm, Communicator, DType, Error, RedOp};
 
 use super::super::ready::ReadyAlgorithm;
 use super::super::rule::{ElementRule, FACTOR};

@@ -18,7 +18,7 @@ use crate::backend::{DeviceContext, NetworkMemory};
 use crate::gpu::Gpu;
 use crate::{CudaBuffer, CudaLaunch, CudaOptions, open, probe};
 use roundelay::Communicator;
-use roundelay::JobSetup;
+use roundelay::launch::JobSetup;
 use roundelay_engine::{CallArgs, EngineCore, PlanCall};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;

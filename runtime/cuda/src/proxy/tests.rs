@@ -17,7 +17,7 @@ use super::memory::ProxyMemory;
 use super::threads::{MemoryOffer, ProxyThreads};
 use crate::calls::LoweredProgram;
 use roundelay::Communicator;
-use roundelay::JobSetup;
+use roundelay::launch::JobSetup;
 use roundelay_engine::{CallArgs, EngineCore, PlanCall};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::{Error, ErrorLocation};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::element_window::Window;
 use super::parts::PartReach;
-use crate::bootstrap::JobSetup;
 use crate::comm::communicator::Communicator;
+use crate::launch::JobSetup;
 use roundelay_dsl::diag::codes;
 use roundelay_engine::messages::TransferKind;
 use roundelay_engine::tunables::WINDOW_COPY_BYTES;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::element_window::Window;
 use super::parts::PartReach;
-use crate::bootstrap::JobSetup;
 use crate::comm::Communicator;
 use crate::internal::wires;
+use crate::launch::JobSetup;
 use roundelay_engine::window::WindowRights;
 use roundelay_net::memory::Buffer;
 use roundelay_net::transport::TransportSet;

@@ -100,7 +100,8 @@ impl Communicator {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use roundelay::{Communicator, Error, Handles, RedOp};
+    /// # use roundelay::launch::RankHandles;
+    /// # use roundelay::{Communicator, Error, RedOp};
     /// # fn main() -> Result<(), Error> {
     /// // Three ranks, of which the last is lost.
     /// let mut ranks = Communicator::local(3)?;
@@ -111,7 +112,7 @@ impl Communicator {
     ///     for mut comm in ranks {
     ///         let handles = &handles;
     ///         scope.spawn(move || {
-    ///             comm.reconfigure("after the loss", Handles::List(handles), Duration::from_secs(30))?;
+    ///             comm.reconfigure("after the loss", RankHandles::List(handles), Duration::from_secs(30))?;
     ///             let mut sum = [1u32];
     ///             comm.all_reduce(&mut sum, RedOp::Sum)?;
     ///             assert_eq!((comm.size(), sum), (2, [2]));

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::bootstrap::RankHandles;
 use crate::comm::Communicator;
+use crate::launch::RankHandles;
 use roundelay_engine::executor::watchdog;
 use roundelay_net::error::Error;
 
