@@ -9,6 +9,26 @@
 namespace torch::comms {
 namespace {
 
+// Returns an operator for a type.
+roundelay::Operator operator_of(const ReduceOp& op, const at::Tensor& tensor) {
+  roundelay::Operator found{
+      roundelay::operator_for<ReduceOp::RedOpType>(static_cast<int>(op.type()), tensor.scalar_type())};
+  if (found.op != RL_PREMUL_SUM) {
+    return found;
+  }
+  const auto& factor = *op.factor();
+  if (const auto* number = std::get_if<double>(&factor)) {
+    found.factor = *number;
+    return found;
+  }
+  const auto& held = std::get<at::Tensor>(factor);
+  if (held.numel() != 1) {
+    refuse("the factor of PREMUL_SUM has ", held.numel(), " elements: give a number, or a tensor of one element");
+  }
+  found.factor = held.item<double>();
+  return found;
+}
+
 class Backend : public Base {
  public:
   // Messages.
@@ -16,28 +36,12 @@ class Backend : public Base {
   c10::intrusive_ptr<TorchWork> send(
       const at::Tensor& tensor, int dst, bool async_op, const SendOptions& options) override {
     live("send");
-    peer(dst, "dst");
-    if (device_.is_cuda()) {
-      return batch_op_issue({{BatchSendRecv::P2POp::OpType::SEND, tensor, dst}}, async_op, batched(options));
-    }
-    Call call;
-    const Span data = bytes(call.readable(tensor));
-    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
-      return rl().rl_send(comm_, data.ptr, data.count, data.dtype, dst, tag_of(options), with, work);
-    });
+    return messages({{BatchSendRecv::P2POp::OpType::SEND, tensor, dst}}, tag_of(options), async_op, options);
   }
 
   c10::intrusive_ptr<TorchWork> recv(at::Tensor& tensor, int src, bool async_op, const RecvOptions& options) override {
     live("recv");
-    peer(src, "src");
-    if (device_.is_cuda()) {
-      return batch_op_issue({{BatchSendRecv::P2POp::OpType::RECV, tensor, src}}, async_op, batched(options));
-    }
-    Call call;
-    const Span data = bytes(call.writable(tensor));
-    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
-      return rl().rl_recv(comm_, data.ptr, data.count, data.dtype, src, tag_of(options), with, work);
-    });
+    return messages({{BatchSendRecv::P2POp::OpType::RECV, tensor, src}}, tag_of(options), async_op, options);
   }
 
   c10::intrusive_ptr<TorchWork> batch_op_issue(
@@ -46,49 +50,7 @@ class Backend : public Base {
     if (ops.empty()) {
       refuse("Cannot issue empty batch operation: add messages by send and recv");
     }
-    using Type = BatchSendRecv::P2POp::OpType;
-    Call call;
-    std::vector<Span> spans;
-    for (const auto& op : ops) {
-      peer(op.peer, op.type == Type::SEND ? "dst" : "src");
-      const at::Tensor data = op.type == Type::SEND ? call.readable(op.tensor) : call.writable(op.tensor);
-      spans.push_back(bytes(data));
-    }
-    on_device(call);
-    if (device_.is_cuda()) {
-      std::vector<rl_message> messages;
-      for (size_t i = 0; i < ops.size(); ++i) {
-        messages.push_back({spans[i].ptr, spans[i].count, spans[i].dtype, static_cast<uint32_t>(ops[i].peer),
-                            ops[i].type == Type::SEND ? 1 : 0});
-      }
-      return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
-        return rl().rl_batch(comm_, messages.data(), messages.size(), with, work);
-      });
-    }
-    rl_options with = native(options);
-    const std::string hints = text_of(options.hints);
-    with.hints = hints.empty() ? nullptr : hints.c_str();
-    std::vector<rl_work*> works;
-    for (size_t i = 0; i < ops.size(); ++i) {
-      rl_work* work = nullptr;
-      const auto& at = spans[i];
-      const uint32_t peer = static_cast<uint32_t>(ops[i].peer);
-      const int32_t status = ops[i].type == Type::SEND
-          ? rl().rl_send(comm_, at.ptr, at.count, at.dtype, peer, 0, &with, &work)
-          : rl().rl_recv(comm_, at.ptr, at.count, at.dtype, peer, 0, &with, &work);
-      if (status != 0) {
-        const auto error = roundelay::last_error();
-        // What was started still uses the tensors.
-        for (rl_work* before : works) {
-          int32_t ended = 0;
-          rl().rl_work_wait(before, UINT64_MAX, &ended);
-          rl().rl_work_free(before);
-        }
-        fail(error);
-      }
-      works.push_back(work);
-    }
-    return background(std::move(works), std::move(call), async_op, options.timeout);
+    return messages(ops, 0, async_op, options);
   }
 
   // Collectives.
@@ -97,78 +59,55 @@ class Backend : public Base {
       at::Tensor& tensor, int root, bool async_op, const BroadcastOptions& options) override {
     live("broadcast");
     peer(root, "root");
-    Call call;
-    const Span data = span(call.writable(tensor, root == rank_));
-    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
-      return rl().rl_broadcast(comm_, data.ptr, data.count, data.dtype, root, with, work);
-    });
+    OperationCalls operation;
+    add_broadcast(operation, tensor, rank_, root);
+    return execute(std::move(operation), async_op, options);
   }
 
   c10::intrusive_ptr<TorchWork> all_reduce(
       at::Tensor& tensor, const ReduceOp& op, bool async_op, const AllReduceOptions& options) override {
     live("all_reduce");
-    const Operator by = operator_of(op, tensor);
-    Call call;
-    const Span data = span(call.reduced_to(tensor, true));
-    return execute(std::move(call), async_op, options, [&](rl_options* with, rl_work** work) {
-      with->factor = by.factor;
-      return rl().rl_all_reduce(comm_, data.ptr, data.count, data.dtype, by.op, with, work);
-    });
+    const auto by = operator_of(op, tensor);
+    if (tensor.layout() == at::kSparse) {
+      roundelay::sum_sparse(
+          tensor, by, rank_, size_, [&](OperationCalls part) { execute(std::move(part), false, options)->wait(); });
+      return c10::make_intrusive<TorchWorkCompleted>();
+    }
+    OperationCalls operation;
+    add_all_reduce(operation, tensor, by);
+    return execute(std::move(operation), async_op, options);
   }
 
   c10::intrusive_ptr<TorchWork> reduce(
       const at::Tensor& tensor, int root, const ReduceOp& op, bool async_op, const ReduceOptions& options) override {
     live("reduce");
     peer(root, "root");
-    const Operator by = operator_of(op, tensor);
-    Call call;
-    const at::Tensor input = call.reduced_from(tensor);
-    const Span data = span(input);
-    void* output = nullptr;
-    if (root == rank_) {
-      const at::Tensor result = at::empty_like(input);
-      call.keep.push_back(result);
-      call.finish_by(tensor.detach(), result);
-      output = result.data_ptr();
-    }
-    return execute(std::move(call), async_op, options, [&](rl_options* with, rl_work** work) {
-      with->factor = by.factor;
-      return rl().rl_reduce(comm_, output, data.ptr, data.count, data.dtype, by.op, root, with, work);
-    });
+    OperationCalls operation;
+    add_reduce(operation, tensor, rank_, root, operator_of(op, tensor));
+    return execute(std::move(operation), async_op, options);
   }
 
   c10::intrusive_ptr<TorchWork> all_gather(
       const Tensors& tensor_list, const at::Tensor& tensor, bool async_op, const AllGatherOptions& options) override {
     live("all_gather");
     same_size(tensor_list, tensor, "all_gather", "tensor_list");
-    return gathered(tensor_list, tensor, async_op, options);
+    return all_gather_v(tensor_list, tensor, async_op, options);
   }
 
   c10::intrusive_ptr<TorchWork> all_gather_v(
       const Tensors& tensor_list, const at::Tensor& tensor, bool async_op, const AllGatherOptions& options) override {
     live("all_gather_v");
-    count(tensor_list, "all_gather_v", "tensor_list");
-    if (tensor_list[rank_].numel() != tensor.numel()) {
-      refuse("all_gather_v: the input has ", tensor.numel(), " elements, tensor_list[", rank_, "] has ",
-             tensor_list[rank_].numel());
-    }
-    return gathered(tensor_list, tensor, async_op, options);
+    OperationCalls operation;
+    add_all_gather(operation, tensor_list, tensor, rank_, size_);
+    return execute(std::move(operation), async_op, options);
   }
 
   c10::intrusive_ptr<TorchWork> all_gather_single(
       at::Tensor& output, const at::Tensor& input, bool async_op, const AllGatherSingleOptions& options) override {
     live("all_gather_single");
-    same_type({output}, input, "all_gather_single");
-    if (output.numel() != input.numel() * size_) {
-      refuse("all_gather_single: the output has ", output.numel(), " elements, and ", size_, " inputs of ",
-             input.numel(), " come");
-    }
-    Call call;
-    at::Tensor target = call.writable(output);
-    const Span data = span(apart(call, call.readable(input), target));
-    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
-      return rl().rl_all_gather_single(comm_, target.data_ptr(), data.ptr, data.count, data.dtype, with, work);
-    });
+    OperationCalls operation;
+    add_all_gather_single(operation, output, input, size_);
+    return execute(std::move(operation), async_op, options);
   }
 
   c10::intrusive_ptr<TorchWork> reduce_scatter(
@@ -176,120 +115,79 @@ class Backend : public Base {
       const ReduceScatterOptions& options) override {
     live("reduce_scatter");
     same_size(input_list, output, "reduce_scatter", "input_list");
-    return scattered(output, input_list, op, async_op, options);
+    return reduce_scatter_v(output, input_list, op, async_op, options);
   }
 
   c10::intrusive_ptr<TorchWork> reduce_scatter_v(
       at::Tensor& output, const Tensors& input_list, const ReduceOp& op, bool async_op,
       const ReduceScatterOptions& options) override {
     live("reduce_scatter_v");
-    count(input_list, "reduce_scatter_v", "input_list");
-    if (input_list[rank_].numel() != output.numel()) {
-      refuse("reduce_scatter_v: the output has ", output.numel(), " elements, input_list[", rank_, "] has ",
-             input_list[rank_].numel());
-    }
-    return scattered(output, input_list, op, async_op, options);
+    OperationCalls operation;
+    add_reduce_scatter(operation, output, input_list, operator_of(op, output), rank_, size_);
+    return execute(std::move(operation), async_op, options);
   }
 
   c10::intrusive_ptr<TorchWork> reduce_scatter_single(
       at::Tensor& output, const at::Tensor& input, const ReduceOp& op, bool async_op,
       const ReduceScatterSingleOptions& options) override {
     live("reduce_scatter_single");
-    same_type({output}, input, "reduce_scatter_single");
-    if (input.numel() != output.numel() * size_) {
-      refuse("reduce_scatter_single: the input has ", input.numel(), " elements, and ", size_, " outputs of ",
-             output.numel(), " are made of it");
-    }
-    const Operator by = operator_of(op, output);
-    Call call;
-    at::Tensor target = call.reduced_to(output);
-    at::Tensor source = apart(call, call.reduced_from(input), target);
-    const Span data = span(target);
-    return execute(std::move(call), async_op, options, [&](rl_options* with, rl_work** work) {
-      with->factor = by.factor;
-      return rl().rl_reduce_scatter_single(
-          comm_, data.ptr, source.data_ptr(), data.count, data.dtype, by.op, with, work);
-    });
+    OperationCalls operation;
+    add_reduce_scatter_single(operation, output, input, operator_of(op, output), size_);
+    return execute(std::move(operation), async_op, options);
   }
 
   c10::intrusive_ptr<TorchWork> all_to_all_single(
       at::Tensor& output, const at::Tensor& input, bool async_op, const AllToAllSingleOptions& options) override {
     live("all_to_all_single");
-    same_type({output}, input, "all_to_all_single");
     if (output.numel() != input.numel() || input.numel() % size_ != 0) {
       refuse("all_to_all_single: the output has ", output.numel(), " elements and the input ", input.numel(),
              ": they must be equal, and divide by ", size_, " ranks");
     }
-    Call call;
-    at::Tensor target = call.writable(output);
-    const Span data = span(apart(call, call.readable(input), target));
-    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
-      return rl().rl_all_to_all_single(
-          comm_, target.data_ptr(), data.ptr, data.count / size_, data.dtype, with, work);
-    });
+    OperationCalls operation;
+    add_all_to_all_single(operation, output, input, {}, {}, size_);
+    return execute(std::move(operation), async_op, options);
   }
 
   c10::intrusive_ptr<TorchWork> all_to_all_v_single(
       at::Tensor& output, const at::Tensor& input, const std::vector<uint64_t>& output_split_sizes,
       const std::vector<uint64_t>& input_split_sizes, bool async_op, const AllToAllvSingleOptions& options) override {
     live("all_to_all_v_single");
-    same_type({output}, input, "all_to_all_v_single");
-    const auto received = rows(output, output_split_sizes, "output");
-    const auto sent = rows(input, input_split_sizes, "input");
-    Call call;
-    at::Tensor target = call.writable(output, true);
-    const Span data = span(apart(call, call.readable(input), target));
-    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
-      return rl().rl_all_to_all_v_single(
-          comm_, target.data_ptr(), received.data(), data.ptr, sent.data(), data.dtype, with, work);
-    });
+    OperationCalls operation;
+    add_all_to_all_single(
+        operation, rows(output, output_split_sizes, "output"), rows(input, input_split_sizes, "input"),
+        {output_split_sizes.begin(), output_split_sizes.end()}, {input_split_sizes.begin(), input_split_sizes.end()},
+        size_);
+    return execute(std::move(operation), async_op, options);
   }
 
   c10::intrusive_ptr<TorchWork> all_to_all(
       const Tensors& output_tensor_list, const Tensors& input_tensor_list, bool async_op,
       const AllToAllOptions& options) override {
     live("all_to_all");
-    count(output_tensor_list, "all_to_all", "output_tensor_list");
-    count(input_tensor_list, "all_to_all", "input_tensor_list");
-    same_type(output_tensor_list, input_tensor_list.front(), "all_to_all");
-    Call call;
-    // Each rank sees its own lists only, so all ranks take the way that unequal sizes need.
-    const at::Tensor source = flat(input_tensor_list);
-    call.keep.push_back(source);
-    const at::Tensor target = flat_for(output_tensor_list, call);
-    const auto sent = counts_of(input_tensor_list), received = counts_of(output_tensor_list);
-    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
-      return rl().rl_all_to_all_v_single(
-          comm_, target.data_ptr(), received.data(), source.data_ptr(), sent.data(), type_of(source).dtype, with, work);
-    });
+    OperationCalls operation;
+    add_all_to_all(operation, output_tensor_list, input_tensor_list, size_);
+    return execute(std::move(operation), async_op, options);
   }
 
   c10::intrusive_ptr<TorchWork> barrier(bool async_op, const BarrierOptions& options) override {
     live("barrier");
-    return execute(Call{}, async_op, options, [&](const rl_options* with, rl_work** work) {
-      return rl().rl_barrier(comm_, with, work);
-    });
+    OperationCalls operation;
+    add_barrier(operation);
+    return execute(std::move(operation), async_op, options);
   }
+
+  // The lists of ranks that are not the root count for nothing.
 
   c10::intrusive_ptr<TorchWork> scatter(
       at::Tensor& output_tensor, const Tensors& input_tensor_list, int root, bool async_op,
       const ScatterOptions& options) override {
     live("scatter");
     peer(root, "root");
-    Call call;
-    const Span target = span(call.writable(output_tensor));
-    Tensors sources;
-    if (root == rank_) {
-      same_size(input_tensor_list, output_tensor, "scatter", "input_tensor_list");
-      for (const auto& tensor : input_tensor_list) {
-        sources.push_back(call.readable(tensor));
-      }
-    }
-    const auto inputs = buffers(sources);
-    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
-      return rl().rl_scatter(
-          comm_, target.ptr, inputs.empty() ? nullptr : inputs.data(), target.count, target.dtype, root, with, work);
-    });
+    const Tensors list = root == rank_ ? input_tensor_list : Tensors();
+    same_size(list, output_tensor, "scatter", "input_tensor_list");
+    OperationCalls operation;
+    add_scatter(operation, output_tensor, {list}, rank_, root, size_);
+    return execute(std::move(operation), async_op, options);
   }
 
   c10::intrusive_ptr<TorchWork> gather(
@@ -297,23 +195,41 @@ class Backend : public Base {
       const GatherOptions& options) override {
     live("gather");
     peer(root, "root");
-    Call call;
-    const Span source = span(call.readable(input_tensor));
-    Tensors targets;
-    if (root == rank_) {
-      same_size(output_tensor_list, input_tensor, "gather", "output_tensor_list");
-      for (const auto& tensor : output_tensor_list) {
-        targets.push_back(call.writable(tensor));
-      }
-    }
-    const auto outputs = buffers(targets);
-    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
-      return rl().rl_gather(
-          comm_, outputs.empty() ? nullptr : outputs.data(), source.ptr, source.count, source.dtype, root, with, work);
-    });
+    const Tensors list = root == rank_ ? output_tensor_list : Tensors();
+    same_size(list, input_tensor, "gather", "output_tensor_list");
+    OperationCalls operation;
+    add_gather(operation, {list}, input_tensor, rank_, root, size_);
+    return execute(std::move(operation), async_op, options);
   }
 
  private:
+  // Messages are bytes: the ends need not agree on the type.
+  template <typename Options>
+  c10::intrusive_ptr<TorchWork> messages(
+      const std::vector<BatchSendRecv::P2POp>& ops, uint64_t tag, bool async_op, const Options& options) {
+    OperationCalls operation;
+    std::vector<rl_message> list;
+    for (const auto& op : ops) {
+      const bool sends = op.type == BatchSendRecv::P2POp::OpType::SEND;
+      peer(op.peer, sends ? "dst" : "src");
+      const at::Tensor data = sends ? operation.memory.readable(op.tensor) : operation.memory.writable(op.tensor);
+      list.push_back({data.data_ptr(), data.nbytes(), RL_I8, static_cast<uint32_t>(op.peer), sends ? 1 : 0});
+    }
+    if (device_.is_cuda()) {
+      operation.calls.push_back([list](const rl_comm* comm, const rl_options* with, rl_work** work) {
+        return rl().rl_batch(comm, list.data(), list.size(), with, work);
+      });
+      return execute(std::move(operation), async_op, options);
+    }
+    for (const rl_message& each : list) {
+      operation.calls.push_back([each, tag](const rl_comm* comm, const rl_options* with, rl_work** work) {
+        return each.is_send ? rl().rl_send(comm, each.ptr, each.count, each.dtype, each.peer, tag, with, work)
+                            : rl().rl_recv(comm, each.ptr, each.count, each.dtype, each.peer, tag, with, work);
+      });
+    }
+    return execute(std::move(operation), async_op, options);
+  }
+
   std::shared_ptr<Base> another() const override {
     return std::make_shared<Backend>();
   }

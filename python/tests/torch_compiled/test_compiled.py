@@ -189,7 +189,7 @@ def test_windows(count: int) -> None:
     for rank, told in enumerate(results):
         before = (rank - 1) % count
         assert told["supported"] is True and told["wrong"] == 0, told
-        assert "the window of Float" in told["type"], told
+        assert "the window of torch.float32" in told["type"], told
         assert "no error" not in (told["beyond"], told["again"], told["none"]), told
         assert told["other"] == [0, before, before, 0], told
         assert "served by its own process" in told["private"], told
@@ -202,8 +202,8 @@ def test_no_stream_crosses_the_border() -> None:
     from roundelay.torch import compiled
 
     streams = re.compile(r"c10::(str|Join)\b|[io]?stringstream|std::ostream|<iostream>|<<|\bTORCH_(CHECK|WARN)")
-    folders = (compiled.HERE, compiled.HERE.parent.parent / "torchcomms" / "shim")
-    sources = [path for folder in folders for path in folder.glob("*") if path.suffix in (".h", ".cpp")]
+    folders = (compiled.HERE, compiled.NATIVE, compiled.HERE.parent.parent / "torchcomms")
+    sources = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".h", ".cpp")]
     assert len(sources) > 10
     for path in sources:
         code = re.sub(r"//.*", "", path.read_text())

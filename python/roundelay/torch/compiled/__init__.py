@@ -29,10 +29,8 @@ from .._record import kept
 from .._register import COMPILED as VARIABLE
 
 HERE = Path(__file__).resolve().parent
-SOURCES = (
-    "backend.cpp", "operations.h", "window.h", "calls.h", "work.h", "stream.h", "group.h", "flight.h", "tensors.h",
-    "native.h", "words.h",
-)  # fmt: skip
+NATIVE = HERE.parents[1] / "native"
+"""What this backend and that of torchcomms have in common."""
 
 _KINDS = (
     "other", "timeout", "lost_rank", "mismatch", "aborted", "memory", "cuda", "unsupported", "usage", "settings",
@@ -111,7 +109,8 @@ def _build() -> Any:
     from ... import _native
 
     check_tools()
-    text = b"".join((HERE / name).read_bytes() for name in SOURCES) + _native.HEADER.encode()
+    sources = [path for folder in (HERE, NATIVE) for path in sorted(folder.glob("*")) if path.suffix in (".cpp", ".h")]
+    text = b"".join(path.read_bytes() for path in sources) + _native.HEADER.encode()
     mark = hashlib.sha256(text + torch.__version__.encode()).hexdigest()[:12]
     name = f"roundelay_torch_{mark}"
     root = os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root()

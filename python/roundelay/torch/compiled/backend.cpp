@@ -1,7 +1,6 @@
 // The backend of torch.distributed in C++, over the C interface of roundelay; compiled at the user's, against the torch
 // that is there.
 
-#include "operations.h"
 #include "window.h"
 
 #include <numeric>
@@ -12,6 +11,17 @@ namespace roundelay {
 using c10d::OpType;
 
 class Backend;
+
+// Returns an operator for a type.
+inline Operator operator_of(const c10d::ReduceOp& given, const Tensor& tensor) {
+  Operator found{operator_for<c10d::ReduceOp>(given.op_, tensor.scalar_type())};
+  if (found.op == RL_PREMUL_SUM) {
+    const auto* supplement = static_cast<const c10d::NCCLPreMulSumSupplement*>(given.supplement_.get());
+    found.factor = supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>()
+                                                       : supplement->double_factor;
+  }
+  return found;
+}
 
 // Backends that were not shut down, for the end of the program.
 struct Alive {
@@ -85,25 +95,33 @@ class Backend : public c10d::Backend {
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
     const Tensor& tensor = one(tensors, "all_reduce");
-    if (tensor.layout() != at::kStrided) {
+    if (tensor.layout() == at::kSparse) {
       return allreduce_sparse(tensors, opts);
     }
     Operation operation = begin(OpType::ALLREDUCE, "all_reduce", opts, tensors, tensors);
-    add_all_reduce(operation, tensor, opts.reduceOp);
+    add_all_reduce(operation, tensor, operator_of(opts.reduceOp, tensor));
     return calls_.execute(std::move(operation));
   }
 
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
     const Tensor& tensor = one(tensors, "all_reduce");
-    ROUNDELAY_CHECK(
-        ValueError, operator_of(opts.reduceOp, tensor.scalar_type()).op == RL_SUM,
-        "roundelay: sparse tensors can only be summed; use ReduceOp.SUM");
     Profiled event = calls_.profiled("sparse_all_reduce", tensors);
     Group::Clock::time_point begun = calls_.group->now();
-    sum_sparse(calls_, tensor, size_, opts.timeout);
+    auto begin = [&] {
+      Operation operation;
+      operation.type = OpType::_ALLREDUCE_SPARSE;
+      operation.label = "all_reduce";
+      operation.timeout = opts.timeout;
+      operation.device = tensor.device();
+      return operation;
+    };
+    sum_sparse(tensor, operator_of(opts.reduceOp, tensor), rank_, size_, [&](OperationCalls part) {
+      Operation operation = begin();
+      static_cast<OperationCalls&>(operation) = std::move(part);
+      calls_.execute(std::move(operation));
+    });
     event.end();
-    Operation operation;
-    operation.type = OpType::_ALLREDUCE_SPARSE;
+    Operation operation = begin();
     operation.result = tensors;
     return calls_.done(operation, calls_.count, begun);
   }
@@ -111,7 +129,7 @@ class Backend : public c10d::Backend {
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override {
     Operation operation = begin(OpType::ALLREDUCE_COALESCED, "all_reduce", opts, tensors, tensors);
     for (const Tensor& tensor : tensors) {
-      add_all_reduce(operation, tensor, opts.reduceOp);
+      add_all_reduce(operation, tensor, operator_of(opts.reduceOp, tensor));
     }
     return calls_.execute(std::move(operation));
   }
@@ -126,7 +144,7 @@ class Backend : public c10d::Backend {
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override {
     const Tensor& tensor = one(tensors, "reduce");
     Operation operation = begin(OpType::REDUCE, "reduce", opts, tensors, tensors);
-    add_reduce(operation, tensor, rank_, opts.rootRank, opts.reduceOp);
+    add_reduce(operation, tensor, rank_, opts.rootRank, operator_of(opts.reduceOp, tensor));
     return calls_.execute(std::move(operation));
   }
 
@@ -172,13 +190,14 @@ class Backend : public c10d::Backend {
       Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& opts) override {
     const Tensor& output = one(outputs, "reduce_scatter");
     Operation operation = begin(OpType::REDUCE_SCATTER, "reduce_scatter", opts, outputs, joined(inputs));
-    add_reduce_scatter(operation, output, one(inputs, "reduce_scatter"), opts.reduceOp, rank_, size_);
+    add_reduce_scatter(
+        operation, output, one(inputs, "reduce_scatter"), operator_of(opts.reduceOp, output), rank_, size_);
     return calls_.execute(std::move(operation));
   }
 
   WorkPtr _reduce_scatter_base(Tensor& output, Tensor& input, const c10d::ReduceScatterOptions& opts) override {
     Operation operation = begin(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", opts, {output}, {input});
-    add_reduce_scatter_single(operation, output, input, opts.reduceOp, size_);
+    add_reduce_scatter_single(operation, output, input, operator_of(opts.reduceOp, output), size_);
     return calls_.execute(std::move(operation));
   }
 
@@ -187,7 +206,8 @@ class Backend : public c10d::Backend {
     same_number(outputs, inputs, "reduce_scatter_single");
     Operation operation = begin(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", opts, outputs, inputs);
     for (size_t index = 0; index < inputs.size(); ++index) {
-      add_reduce_scatter_single(operation, outputs[index], inputs[index], opts.reduceOp, size_);
+      add_reduce_scatter_single(
+          operation, outputs[index], inputs[index], operator_of(opts.reduceOp, outputs[index]), size_);
     }
     return calls_.execute(std::move(operation));
   }
@@ -227,9 +247,7 @@ class Backend : public c10d::Backend {
     // As NCCL's, it comes after what the GPUs have been given.
     calls_.synchronize();
     Operation operation = begin(OpType::BARRIER, "barrier", opts, {}, {});
-    operation.calls.push_back([](const rl_comm* comm, const rl_options* options, rl_work** work) {
-      return rl().rl_barrier(comm, options, work);
-    });
+    add_barrier(operation);
     return calls_.execute(std::move(operation));
   }
 
@@ -458,7 +476,9 @@ class Backend : public c10d::Backend {
     operation.awaited = opts.asyncOp;
 #endif
     operation.result = std::move(result);
-    set_device(operation, inputs);
+    if (!inputs.empty()) {
+      operation.device = inputs[0].device();
+    }
     operation.title = label;
     if (Flight::instance().on()) {
       operation.inputs_of = sides(inputs);
@@ -489,9 +509,7 @@ class Backend : public c10d::Backend {
     (sends ? operation.inputs_of : operation.outputs_of) = sides({tensor});
     operation.result = {tensor};
     operation.device = tensor.device();
-    Tensor data = sends ? readable(tensor) : writable(tensor, operation.copies);
-    operation.keep(data);
-    Address at = address(data);
+    Address at = address(sends ? operation.memory.readable(tensor) : operation.memory.writable(tensor));
     if (tensor.is_cuda()) {
       ROUNDELAY_CHECK(
           NotImplementedError, type != OpType::RECVANYSOURCE,
@@ -503,9 +521,8 @@ class Backend : public c10d::Backend {
         calls_.messages.push_back({at.ptr, at.count, at.dtype, static_cast<uint32_t>(peer), sends ? 1 : 0});
         Operation& batch = calls_.batch;
         batch.device = tensor.device();
-        batch.keep(data);
+        batch.memory.append(std::move(operation.memory));
         batch.result.push_back(tensor);
-        batch.copies.insert(batch.copies.end(), operation.copies.begin(), operation.copies.end());
         return c10::make_intrusive<Done>(rank_, type, Tensors{tensor}, peer);
       }
     }

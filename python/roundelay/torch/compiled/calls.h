@@ -2,17 +2,14 @@
 
 #pragma once
 
+#include "../../native/join.h"
+#include "../../native/operations.h"
 #include "work.h"
-
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace roundelay {
 
-// One call of the library on a communicator.
-using Call = std::function<int32_t(const rl_comm*, const rl_options*, rl_work**)>;
-
 // What one operation is made of.
-struct Operation {
+struct Operation : OperationCalls {
   c10d::OpType type = c10d::OpType::UNKNOWN;
   const char* label = "";
   // The profiler's record: none without a title, which parts of other operations have not.
@@ -26,16 +23,8 @@ struct Operation {
   Sides inputs_of;
   Sides outputs_of;
   int peer = -1;
-  double factor = 1.0;
   Tensors result;
-  std::vector<Call> calls;
-  Copies copies;
-  Tensors memory;
   at::Device device{at::kCPU};
-
-  void keep(const Tensor& tensor) {
-    memory.push_back(tensor);
-  }
 };
 
 // Returns torch's name of an operation.
@@ -70,72 +59,13 @@ inline std::string name_of(const Operation& operation, int rank) {
   throw std::move(error);
 }
 
-// A store by which ranks join, and the exception of a signal while one waits there.
-struct Notes {
-  c10d::Store& store;
-  std::exception_ptr interrupt;
-
-  // Waits for a key in parts, between which signals are handled.
-  void wait(const char* key, Milliseconds limit) {
-    using Clock = std::chrono::steady_clock;
-    constexpr Milliseconds part(100);
-    const auto until = Clock::now() + limit;
-    while (true) {
-      const auto begun = Clock::now();
-      const auto left = std::chrono::duration_cast<Milliseconds>(until - begun);
-      const auto most = std::clamp(left, Milliseconds(1), part);
-      try {
-        store.wait({key}, most);
-        return;
-      } catch (const std::exception&) {
-        // What fails before its time is the store.
-        if (left <= part || Clock::now() - begun < most / 2) {
-          throw;
-        }
-      }
-      check_signals();
-    }
-  }
-};
-
 // Joins the ranks that share a store.
 inline rl_comm* join(c10d::Store& store, int rank, int size, const std::string& hints, Milliseconds timeout) {
-  rl_store notes{};
-  Notes shared{store, nullptr};
-  notes.context = &shared;
-  notes.set = [](void* context, const char* key, const void* value, uint64_t length) -> int32_t {
-    try {
-      const uint8_t* begin = static_cast<const uint8_t*>(value);
-      static_cast<Notes*>(context)->store.set(key, std::vector<uint8_t>(begin, begin + length));
-      return 0;
-    } catch (const std::exception&) {
-      return 1;
-    }
-  };
-  notes.get = [](void* context, const char* key, uint64_t wait_ms, void* value, uint64_t capacity, uint64_t* length)
-      -> int32_t {
-    auto* notes = static_cast<Notes*>(context);
-    try {
-      notes->wait(key, Milliseconds(wait_ms));
-      std::vector<uint8_t> found = notes->store.get(key);
-      if (found.size() > capacity) {
-        return 2;
-      }
-      std::copy(found.begin(), found.end(), static_cast<uint8_t*>(value));
-      *length = found.size();
-      return 0;
-    } catch (const python_error&) {
-      notes->interrupt = std::current_exception();
-      return 1;
-    } catch (const std::exception&) {
-      return 1;
-    }
-  };
   WithoutInterpreter others;
-  rl_comm* made = nullptr;
   uint64_t limit = std::max<int64_t>(timeout.count(), 1);
-  if (rl().rl_join(rank, size, &notes, hints.empty() ? nullptr : hints.c_str(), limit, &made) != 0) {
-    std::rethrow_exception(shared.interrupt ? shared.interrupt : exception_of(last_error(), timeout));
+  rl_comm* made = JoinStore(store, &check_signals).join(rank, size, hints, limit);
+  if (made == nullptr) {
+    std::rethrow_exception(exception_of(last_error(), timeout));
   }
   return made;
 }
@@ -197,8 +127,6 @@ class Calls {
     if (device.is_cpu()) {
       return hosts();
     }
-    ROUNDELAY_CHECK(
-        NotImplementedError, device.is_cuda(), "roundelay: tensors on ", device, " are not supported: move them to the CPU or a CUDA GPU");
     std::shared_ptr<rl_comm> whole = hosts();
     std::lock_guard<std::mutex> lock(devices_mutex_);
     int index = device.has_index() ? device.index() : 0;
@@ -285,7 +213,7 @@ class Calls {
           std::rethrow_exception(failure(limit, described(operation.label, operation.memory)));
         }
       }
-      make(operation.copies);
+      operation.memory.finish();
       event.end();
       Flight::instance().ended(noted_as);
       return done(operation, sequence, begun);
@@ -299,14 +227,14 @@ class Calls {
         break;
       }
       if (native != nullptr) {
-        state->natives.push_back(native);
+        state->calls.works.push_back(native);
       }
     }
-    if (state->natives.empty()) {
+    if (state->calls.works.empty()) {
       if (failed) {
         std::rethrow_exception(failed);
       }
-      make(operation.copies);
+      operation.memory.finish();
       event.end();
       Flight::instance().ended(noted_as);
       return done(operation, sequence, begun);
@@ -317,9 +245,9 @@ class Calls {
     state->begun = begun;
     state->profiled = std::move(event);
     state->outputs = std::move(operation.result);
-    state->memory = std::move(operation.memory);
-    if (!failed) {
-      state->copies = std::move(operation.copies);
+    state->calls.memory = std::move(operation.memory);
+    if (failed) {
+      state->calls.memory.drop_copies();
     }
     state->limit = limit;
     state->label = operation.label;
@@ -468,12 +396,12 @@ class Calls {
         std::rethrow_exception(failure(limit, described(operation.label, operation.memory)));
       }
     }
-    make(operation.copies);
+    operation.memory.finish();
     if (!operation.awaited && !coalescing) {
       return nullptr;
     }
     return c10::make_intrusive<OnStream>(
-        rank, operation.type, std::move(operation.result), std::move(operation.memory), operation.device,
+        rank, operation.type, std::move(operation.result), operation.memory.kept(), operation.device,
         operation.async);
   }
 

@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "tensors.h"
+#include "../../native/tensors.h"
 
 #include <torch/csrc/profiler/combined_traceback.h>
 #include <torch/csrc/utils/pybind.h>

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "../../native/window.h"
 #include "calls.h"
 
 #ifdef C10D_BACKEND_HAS_WINDOW
@@ -12,7 +13,7 @@ namespace roundelay {
 class Window : public c10d::Window {
  public:
   Window(std::shared_ptr<rl_comm> comm, int rank, Milliseconds limit, const std::optional<Tensor>& tensor)
-      : comm_(std::move(comm)), rank_(rank), limit_(limit) {
+      : comm_(std::move(comm)), rank_(rank), limit_(limit), window_([this](int32_t status) { check(status); }) {
     if (tensor) {
       tensor_register(*tensor, true);
     }
@@ -20,77 +21,56 @@ class Window : public c10d::Window {
 
   ~Window() override {
     WithoutInterpreter others;
-    rl().rl_window_drop(window_);
+    window_.drop();
   }
 
-  // Collective. The tensor lives as long as it is registered.
   void tensor_register(const Tensor& tensor, bool) override {
-    ROUNDELAY_CHECK(Error, window_ == nullptr, "roundelay: the window has a tensor already: deregister that first");
-    ROUNDELAY_CHECK(
-        NotImplementedError, tensor.is_cpu(), "roundelay: windows of tensors on ", tensor.device(), " are not there yet: use the CPU");
-    ROUNDELAY_CHECK(ValueError, tensor.is_contiguous(), "roundelay: the tensor of a window must be contiguous");
-    {
-      WithoutInterpreter others;
-      check(rl().rl_window_create(
-          comm_.get(), tensor.data_ptr(), tensor.nbytes(), RL_I8, RL_READ | RL_WRITE | RL_ATOMICS, nullptr, &window_));
-    }
-    tensor_ = tensor;
+    WithoutInterpreter others;
+    window_.add(comm_.get(), tensor);
   }
 
-  // Collective: no peer writes to the tensor any more.
   void tensor_deregister() override {
-    there();
+    window_.check_there();
     WithoutInterpreter others;
-    check(rl().rl_window_free(std::exchange(window_, nullptr)));
-    tensor_.reset();
+    window_.remove();
   }
 
-  // The tensor may be overwritten when it returns; the peer sees it after a signal.
   WorkPtr put(const Tensor& tensor, int64_t peer, int64_t at, bool, const c10d::PutOptions& opts) override {
-    there();
-    ROUNDELAY_CHECK(
-        ValueError, tensor.scalar_type() == tensor_->scalar_type(), "roundelay: put: the tensor is of ", tensor.scalar_type(),
-        ", the window of ", tensor_->scalar_type());
-    ROUNDELAY_CHECK(
-        NotImplementedError, tensor.is_cpu(), "roundelay: put: tensors on ", tensor.device(), " are not there yet: use the CPU");
+    window_.check_there();
     ROUNDELAY_CHECK(ValueError, at >= 0, "roundelay: put: elements are counted from 0, not from ", at);
-    Tensor data = readable(tensor);
     WithoutInterpreter others;
-    rl_options options{};
-    options.timeout_ms = std::max<int64_t>(opts.timeout.count(), 0);
-    check(rl().rl_put(
-        window_, data.data_ptr(), data.nbytes(), static_cast<uint32_t>(peer), at * tensor.element_size(), &options,
-        nullptr));
+    window_.put(tensor, static_cast<uint32_t>(peer), at, opts.timeout);
     return done();
   }
 
   // The peer's tensor as it is mapped here, if that is one of `allocate_tensor`. It is part of the window as long as
   // that is registered.
   Tensor map_remote_tensor(int64_t peer) override {
-    there();
+    window_.check_there();
     WithoutInterpreter others;
     auto of = static_cast<uint32_t>(peer);
     uint64_t bytes = 0;
     void* address = nullptr;
-    check(rl().rl_window_attributes(window_, of, &bytes, nullptr));
-    check(rl().rl_window_map_remote(window_, of, &address));
+    check(rl().rl_window_attributes(window_.get(), of, &bytes, nullptr));
+    check(rl().rl_window_map_remote(window_.get(), of, &address));
+    const Tensor& own = *window_.tensor();
     // What all ranks have registered may differ in length.
-    bool is_alike = bytes == tensor_->nbytes();
-    std::vector<int64_t> shape = {static_cast<int64_t>(bytes / tensor_->element_size())};
+    bool is_alike = bytes == own.nbytes();
+    std::vector<int64_t> shape = {static_cast<int64_t>(bytes / own.element_size())};
     auto kept = c10::intrusive_ptr<Window>::reclaim_copy(this);
     return at::from_blob(
-        address, is_alike ? tensor_->sizes() : at::IntArrayRef(shape), [kept](void*) {}, tensor_->options());
+        address, is_alike ? own.sizes() : at::IntArrayRef(shape), [kept](void*) {}, own.options());
   }
 
   WorkPtr signal(int64_t peer, bool, const c10d::SignalOptions&) override {
-    there();
+    window_.check_there();
     WithoutInterpreter others;
-    check(rl().rl_signal(window_, static_cast<uint32_t>(peer), nullptr));
+    window_.signal(static_cast<uint32_t>(peer));
     return done();
   }
 
   WorkPtr wait_signal(int64_t peer, bool async, const c10d::WaitSignalOptions& opts) override {
-    there();
+    window_.check_there();
     Milliseconds limit = opts.timeout.count() > 0 ? opts.timeout : Milliseconds(0);
     auto work = c10::make_intrusive<Signalled>(
         c10::intrusive_ptr<Window>::reclaim_copy(this), static_cast<uint32_t>(peer), limit);
@@ -101,7 +81,7 @@ class Window : public c10d::Window {
   }
 
   c10d::WindowAttr get_attr(int64_t) override {
-    there();
+    window_.check_there();
     return {};
   }
 
@@ -123,9 +103,8 @@ class Window : public c10d::Window {
       std::lock_guard<std::mutex> lock(mutex_);
       Milliseconds limit = given.count() > 0 ? given : limit_;
       if (!taken_) {
-        window_->there();
-        taken_ = roundelay::wait_signal(
-            window_->window_, peer_, limit, [this](int32_t status) { window_->check(status); }, &check_signals);
+        window_->window_.check_there();
+        taken_ = window_->window_.wait_signal(peer_, limit, &check_signals);
       }
       ROUNDELAY_CHECK(DistBackendError, taken_, "roundelay: Timed out waiting ", limit.count(), "ms for a signal of rank ", peer_,
           ": see whether it calls signal");
@@ -134,10 +113,8 @@ class Window : public c10d::Window {
 
    private:
     bool look() {
-      window_->there();
-      int32_t taken = 0;
-      window_->check(rl().rl_take_signal(window_->window_, peer_, &taken));
-      taken_ = taken != 0;
+      window_->window_.check_there();
+      taken_ = window_->window_.take_signal(peer_);
       return taken_;
     }
 
@@ -151,9 +128,6 @@ class Window : public c10d::Window {
   WorkPtr done() const {
     return c10::make_intrusive<Done>(rank_, c10d::OpType::UNKNOWN, Tensors{});
   }
-  void there() const {
-    ROUNDELAY_CHECK(Error, window_ != nullptr, "roundelay: the window has no tensor: call tensor_register on all ranks first");
-  }
   void check(int32_t status) const {
     if (status != 0) {
       std::rethrow_exception(exception_of(last_error(), limit_));
@@ -163,8 +137,7 @@ class Window : public c10d::Window {
   std::shared_ptr<rl_comm> comm_;
   int rank_;
   Milliseconds limit_;
-  rl_window* window_ = nullptr;
-  std::optional<Tensor> tensor_;
+  TensorWindow window_;
 };
 
 } // namespace roundelay

@@ -2,8 +2,9 @@
 
 #pragma once
 
+#include "../../native/background.h"
+#include "../../native/stream.h"
 #include "group.h"
-#include "stream.h"
 
 #include <ATen/core/ivalue.h>
 #include <c10/core/DeviceGuard.h>
@@ -91,8 +92,9 @@ inline std::exception_ptr exception_of(const Error& error, Milliseconds limit) {
 }
 
 // Returns an operation in words: what it is, and the elements of its first tensor.
-inline std::string described(const std::string& label, const Tensors& memory) {
-  return memory.empty() ? label : words(label, " of ", memory[0].numel(), " x ", memory[0].scalar_type());
+inline std::string described(const std::string& label, const CallMemory& memory) {
+  const Tensors& kept = memory.kept();
+  return kept.empty() ? label : words(label, " of ", kept[0].numel(), " x ", type_name(kept[0].scalar_type()));
 }
 
 // Returns true if a text has one of the names, between which there are slashes.
@@ -238,10 +240,8 @@ struct State {
   Group::Ended report{};
   uint64_t noted = 0;
   Profiled profiled;
-  std::vector<rl_work*> natives;
+  BackgroundCalls calls;
   Tensors outputs;
-  Tensors memory;
-  Copies copies;
   Milliseconds limit{0};
   std::string label;
 
@@ -252,36 +252,26 @@ struct State {
   std::optional<Error> failed;
   Future future;
 
-  ~State() {
-    for (rl_work* native : natives) {
-      rl().rl_work_free(native);
-    }
-  }
-
   // Takes note of the end of the operations, which has come, and makes the copies that are due.
   void settle() {
     if (ended) {
       return;
     }
-    Tensors dropped;
+    CallMemory dropped;
     std::unique_lock<std::mutex> lock(mutex);
     if (ended) {
       return;
     }
-    for (rl_work* native : natives) {
-      if (rl().rl_work_wait(native, UINT64_MAX, nullptr) != 0) {
-        failed = also(last_error(), described(label, memory));
-        break;
-      }
-    }
-    if (!failed) {
-      make(copies);
+    failed = calls.finish();
+    if (failed) {
+      failed = also(std::move(*failed), described(label, calls.memory));
+    } else {
       Flight::instance().ended(noted);
     }
-    dropped.swap(memory);
+    std::swap(dropped, calls.memory);
     profiled.end();
     ended = true;
-    if (failed && process.is_here()) {
+    if (failed && ends_group(*failed) && process.is_here()) {
       lock.unlock();
       group->aborted();
     }
@@ -333,7 +323,7 @@ struct State {
     {
       std::lock_guard<std::mutex> lock(state->mutex);
       state->called = true;
-      due = status != 0 || !state->copies.empty() || state->future || state->profiled;
+      due = status != 0 || state->calls.memory.has_copies() || state->future || state->profiled;
     }
     std::shared_ptr<Group> group = state->group;
     if (status == 0) {
@@ -361,7 +351,7 @@ struct State {
   // Has the library call `on_done` once.
   void watch() {
     group->begin();
-    if (rl().rl_work_on_done(natives.back(), &State::on_done, this) != 0) {
+    if (rl().rl_work_on_done(calls.works.back(), &State::on_done, this) != 0) {
       on_done(this, -1);
     }
   }
@@ -381,7 +371,7 @@ class Pending : public Base {
     if (!state_->ended) {
       WithoutInterpreter others;
       auto until = std::chrono::steady_clock::now() + timeout;
-      for (rl_work* native : state_->natives) {
+      for (rl_work* native : state_->calls.works) {
         wait_for(native, timeout, until);
       }
       state_->settle();
@@ -398,7 +388,7 @@ class Pending : public Base {
     if (state_->ended) {
       return true;
     }
-    for (rl_work* native : state_->natives) {
+    for (rl_work* native : state_->calls.works) {
       int32_t done = 0;
       rl().rl_work_is_done(native, &done);
       if (done == 0) {
@@ -417,7 +407,7 @@ class Pending : public Base {
 
   int sourceRank() const override {
     uint32_t source = 0;
-    return rl().rl_work_source(state_->natives.back(), &source) == 0 ? static_cast<int>(source) : -1;
+    return rl().rl_work_source(state_->calls.works.back(), &source) == 0 ? static_cast<int>(source) : -1;
   }
 
   Future getFuture() override {

@@ -6,6 +6,7 @@
 
 #include "join.h"
 #include "window.h"
+#include "work.h"
 
 #include <c10/core/DeviceGuard.h>
 
@@ -243,9 +244,8 @@ class Base : public TorchCommBackend {
       const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
     begin(device, name, options, rank);
     store_ = store;
-    rl_store notes{store.get(), &store_set, &store_get};
-    const uint64_t timeout = limit_of(options.timeout);
-    check(rl().rl_join(rank, size, &notes, text_of(options.hints).c_str(), timeout, &host_));
+    host_ = roundelay::JoinStore(*store, nullptr).join(rank, size, text_of(options.hints), limit_of(options.timeout));
+    check(host_ == nullptr ? 1 : 0);
     rank_ = rank;
     size_ = size;
     open();
@@ -319,26 +319,7 @@ class Base : public TorchCommBackend {
     }
   }
 
-  void count(const Tensors& tensors, const char* what, const char* which) const {
-    if (tensors.size() != static_cast<size_t>(size_)) {
-      refuse(what, ": ", which, " has ", tensors.size(), " tensors for ", size_, " ranks: give one a rank");
-    }
-  }
-
-  void same_type(const Tensors& tensors, const at::Tensor& one, const char* what) const {
-    for (const auto& tensor : tensors) {
-      if (tensor.scalar_type() != one.scalar_type() || tensor.device().type() != device_.type() ||
-          one.device().type() != device_.type()) {
-        refuse(what, ": all tensors need one type, and device ", device_, ", but there are ", one.scalar_type(), " on ",
-               one.device(), " and ", tensor.scalar_type(), " on ", tensor.device(),
-               tensor.device().type() == device_.type() && one.device().type() == device_.type() ? "" : elsewhere);
-      }
-    }
-  }
-
   void same_size(const Tensors& tensors, const at::Tensor& one, const char* what, const char* which) const {
-    count(tensors, what, which);
-    same_type(tensors, one, what);
     for (const auto& tensor : tensors) {
       if (tensor.numel() != one.numel()) {
         refuse(what, ": all tensors of ", which, " must have ", one.numel(), " elements, but one has ", tensor.numel());
@@ -346,8 +327,8 @@ class Base : public TorchCommBackend {
     }
   }
 
-  // Returns the elements of each rank's part of a tensor that is cut by rows.
-  std::vector<uint64_t> rows(const at::Tensor& tensor, const std::vector<uint64_t>& sizes, const char* side) const {
+  // Returns the first rows of a tensor, which are those that are exchanged.
+  at::Tensor rows(const at::Tensor& tensor, const std::vector<uint64_t>& sizes, const char* side) const {
     const uint64_t have = tensor.dim() == 0 ? 0 : tensor.size(0);
     uint64_t sum = 0;
     for (const uint64_t size : sizes) {
@@ -357,26 +338,7 @@ class Base : public TorchCommBackend {
       refuse("all_to_all_v_single: ", side, "_split_sizes has ", sizes.size(), " entries of ", sum, " rows for ", size_,
              " ranks and ", have, " rows");
     }
-    const uint64_t row = have == 0 ? 0 : span(tensor).count / have;
-    std::vector<uint64_t> elements;
-    for (const uint64_t size : sizes) {
-      elements.push_back(size * row);
-    }
-    return elements;
-  }
-
-  // Returns an input that lies beside the output: itself, or a copy.
-  static at::Tensor apart(Call& call, at::Tensor input, const at::Tensor& output) {
-    if (!overlap(input, output)) {
-      return input;
-    }
-    call.keep.push_back(input.clone());
-    return call.keep.back();
-  }
-
-  // Messages are bytes: the ends need not agree on the type.
-  static Span bytes(const at::Tensor& tensor) {
-    return {tensor.data_ptr(), tensor.nbytes(), RL_I8};
+    return sum == have ? tensor : tensor.narrow(0, 0, static_cast<int64_t>(sum));
   }
 
   template <typename Options>
@@ -387,75 +349,9 @@ class Base : public TorchCommBackend {
     return 0;
   }
 
-  template <typename Options>
-  static BatchP2POptions batched(const Options& options) {
-    BatchP2POptions same;
-    same.hints = options.hints;
-    same.timeout = options.timeout;
-    return same;
-  }
-
-  c10::intrusive_ptr<TorchWork> gathered(
-      const Tensors& list, const at::Tensor& tensor, bool async_op, const AllGatherOptions& options) {
-    same_type(list, tensor, "all_gather");
-    Call call;
-    const Span data = span(call.readable(tensor));
-    if (equal(list)) {
-      Tensors targets;
-      for (const auto& each : list) {
-        targets.push_back(call.writable(each));
-      }
-      const auto outputs = buffers(targets);
-      return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
-        return rl().rl_all_gather(comm_, outputs.data(), data.ptr, data.count, data.dtype, with, work);
-      });
-    }
-    const at::Tensor all = flat_for(list, call);
-    const auto counts = counts_of(list);
-    return execute(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
-      return rl().rl_all_gather_v(comm_, all.data_ptr(), data.ptr, counts.data(), data.dtype, with, work);
-    });
-  }
-
-  c10::intrusive_ptr<TorchWork> scattered(
-      at::Tensor& output, const Tensors& list, const ReduceOp& op, bool async_op, const ReduceScatterOptions& options) {
-    same_type(list, output, "reduce_scatter");
-    const Operator by = operator_of(op, output);
-    Call call;
-    const Span target = span(call.reduced_to(output));
-    Tensors sources;
-    for (const auto& each : list) {
-      sources.push_back(call.reduced_from(each));
-    }
-    const bool same = equal(list);
-    const auto inputs = buffers(sources);
-    const auto counts = counts_of(sources);
-    at::Tensor all;
-    if (!same) {
-      all = flat(sources);
-      call.keep.push_back(all);
-    }
-    return execute(std::move(call), async_op, options, [&](rl_options* with, rl_work** work) {
-      with->factor = by.factor;
-      if (same) {
-        return rl().rl_reduce_scatter(
-            comm_, target.ptr, inputs.data(), target.count, target.dtype, by.op, with, work);
-      }
-      return rl().rl_reduce_scatter_v(
-          comm_, target.ptr, all.data_ptr(), counts.data(), target.dtype, by.op, with, work);
-    });
-  }
-
-  template <typename Options>
-  rl_options native(const Options& options) const {
-    rl_options with{};
-    with.timeout_ms = limit_of(options.timeout);
-    return with;
-  }
-
   // Refuses tensors of another kind of device, whose addresses mean nothing to this one's.
-  void on_device(const Call& call) const {
-    for (const auto& tensor : call.keep) {
+  void on_device(const roundelay::CallMemory& memory) const {
+    for (const auto& tensor : memory.kept()) {
       if (tensor.device().type() != device_.type()) {
         refuse("the communicator ", name_, " is for ", device_, ", and a tensor is on ", tensor.device(), elsewhere);
       }
@@ -467,34 +363,56 @@ class Base : public TorchCommBackend {
     return timeout.count() == 0 ? options_.timeout : timeout;
   }
 
-  // Makes a call: on this thread, in the background, or in a stream of a GPU.
-  template <typename Options, typename F>
-  c10::intrusive_ptr<TorchWork> execute(Call call, bool async_op, const Options& options, F&& function) {
-    rl_options with = native(options);
+  // Makes the calls of an operation: on this thread, in the background, or in a stream of a GPU. Messages of the CPU go on
+  // together, so that no order among them can block them.
+  template <typename Options>
+  c10::intrusive_ptr<TorchWork> execute(OperationCalls operation, bool async_op, const Options& options) {
+    rl_options with{};
+    with.timeout_ms = limit_of(options.timeout);
+    with.factor = operation.factor;
     const std::string hints = text_of(options.hints);
     with.hints = hints.empty() ? nullptr : hints.c_str();
-    on_device(call);
+    on_device(operation.memory);
     if (device_.is_cuda()) {
-      return enqueue(std::move(call), async_op, with, patience(options.timeout), function);
+      return enqueue(operation, async_op, with, patience(options.timeout));
     }
-    rl_work* work = nullptr;
-    if (function(&with, async_op ? &work : nullptr) != 0) {
-      fail(roundelay::last_error());
+    if (!async_op && operation.calls.size() == 1) {
+      if (operation.calls[0](comm_, &with, nullptr) != 0) {
+        fail(roundelay::last_error());
+      }
+      operation.memory.finish();
+      return c10::make_intrusive<TorchWorkCompleted>();
     }
-    if (work != nullptr) {
-      return background({work}, std::move(call), true, options.timeout);
+    auto calls = std::make_unique<roundelay::BackgroundCalls>();
+    for (const auto& call : operation.calls) {
+      rl_work* work = nullptr;
+      if (call(comm_, &with, &work) != 0) {
+        const auto error = roundelay::last_error();
+        // What was started still uses the tensors.
+        (void)calls->finish();
+        fail(error);
+      }
+      if (work != nullptr) {
+        calls->works.push_back(work);
+      }
     }
-    for (const auto& due : call.finish) {
-      due();
+    if (calls->works.empty()) {
+      operation.memory.finish();
+      return c10::make_intrusive<TorchWorkCompleted>();
     }
-    return c10::make_intrusive<TorchWorkCompleted>();
+    calls->memory = std::move(operation.memory);
+    auto work = c10::make_intrusive<Work>(std::move(calls), patience(options.timeout), listener_);
+    work->start();
+    if (!async_op) {
+      work->wait();
+    }
+    return work;
   }
 
-  // Puts a call into the current stream of the GPU; one that is asynchronous beside it, as torchcomms' other backends do,
-  // so that it goes on together with what the caller puts there next.
-  template <typename F>
+  // Puts calls into the current stream of the GPU; those that are asynchronous beside it, as torchcomms' other backends do,
+  // so that they go on together with what the caller puts there next.
   c10::intrusive_ptr<TorchWork> enqueue(
-      Call call, bool async_op, rl_options with, milliseconds timeout, F&& function) {
+      const OperationCalls& operation, bool async_op, rl_options with, milliseconds timeout) {
     // The library makes its GPU the current one of the thread; the caller's is another, perhaps.
     c10::DeviceGuard guard(device_);
     c10::OptionalStreamGuard beside;
@@ -508,34 +426,18 @@ class Base : public TorchCommBackend {
     }
     with.memory = RL_CUDA;
     with.stream = roundelay::given_stream(roundelay::current_stream(device_).native_handle());
-    if (function(&with, nullptr) != 0) {
-      fail(roundelay::last_error());
+    for (const auto& call : operation.calls) {
+      if (call(comm_, &with, nullptr) != 0) {
+        fail(roundelay::last_error());
+      }
     }
-    for (const auto& due : call.finish) {
-      due();
-    }
-    return c10::make_intrusive<OnStream>(device_, std::move(call.keep), timeout);
-  }
-
-  c10::intrusive_ptr<TorchWork> background(
-      std::vector<rl_work*> natives, Call call, bool async_op, milliseconds timeout) {
-    auto work = c10::make_intrusive<Work>(std::move(natives), std::move(call), patience(timeout), listener_);
-    work->start();
-    if (!async_op) {
-      work->wait();
-    }
-    return work;
-  }
-
-  static void check(int32_t status) {
-    if (status != 0) {
-      throw std::runtime_error(Work::words(roundelay::last_error()));
-    }
+    operation.memory.finish();
+    return c10::make_intrusive<OnStream>(device_, operation.memory.kept(), timeout);
   }
 
   [[noreturn]] void fail(const roundelay::Error& error) {
     tell();
-    throw std::runtime_error(Work::words(error));
+    throw std::runtime_error(text_of(error));
   }
 
   rl_comm* host_ = nullptr;

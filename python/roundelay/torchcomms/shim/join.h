@@ -2,7 +2,9 @@
 
 #pragma once
 
-#include "memory.h"
+#include "errors.h"
+
+#include "../../native/join.h"
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -72,32 +74,6 @@ uint64_t limit_of(milliseconds timeout) {
     refuse("the timeout is negative, ", timeout.count(), " ms: give a positive one, or none");
   }
   return static_cast<uint64_t>(timeout.count());
-}
-
-int32_t store_set(void* context, const char* key, const void* value, uint64_t len) {
-  try {
-    const auto* bytes = static_cast<const uint8_t*>(value);
-    static_cast<c10d::Store*>(context)->set(key, std::vector<uint8_t>(bytes, bytes + len));
-    return 0;
-  } catch (...) {
-    return 1;
-  }
-}
-
-int32_t store_get(void* context, const char* key, uint64_t timeout_ms, void* value, uint64_t capacity, uint64_t* len) {
-  try {
-    auto* store = static_cast<c10d::Store*>(context);
-    store->wait({key}, milliseconds(timeout_ms));
-    const auto found = store->get(key);
-    if (found.size() > capacity) {
-      return 2;
-    }
-    std::copy(found.begin(), found.end(), static_cast<uint8_t*>(value));
-    *len = found.size();
-    return 0;
-  } catch (...) {
-    return 1;
-  }
 }
 
 // Returns the prefix of a communicator's keys: its name, and how many of that name this process has made.

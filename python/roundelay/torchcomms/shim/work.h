@@ -2,9 +2,12 @@
 
 #pragma once
 
-#include "memory.h"
+#include "errors.h"
 
-#include "../../torch/compiled/stream.h"
+#include "../../native/background.h"
+#include "../../native/stream.h"
+
+#include <condition_variable>
 
 namespace torch::comms {
 namespace {
@@ -52,21 +55,15 @@ struct Listener {
 // An operation in the background.
 class Work : public TorchWork {
  public:
-  Work(std::vector<rl_work*> natives, Call call, milliseconds timeout, std::shared_ptr<Listener> listener)
-      : natives_(std::move(natives)), call_(std::move(call)), timeout_(timeout), listener_(std::move(listener)) {}
-
-  ~Work() override {
-    for (rl_work* native : natives_) {
-      rl().rl_work_free(native);
-    }
-  }
+  Work(std::unique_ptr<roundelay::BackgroundCalls> calls, milliseconds timeout, std::shared_ptr<Listener> listener)
+      : calls_(std::move(calls)), timeout_(timeout), listener_(std::move(listener)) {}
 
   // Marks the work as begun. It lives until the operation has ended, dropped or not.
   void start() {
     setStatus(WorkStatus::INPROGRESS);
     c10::raw::intrusive_ptr::incref(this);
     listener_->begin();
-    if (rl().rl_work_on_done(natives_.back(), &Work::done, this) != 0) {
+    if (rl().rl_work_on_done(calls_->works.back(), &Work::done, this) != 0) {
       listener_->end();
       c10::raw::intrusive_ptr::decref(this);
       refuse(roundelay::last_error().text);
@@ -75,10 +72,6 @@ class Work : public TorchWork {
 
   void wait() override {
     runWaitPreHooks();
-    for (rl_work* native : natives_) {
-      int32_t ended = 0;
-      rl().rl_work_wait(native, UINT64_MAX, &ended);
-    }
     settle();
     if (!error_.empty()) {
       listener_->tell();
@@ -100,10 +93,6 @@ class Work : public TorchWork {
   static void done(void* context, int32_t) noexcept {
     auto work = c10::intrusive_ptr<Work>::reclaim(static_cast<Work*>(context));
     roundelay::Completions::run([work = std::move(work)]() mutable {
-      for (rl_work* native : work->natives_) {
-        int32_t ended = 0;
-        rl().rl_work_wait(native, UINT64_MAX, &ended);
-      }
       work->settle();
       const std::shared_ptr<Listener> listener = work->listener_;
       work.reset();
@@ -111,42 +100,20 @@ class Work : public TorchWork {
     });
   }
 
-  // Takes note of the end, which has come, and makes the copies that are due.
+  // Waits for the end, and takes note of it.
   void settle() {
     std::call_once(settled_, [this] {
       auto status = WorkStatus::COMPLETED;
-      for (rl_work* native : natives_) {
-        int32_t ended = 0;
-        if (rl().rl_work_wait(native, 0, &ended) != 0) {
-          const auto error = roundelay::last_error();
-          error_ = words(error);
-          status = error.kind == RL_KIND_TIMEOUT ? WorkStatus::TIMEDOUT : WorkStatus::ERROR;
-          break;
-        }
+      if (const auto error = calls_->finish()) {
+        error_ = text_of(*error);
+        status = error->kind == RL_KIND_TIMEOUT ? WorkStatus::TIMEDOUT : WorkStatus::ERROR;
       }
-      if (status == WorkStatus::COMPLETED) {
-        try {
-          for (const auto& due : call_.finish) {
-            due();
-          }
-        } catch (const std::exception& error) {
-          error_ = std::string("roundelay: a result could not be copied to its tensor: ") + error.what();
-          status = WorkStatus::ERROR;
-        }
-      }
-      call_ = Call{};
+      calls_->memory = {};
       setStatus(status);
     });
   }
 
- public:
-  static std::string words(const roundelay::Error& error) {
-    return (error.kind == RL_KIND_TIMEOUT ? "roundelay: Timed out waiting for a peer: " : "roundelay: ") + error.text;
-  }
-
- private:
-  std::vector<rl_work*> natives_;
-  Call call_;
+  std::unique_ptr<roundelay::BackgroundCalls> calls_;
   milliseconds timeout_;
   std::shared_ptr<Listener> listener_;
   std::once_flag settled_;

@@ -9,6 +9,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 
@@ -20,8 +21,12 @@ inline std::string word(const std::string& text) {
 inline std::string word(const char* text) {
   return text;
 }
+// Returns the name of a type in Python, as `float32`.
+inline std::string type_name(c10::ScalarType type) {
+  return std::string(c10::getDtypeNames(type).first);
+}
 inline std::string word(c10::ScalarType type) {
-  return c10::toString(type);
+  return "torch." + type_name(type);
 }
 inline std::string word(const c10::Device& device) {
   return device.str();
@@ -62,10 +67,15 @@ std::string listed(const Numbers& numbers) {
   return all;
 }
 
-// Throws an error of torch's classes.
+// Throws an error of torch's classes; of the standard's where ROUNDELAY_STANDARD_ERRORS is defined, as for torchcomms, which
+// makes Python's of them.
 template <class Kind, class... Parts>
 [[noreturn]] void raise(const char* function, const char* file, uint32_t line, const Parts&... parts) {
+#ifdef ROUNDELAY_STANDARD_ERRORS
+  throw std::runtime_error(words(parts...));
+#else
   throw Kind({function, file, line}, words(parts...));
+#endif
 }
 
 inline void warn(const char* function, const char* file, uint32_t line, std::string text) {

@@ -97,31 +97,6 @@ inline Error last_error() {
   return Error{error.code, error.kind, error.rank, error.peer, error.step, text(error.text), text(error.source)};
 }
 
-// Waits for a signal of a peer, and takes it: for `limit`, or as long as the window waits where that is 0. Returns
-// false once the time is over. Throws what `check` throws of a call that has failed, and `look` now and then.
-template <typename Check, typename Look>
-bool wait_signal(const rl_window* window, uint32_t peer, std::chrono::milliseconds limit, Check check, Look look) {
-  if (limit.count() <= 0) {
-    check(rl().rl_wait_signal(window, peer, nullptr));
-    return true;
-  }
-  const auto until = std::chrono::steady_clock::now() + limit;
-  for (int looks = 1;; ++looks) {
-    int32_t taken = 0;
-    check(rl().rl_take_signal(window, peer, &taken));
-    if (taken != 0) {
-      return true;
-    }
-    if (std::chrono::steady_clock::now() >= until) {
-      return false;
-    }
-    if (looks % 1000 == 0) {
-      look();
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
-}
-
 // True if a group is of no use after an error: its arguments were right, and something may have moved.
 inline bool ends_group(const Error& error) {
   switch (error.kind) {

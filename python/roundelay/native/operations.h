@@ -1,10 +1,23 @@
-// The collective operations of c10d in terms of the library: checks, staging, and the calls.
+// The collective operations in terms of the library, for both backends in C++: checks, staging, and the calls.
 
 #pragma once
 
-#include "calls.h"
+#include "tensors.h"
+
+#include <functional>
+#include <memory>
 
 namespace roundelay {
+
+// One call of the library on a communicator.
+using Call = std::function<int32_t(const rl_comm*, const rl_options*, rl_work**)>;
+
+// The calls that one operation is, and their memory.
+struct OperationCalls {
+  std::vector<Call> calls;
+  CallMemory memory;
+  double factor = 1.0;
+};
 
 inline const Tensor& one(const Tensors& tensors, const char* what) {
   ROUNDELAY_CHECK(
@@ -25,44 +38,32 @@ inline Tensors joined(const std::vector<Tensors>& lists) {
   return all;
 }
 
-inline void set_device(Operation& operation, const Tensors& tensors) {
-  if (!tensors.empty()) {
-    operation.device = tensors[0].device();
-  }
-}
-
-inline void add_all_reduce(Operation& operation, const Tensor& tensor, const c10d::ReduceOp& given) {
-  Operator by = operator_of(given, tensor.scalar_type());
-  Tensor data = reduced_in_place(tensor, operation.copies);
+inline void add_all_reduce(OperationCalls& operation, const Tensor& tensor, const Operator& by) {
+  Tensor data = operation.memory.reduced_to(tensor, true);
   Address at = address(data);
   operation.factor = by.factor;
-  operation.keep(data);
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
     return rl().rl_all_reduce(comm, at.ptr, at.count, at.dtype, by.op, options, work);
   });
 }
 
-inline void add_broadcast(Operation& operation, const Tensor& tensor, int rank, int64_t root) {
-  Tensor data = rank == root ? readable(tensor) : writable(tensor, operation.copies);
-  Address at = address(data);
-  operation.keep(data);
+inline void add_broadcast(OperationCalls& operation, const Tensor& tensor, int rank, int64_t root) {
+  // Of one shape on all ranks, so that all refuse what one cannot write.
+  is_plain_output(tensor);
+  Address at = address(rank == root ? operation.memory.readable(tensor) : operation.memory.writable(tensor));
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
     return rl().rl_broadcast(comm, at.ptr, at.count, at.dtype, root, options, work);
   });
 }
 
 inline void add_reduce(
-    Operation& operation, const Tensor& tensor, int rank, int64_t root, const c10d::ReduceOp& given) {
-  Operator by = operator_of(given, tensor.scalar_type());
-  Tensor data = reduced_from(tensor);
+    OperationCalls& operation, const Tensor& tensor, int rank, int64_t root, const Operator& by) {
+  Tensor data = operation.memory.reduced_from(tensor);
   Address from = address(data);
   void* to = nullptr;
-  operation.keep(data);
   if (rank == root) {
-    Tensor result = at::empty_like(data);
-    operation.copies.push_back({tensor, result});
-    operation.keep(result);
-    to = result.data_ptr();
+    is_plain_output(tensor);
+    to = operation.memory.staged(tensor, at::empty(data.sizes(), data.options())).data_ptr();
   }
   operation.factor = by.factor;
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
@@ -72,43 +73,39 @@ inline void add_reduce(
 
 // Adds a call that has one list of equal tensors, or their lengths and one memory for all.
 template <class Lists, class Flat>
-void add_lists(Operation& operation, const Tensors& parts, Lists lists, Flat flat, const Tensor& memory) {
+void add_lists(OperationCalls& operation, const Tensors& parts, Lists lists, Flat flat, const Tensor& memory) {
   if (memory.defined()) {
     auto lengths = std::make_shared<std::vector<uint64_t>>(counts(parts));
     void* ptr = memory.data_ptr();
-    operation.keep(memory);
     operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
       return flat(comm, ptr, lengths->data(), options, work);
     });
     return;
   }
   auto list = std::make_shared<std::vector<rl_buffer>>(buffers(parts));
-  operation.memory.insert(operation.memory.end(), parts.begin(), parts.end());
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
     return lists(comm, list->data(), options, work);
   });
 }
 
-inline void add_all_gather(Operation& operation, const Tensors& listed, const Tensor& tensor, int rank, int size) {
+inline void add_all_gather(OperationCalls& operation, const Tensors& listed, const Tensor& tensor, int rank, int size) {
   ROUNDELAY_CHECK(
       ValueError, listed.size() == static_cast<size_t>(size), "all_gather: Invalid output tensor list: ", listed.size(),
       " tensors for ", size, " ranks; give one a rank");
-  same_type(tensor, listed, "all_gather");
-  ROUNDELAY_CHECK(
-      ValueError, listed[rank].numel() == tensor.numel(), "all_gather: output ", rank, " has ", listed[rank].numel(),
-      " elements, but this rank's input has ", tensor.numel());
-  Tensor data = readable(tensor);
-  operation.keep(data);
+  Address from = address(operation.memory.readable(tensor));
   Tensors targets = listed;
   Tensor flat;
   if (all_equal(listed)) {
     for (Tensor& target : targets) {
-      target = writable(target, operation.copies);
+      target = operation.memory.writable(target);
     }
   } else {
-    flat = flat_for(listed, data.scalar_type(), operation.copies);
+    flat = operation.memory.flat_for(listed, tensor.scalar_type());
   }
-  Address from = address(data);
+  same_type(tensor, listed, "all_gather");
+  ROUNDELAY_CHECK(
+      ValueError, listed[rank].numel() == tensor.numel(), "all_gather: output ", rank, " has ", listed[rank].numel(),
+      " elements, but this rank's input has ", tensor.numel());
   add_lists(
       operation, targets,
       [=](const rl_comm* comm, const rl_buffer* list, const rl_options* options, rl_work** work) {
@@ -120,20 +117,15 @@ inline void add_all_gather(Operation& operation, const Tensors& listed, const Te
       flat);
 }
 
-inline void add_all_gather_single(Operation& operation, const Tensor& output, const Tensor& input, int size) {
+inline void add_all_gather_single(OperationCalls& operation, const Tensor& output, const Tensor& input, int size) {
+  Tensor data = operation.memory.readable(input);
+  Tensor target = operation.memory.writable(output);
   same_type(output, {input}, "all_gather_single");
   ROUNDELAY_CHECK(
       ValueError, output.numel() == input.numel() * size, "all_gather_single: the output has ", output.numel(),
       " elements; output tensor size must be equal to world_size times input tensor size, ", size, " times ",
       input.numel());
-  Tensor data = readable(input);
-  Tensor target = writable(output, operation.copies);
-  if (overlap(data, target)) {
-    data = data.clone();
-  }
-  operation.keep(data);
-  operation.keep(target);
-  Address from = address(data);
+  Address from = address(operation.memory.beside(data, target));
   void* to = target.data_ptr();
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
     return rl().rl_all_gather_single(comm, to, from.ptr, from.count, from.dtype, options, work);
@@ -141,25 +133,22 @@ inline void add_all_gather_single(Operation& operation, const Tensor& output, co
 }
 
 inline void add_reduce_scatter(
-    Operation& operation, const Tensor& output, const Tensors& listed, const c10d::ReduceOp& given, int rank,
+    OperationCalls& operation, const Tensor& output, const Tensors& listed, const Operator& by, int rank,
     int size) {
   ROUNDELAY_CHECK(
       ValueError, listed.size() == static_cast<size_t>(size), "reduce_scatter: ", listed.size(), " input tensors for ", size,
       " ranks; give one a rank");
+  Address to = address(operation.memory.reduced_to(output));
+  operation.factor = by.factor;
+  Tensors sources;
+  for (const Tensor& each : listed) {
+    sources.push_back(operation.memory.reduced_from(each));
+  }
   same_type(output, listed, "reduce_scatter");
   ROUNDELAY_CHECK(
       ValueError, listed[rank].numel() == output.numel(), "reduce_scatter: the output has ", output.numel(),
       " elements, but input ", rank, " has ", listed[rank].numel());
-  Operator by = operator_of(given, output.scalar_type());
-  Tensor target = reduced_to(output, operation.copies);
-  operation.keep(target);
-  operation.factor = by.factor;
-  Tensors sources;
-  for (const Tensor& each : listed) {
-    sources.push_back(reduced_from(each));
-  }
-  Tensor flat = all_equal(listed) ? Tensor() : flat_of(sources);
-  Address to = address(target);
+  Tensor flat = all_equal(listed) ? Tensor() : operation.memory.flat_of(sources);
   add_lists(
       operation, sources,
       [=](const rl_comm* comm, const rl_buffer* list, const rl_options* options, rl_work** work) {
@@ -172,23 +161,17 @@ inline void add_reduce_scatter(
 }
 
 inline void add_reduce_scatter_single(
-    Operation& operation, const Tensor& output, const Tensor& input, const c10d::ReduceOp& given, int size) {
+    OperationCalls& operation, const Tensor& output, const Tensor& input, const Operator& by, int size) {
+  Tensor data = operation.memory.reduced_from(input);
+  Tensor target = operation.memory.reduced_to(output);
   same_type(output, {input}, "reduce_scatter_single");
   ROUNDELAY_CHECK(
       ValueError, input.numel() == output.numel() * size, "reduce_scatter_single: the input has ", input.numel(),
       " elements; input tensor must be the same size as output size times world size, ", output.numel(), " times ",
       size);
-  Operator by = operator_of(given, output.scalar_type());
-  Tensor data = reduced_from(input);
-  Tensor target = reduced_to(output, operation.copies);
-  if (overlap(data, target)) {
-    data = data.clone();
-  }
-  operation.keep(data);
-  operation.keep(target);
   operation.factor = by.factor;
   Address to = address(target);
-  void* from = data.data_ptr();
+  void* from = operation.memory.beside(data, target).data_ptr();
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
     return rl().rl_reduce_scatter_single(comm, to.ptr, from, to.count, to.dtype, by.op, options, work);
   });
@@ -224,35 +207,29 @@ inline Lengths rows(const Tensor& tensor, std::vector<int64_t> sizes, int size, 
 }
 
 inline void add_all_to_all_v(
-    Operation& operation, const Tensor& target, Lengths received, const Tensor& data, Lengths sent) {
+    OperationCalls& operation, const Tensor& target, Lengths received, const Tensor& data, Lengths sent) {
   auto to = std::make_shared<Lengths>(std::move(received));
   auto from = std::make_shared<Lengths>(std::move(sent));
   Address output = address(target);
   void* input = data.data_ptr();
-  operation.keep(target);
-  operation.keep(data);
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
     return rl().rl_all_to_all_v_single(comm, output.ptr, to->data(), input, from->data(), output.dtype, options, work);
   });
 }
 
 inline void add_all_to_all_single(
-    Operation& operation, const Tensor& output, const Tensor& input, const std::vector<int64_t>& received,
+    OperationCalls& operation, const Tensor& output, const Tensor& input, const std::vector<int64_t>& received,
     const std::vector<int64_t>& sent, int size) {
+  Tensor data = operation.memory.readable(input);
+  Tensor target = operation.memory.writable(output);
   same_type(output, {input}, "all_to_all_single");
-  Tensor data = readable(input);
-  Tensor target = writable(output, operation.copies);
-  if (overlap(data, target)) {
-    data = data.clone();
-  }
+  data = operation.memory.beside(data, target);
   bool equal = received.empty() && sent.empty() && target.numel() == data.numel() && data.numel() % size == 0;
   if (!equal) {
     Lengths to = rows(target, received, size, "output");
     add_all_to_all_v(operation, target, std::move(to), data, rows(data, sent, size, "input"));
     return;
   }
-  operation.keep(data);
-  operation.keep(target);
   Address from = address(data);
   void* to = target.data_ptr();
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
@@ -260,41 +237,38 @@ inline void add_all_to_all_single(
   });
 }
 
-inline void add_all_to_all(Operation& operation, const Tensors& outputs, const Tensors& inputs, int size) {
+inline void add_all_to_all(OperationCalls& operation, const Tensors& outputs, const Tensors& inputs, int size) {
   ROUNDELAY_CHECK(
       ValueError, outputs.size() == static_cast<size_t>(size) && inputs.size() == outputs.size(), "all_to_all: ", outputs.size(),
       " outputs and ", inputs.size(), " inputs for ", size, " ranks");
-  same_type(inputs[0], inputs, "all_to_all");
-  same_type(inputs[0], outputs, "all_to_all");
   Tensors plain;
   for (const Tensor& input : inputs) {
-    plain.push_back(readable(input));
+    plain.push_back(operation.memory.readable(input));
   }
   // Lists that are equal here may differ on another rank, so that all call the same.
-  Tensor target = flat_for(outputs, inputs[0].scalar_type(), operation.copies);
-  add_all_to_all_v(operation, target, counts(outputs), flat_of(plain), counts(inputs));
+  Tensor target = operation.memory.flat_for(outputs, inputs[0].scalar_type());
+  same_type(inputs[0], inputs, "all_to_all");
+  same_type(inputs[0], outputs, "all_to_all");
+  add_all_to_all_v(operation, target, counts(outputs), operation.memory.flat_of(plain), counts(inputs));
 }
 
 inline void add_gather(
-    Operation& operation, const std::vector<Tensors>& outputs, const Tensor& tensor, int rank, int64_t root, int size) {
-  Tensor data = readable(tensor);
+    OperationCalls& operation, const std::vector<Tensors>& outputs, const Tensor& tensor, int rank, int64_t root, int size) {
+  Address from = address(operation.memory.readable(tensor));
   auto list = std::make_shared<std::vector<rl_buffer>>();
-  operation.keep(data);
   if (rank == root) {
     const Tensors& listed = one(outputs, "gather");
     ROUNDELAY_CHECK(
         ValueError, listed.size() == static_cast<size_t>(size), "gather: ", listed.size(), " output tensors for ", size,
         " ranks; give one a rank");
-    same_type(tensor, listed, "gather");
     for (const Tensor& each : listed) {
-      operation.keep(writable(each, operation.copies));
-      list->push_back(buffer(operation.memory.back()));
+      list->push_back(buffer(operation.memory.writable(each)));
     }
+    same_type(tensor, listed, "gather");
   } else {
     ROUNDELAY_CHECK(
         ValueError, outputs.empty() || outputs[0].empty(), "gather: requires empty output on non-root: only the root has outputs");
   }
-  Address from = address(data);
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
     const rl_buffer* to = list->empty() ? nullptr : list->data();
     return rl().rl_gather(comm, to, from.ptr, from.count, from.dtype, root, options, work);
@@ -302,62 +276,58 @@ inline void add_gather(
 }
 
 inline void add_scatter(
-    Operation& operation, const Tensor& output, const std::vector<Tensors>& inputs, int rank, int64_t root, int size) {
-  Tensor target = writable(output, operation.copies);
+    OperationCalls& operation, const Tensor& output, const std::vector<Tensors>& inputs, int rank, int64_t root, int size) {
+  Address to = address(operation.memory.writable(output));
   auto list = std::make_shared<std::vector<rl_buffer>>();
-  operation.keep(target);
   if (rank == root) {
     const Tensors& listed = one(inputs, "scatter");
     ROUNDELAY_CHECK(
         ValueError, listed.size() == static_cast<size_t>(size), "scatter: ", listed.size(), " input tensors for ", size,
         " ranks; give one a rank");
-    same_type(output, listed, "scatter");
     for (const Tensor& each : listed) {
-      operation.keep(readable(each));
-      list->push_back(buffer(operation.memory.back()));
+      list->push_back(buffer(operation.memory.readable(each)));
     }
+    same_type(output, listed, "scatter");
   } else {
     ROUNDELAY_CHECK(
         ValueError, inputs.empty() || inputs[0].empty(), "scatter: requires empty input on non-root: only the root has inputs");
   }
-  Address to = address(target);
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
     const rl_buffer* from = list->empty() ? nullptr : list->data();
     return rl().rl_scatter(comm, to.ptr, from, to.count, to.dtype, root, options, work);
   });
 }
 
-// Sums COO tensors of all ranks, in place; the ranks' numbers of elements may differ.
-inline void sum_sparse(Calls& calls, const Tensor& tensor, int size, Milliseconds timeout) {
-  ROUNDELAY_CHECK(
-      ValueError, tensor.layout() == at::kSparse, "roundelay: all_reduce does not take the layout ", tensor.layout(),
-      "; convert it with to_sparse_coo");
+inline void add_barrier(OperationCalls& operation) {
+  operation.calls.push_back([](const rl_comm* comm, const rl_options* options, rl_work** work) {
+    return rl().rl_barrier(comm, options, work);
+  });
+}
+
+// Sums COO tensors of all ranks, in place; the ranks' numbers of elements may differ. `execute` executes the calls of a
+// part of it, and waits.
+template <class Execute>
+void sum_sparse(const Tensor& tensor, const Operator& by, int rank, int size, Execute execute) {
+  ROUNDELAY_CHECK(ValueError, by.op == RL_SUM, "roundelay: sparse tensors can only be summed; use ReduceOp.SUM");
   at::NoGradGuard no_grad;
   Tensor own = tensor.detach().coalesce();
   // A row an element, so that the ranks' parts stand one after the other.
   Tensor indices = own.indices().t().contiguous();
   Tensor values = own.values().contiguous();
-  auto begun = [&](const char* label) {
-    Operation operation;
-    operation.type = c10d::OpType::_ALLREDUCE_SPARSE;
-    operation.label = label;
-    operation.timeout = timeout;
-    return operation;
-  };
-  Tensor lengths = at::empty({size}, at::kLong);
-  Operation first = begun("all_reduce");
-  add_all_gather_single(first, lengths, at::full({1}, indices.size(0), at::kLong), size);
-  calls.execute(std::move(first));
+  Tensor lengths = at::empty({size}, indices.options());
+  OperationCalls first;
+  add_all_gather_single(first, lengths, at::full({1}, indices.size(0), indices.options()), size);
+  execute(std::move(first));
   auto collected = [&](const Tensor& part) {
     Tensors parts;
     for (int each = 0; each < size; ++each) {
       std::vector<int64_t> shape = part.sizes().vec();
-      shape[0] = lengths[each].item<int64_t>();
+      shape[0] = lengths[each].template item<int64_t>();
       parts.push_back(at::empty(shape, part.options()));
     }
-    Operation next = begun("all_reduce");
-    add_all_gather(next, parts, part, calls.rank, size);
-    calls.execute(std::move(next));
+    OperationCalls next;
+    add_all_gather(next, parts, part, rank, size);
+    execute(std::move(next));
     return at::cat(parts);
   };
   Tensor all_indices = collected(indices).t();

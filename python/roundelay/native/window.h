@@ -1,0 +1,116 @@
+// Windows of tensors in host memory, for the classes of windows of torch and of torchcomms.
+
+#pragma once
+
+#include "tensors.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+namespace roundelay {
+
+// A tensor that the other ranks put to; `check` throws the error of a call that has failed.
+class TensorWindow {
+ public:
+  explicit TensorWindow(std::function<void(int32_t)> check) : check_(std::move(check)) {}
+  TensorWindow(const TensorWindow&) = delete;
+  TensorWindow& operator=(const TensorWindow&) = delete;
+  ~TensorWindow() {
+    drop();
+  }
+
+  // Ends this rank's part, if it was not deregistered.
+  void drop() {
+    rl().rl_window_drop(std::exchange(window_, nullptr));
+  }
+
+  // Collective. The tensor lives as long as it is registered.
+  void add(const rl_comm* comm, const Tensor& tensor) {
+    ROUNDELAY_CHECK(
+        Error, window_ == nullptr, "roundelay: the window has a tensor already: call tensor_deregister first");
+    ROUNDELAY_CHECK(
+        NotImplementedError, tensor.is_cpu(), "roundelay: windows of tensors on ", tensor.device(),
+        " are not there yet: use the CPU");
+    ROUNDELAY_CHECK(
+        ValueError, is_plain(tensor), "roundelay: the tensor of a window must be contiguous, and its elements as they "
+        "are read: pass a copy of it, as .contiguous() or .resolve_conj().resolve_neg()");
+    check_(rl().rl_window_create(
+        comm, tensor.data_ptr(), tensor.nbytes(), RL_I8, RL_READ | RL_WRITE | RL_ATOMICS, nullptr, &window_));
+    tensor_ = tensor;
+  }
+
+  // Collective: no peer writes to the tensor any more.
+  void remove() {
+    check_(rl().rl_window_free(std::exchange(window_, nullptr)));
+    tensor_.reset();
+  }
+
+  // The tensor may be overwritten when it returns; the peer sees it after a signal.
+  void put(const Tensor& tensor, uint32_t peer, uint64_t at, std::chrono::milliseconds timeout) {
+    ROUNDELAY_CHECK(
+        ValueError, tensor.scalar_type() == tensor_->scalar_type(), "roundelay: put: the tensor is of ",
+        tensor.scalar_type(), ", the window of ", tensor_->scalar_type());
+    ROUNDELAY_CHECK(
+        NotImplementedError, tensor.is_cpu(), "roundelay: put: tensors on ", tensor.device(),
+        " are not there yet: use the CPU");
+    CallMemory memory;
+    Tensor data = memory.readable(tensor);
+    rl_options options{};
+    options.timeout_ms = std::max<int64_t>(timeout.count(), 0);
+    check_(rl().rl_put(
+        window_, data.data_ptr(), data.nbytes(), peer, at * tensor.element_size(), &options, nullptr));
+  }
+
+  void signal(uint32_t peer) {
+    check_(rl().rl_signal(window_, peer, nullptr));
+  }
+
+  // Waits for a signal of a peer, and takes it: for `limit`, or as long as the window waits where that is 0. Returns
+  // false once the time is over. Calls `look` now and then.
+  template <class Look>
+  bool wait_signal(uint32_t peer, std::chrono::milliseconds limit, Look look) {
+    if (limit.count() <= 0) {
+      check_(rl().rl_wait_signal(window_, peer, nullptr));
+      return true;
+    }
+    const auto until = std::chrono::steady_clock::now() + limit;
+    for (int looks = 1;; ++looks) {
+      if (take_signal(peer)) {
+        return true;
+      }
+      if (std::chrono::steady_clock::now() >= until) {
+        return false;
+      }
+      if (looks % 1000 == 0) {
+        look();
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
+  // Takes a signal of a peer if there is one; returns whether.
+  bool take_signal(uint32_t peer) {
+    int32_t taken = 0;
+    check_(rl().rl_take_signal(window_, peer, &taken));
+    return taken != 0;
+  }
+
+  void check_there() const {
+    ROUNDELAY_CHECK(
+        Error, window_ != nullptr, "roundelay: the window has no tensor: call tensor_register on all ranks first");
+  }
+  const rl_window* get() const {
+    return window_;
+  }
+  const std::optional<Tensor>& tensor() const {
+    return tensor_;
+  }
+
+ private:
+  std::function<void(int32_t)> check_;
+  rl_window* window_ = nullptr;
+  std::optional<Tensor> tensor_;
+};
+
+} // namespace roundelay
