@@ -191,6 +191,7 @@ _DLPACK: dict[tuple[int, int], str] = {
     **{(1, bits): f"uint{bits}" for bits in (8, 16, 32, 64)},
     **{(2, bits): f"float{bits}" for bits in (16, 32, 64)},
     (4, 16): "bfloat16",
+    (5, 32): "complex32",
     (5, 64): "complex64",
     (5, 128): "complex128",
     (6, 8): "bool",

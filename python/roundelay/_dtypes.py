@@ -38,6 +38,7 @@ _ALL = [
     DType("int64", "i64", 8),
     DType("uint64", "u64", 8),
     DType("bool", "bool", 1),
+    DType("complex32", "f16", 4, 2, _SUMS),
     DType("complex64", "f32", 8, 2, _SUMS),
     DType("complex128", "f64", 16, 2, _SUMS),
     DType("int16", "u8", 2, 2, _COPIES),
@@ -86,5 +87,5 @@ def unknown(name: str) -> str:
     return (
         f"its type is {name}, which no call takes: convert it, for example to float32; "
         "the types are float16, bfloat16, float32, float64, int8, uint8, int32, uint32, int64, uint64, bool, "
-        "complex64 and complex128, and for copies also int16, uint16 and the float8 types"
+        "complex32, complex64 and complex128, and for copies also int16, uint16 and the float8 types"
     )

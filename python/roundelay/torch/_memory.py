@@ -15,6 +15,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import ReduceOp
 
 from .._buffers import mapped
+from .._dtypes import NAMES, DType
 
 if TYPE_CHECKING:
     from .._native import Communicator
@@ -25,23 +26,15 @@ Address = tuple[int, int, str, bool]
 Finish = Callable[[], None]
 """A copy that is due when the operation has ended."""
 
-_NAMES: dict[torch.dtype, str] = {
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.int8: "i8",
-    torch.uint8: "u8",
-    torch.bool: "bool",
-    torch.uint32: "u32",
-    torch.uint64: "u64",
-}
+_TYPES: dict[torch.dtype, DType] = {getattr(torch, name): dtype for name, dtype in NAMES.items() if hasattr(torch, name)}
+
+_NAMES: dict[torch.dtype, str] = {dtype: known.native for dtype, known in _TYPES.items() if known.ops is None}
+"""The types of which the runtime has all arithmetic."""
 
 _STRIDED = torch.strided
 
-_COMPLEX: dict[torch.dtype, str] = {torch.complex64: "f32", torch.complex128: "f64"}
+_OVERLAPS = 1
+"""What torch answers of a tensor whose elements share memory."""
 
 _WIDER: dict[torch.dtype, torch.dtype] = {torch.int16: torch.int32, torch.uint16: torch.int32}
 """Types that the runtime has no arithmetic of, and the type in which it is done."""
@@ -73,27 +66,49 @@ _LOGICAL: dict[str, str] = {
 """Operators of ``bool``: a sum is true where any operand is."""
 
 
+def _type(dtype: torch.dtype) -> DType:
+    """Return how elements go; those of types that are only copied go as bytes."""
+    known = _TYPES.get(dtype)
+    return known or DType(str(dtype), "u8", dtype.itemsize, dtype.itemsize, frozenset())
+
+
 def address(tensor: Tensor) -> Address:
-    """Return the address of a contiguous tensor; types that are only copied go as bytes."""
-    name = _NAMES.get(tensor.dtype)
-    if name is not None:
-        return tensor.data_ptr(), tensor.numel(), name, tensor.is_cuda
-    name = _COMPLEX.get(tensor.dtype)
-    if name is not None:
-        return tensor.data_ptr(), 2 * tensor.numel(), name, tensor.is_cuda
-    return tensor.data_ptr(), tensor.numel() * tensor.element_size(), "u8", tensor.is_cuda
+    """Return the address of a plain tensor."""
+    dtype = _type(tensor.dtype)
+    return tensor.data_ptr(), dtype.scale * tensor.numel(), dtype.native, tensor.is_cuda
+
+
+def bytes_of(tensor: Tensor) -> Address:
+    """Return the address of a plain tensor as bytes, of which the other end need not know the type."""
+    return tensor.data_ptr(), tensor.numel() * tensor.element_size(), "i8", tensor.is_cuda
 
 
 def units(tensor: Tensor) -> int:
     """Return how many elements of :func:`address` one element of the tensor is."""
-    if tensor.dtype in _NAMES:
-        return 1
-    return 2 if tensor.dtype in _COMPLEX else tensor.element_size()
+    return _type(tensor.dtype).scale
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Return True if the memory of a tensor is its elements, one after the other."""
-    return tensor.is_contiguous() and not tensor.is_neg() and not (tensor.is_complex() and tensor.is_conj())
+    """Return True if the memory of a tensor is its elements, one after the other.
+
+    Raises ``ValueError`` if it has none.
+    """
+    if tensor.layout is not _STRIDED:
+        raise ValueError(f"roundelay: a tensor of layout {tensor.layout} has no plain memory: pass .to_dense()")
+    if not (tensor.is_cpu or tensor.is_cuda):
+        raise ValueError(f"roundelay: a tensor is on {tensor.device}: move it to the CPU or a CUDA GPU")
+    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+
+
+def is_plain_output(tensor: Tensor) -> bool:
+    """Return True if the memory of an output is its elements. Raises ``ValueError`` if it has none for each of them."""
+    if is_plain(tensor):
+        return True
+    if torch._debug_has_internal_overlap(tensor) == _OVERLAPS:
+        raise ValueError(
+            "roundelay: several elements of an output lie at one address, as after expand: pass a copy of it, as .clone()"
+        )
+    return False
 
 
 def plain(tensor: Tensor) -> Address | None:
@@ -104,7 +119,9 @@ def plain(tensor: Tensor) -> Address | None:
     name = _NAMES.get(tensor.dtype)
     if name is None or tensor.layout is not _STRIDED or not tensor.is_contiguous() or tensor.is_neg():
         return None
-    return tensor.data_ptr(), tensor.numel(), name, tensor.is_cuda
+    pointer = tensor.data_ptr()
+    # What has no memory, and what has no elements, is looked at more closely.
+    return (pointer, tensor.numel(), name, tensor.is_cuda) if pointer else None
 
 
 def plain_pair(output: Tensor, input: Tensor) -> tuple[Address, Address] | None:
@@ -120,29 +137,39 @@ def plain_pair(output: Tensor, input: Tensor) -> tuple[Address, Address] | None:
 
 def readable(tensor: Tensor) -> Tensor:
     """Return the tensor, or a plain copy of it."""
-    if tensor.layout is not torch.strided:
-        raise ValueError(f"roundelay: a tensor of layout {tensor.layout} has no plain memory: make it dense first")
+    is_there = is_plain(tensor)
     tensor = tensor.detach()
-    return tensor if is_plain(tensor) else tensor.resolve_conj().resolve_neg().contiguous()
+    return tensor if is_there else tensor.resolve_conj().resolve_neg().contiguous()
 
 
-def writable(tensor: Tensor, finish: list[Finish], keep: bool = False) -> Tensor:
-    """Return the tensor, or plain memory that is copied to it at the end; with ``keep`` it has the values."""
-    if tensor.layout is not torch.strided:
-        raise ValueError(f"roundelay: a tensor of layout {tensor.layout} has no plain memory: make it dense first")
-    tensor = tensor.detach()
-    if is_plain(tensor):
-        return tensor
-    if keep:
-        staged = tensor.resolve_conj().resolve_neg().contiguous()
-    else:
-        staged = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-    finish.append(lambda: _copy(tensor, staged))
-    return staged
+def writable(tensor: Tensor, finish: list[Finish], is_read: bool = False) -> Tensor:
+    """Return the tensor, or plain memory that is copied to it at the end; it has the values if the call reads them."""
+    if is_plain_output(tensor):
+        return tensor.detach()
+    made = readable(tensor) if is_read else torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    return staged(tensor, made, finish)
+
+
+def staged(output: Tensor, result: Tensor, finish: list[Finish]) -> Tensor:
+    """Return the result of an operation, which is copied to an output at the end."""
+    output = output.detach()
+    finish.append(lambda: _copy(output, result))
+    return result
 
 
 def _copy(to: Tensor, of: Tensor) -> None:
     to.copy_(of)
+
+
+def flat_for(parts: Sequence[Tensor], dtype: torch.dtype, finish: list[Finish]) -> Tensor:
+    """Return memory for several outputs one after the other, which is copied to them at the end."""
+    for part in parts:
+        is_plain_output(part)
+    counts = [part.numel() for part in parts]
+    flat = torch.empty(sum(counts), dtype=dtype, device=parts[0].device)
+    for part, cut in zip(parts, torch.split(flat, counts), strict=True):
+        staged(part, cut.view(part.shape), finish)
+    return flat
 
 
 def operator(op: ReduceOp, dtype: torch.dtype) -> tuple[str, float]:
@@ -174,39 +201,28 @@ def wider(dtype: torch.dtype) -> torch.dtype | None:
 
     Raises ``TypeError`` for types that cannot be reduced.
     """
-    if dtype in _NAMES or dtype in _COMPLEX:
-        return None
     if dtype in _WIDER:
         return _WIDER[dtype]
-    raise TypeError(f"roundelay: Invalid scalar type {dtype} for a reduction: convert to float16 or wider first")
-
-
-def reduced_in_place(tensor: Tensor, finish: list[Finish]) -> Tensor:
-    """Return memory that is reduced in place of a tensor."""
-    dtype = wider(tensor.dtype)
-    if dtype is None:
-        return writable(tensor, finish, keep=True)
-    tensor = tensor.detach()
-    staged = tensor.to(dtype).contiguous()
-    finish.append(lambda: _copy(tensor, staged))
-    return staged
+    if _type(dtype).ops == frozenset():
+        raise TypeError(f"roundelay: Invalid scalar type {dtype} for a reduction: convert to float16 or wider first")
+    return None
 
 
 def reduced_from(tensor: Tensor) -> Tensor:
     """Return memory that is read by a reduction."""
     dtype = wider(tensor.dtype)
-    return readable(tensor) if dtype is None else tensor.detach().to(dtype).contiguous()
+    data = readable(tensor)
+    return data if dtype is None else data.to(dtype)
 
 
-def reduced_to(tensor: Tensor, finish: list[Finish]) -> Tensor:
-    """Return memory that a reduction writes."""
+def reduced_to(tensor: Tensor, finish: list[Finish], is_read: bool = False) -> Tensor:
+    """Return memory that a reduction writes, and reads if it is in place."""
     dtype = wider(tensor.dtype)
     if dtype is None:
-        return writable(tensor, finish)
-    tensor = tensor.detach()
-    staged = torch.empty(tensor.shape, dtype=dtype, device=tensor.device)
-    finish.append(lambda: _copy(tensor, staged))
-    return staged
+        return writable(tensor, finish, is_read)
+    is_plain_output(tensor)
+    made = reduced_from(tensor) if is_read else torch.empty(tensor.shape, dtype=dtype, device=tensor.device)
+    return staged(tensor, made, finish)
 
 
 def overlap(a: Tensor, b: Tensor) -> bool:

@@ -63,14 +63,14 @@ class Operations:
         """Reduce a tensor of each rank, in place on all."""
         tensor = _one(tensors, "all_reduce")
         plain = memory.plain(tensor)
-        if plain is None and tensor.layout is not torch.strided:
+        if plain is None and tensor.layout is torch.sparse_coo:
             return self.allreduce_sparse(tensors, opts)
         op, factor = memory.operator(opts.reduceOp, tensor.dtype)
         if plain is not None:
             calls = [("all_reduce", plain, None, op, factor, 0)]
             return self._calls.execute(opts, tensors, calls, (), tensor, tensor.device, tensors)
         finish: list[Finish] = []
-        data = memory.reduced_in_place(tensor, finish)
+        data = memory.reduced_to(tensor, finish, is_read=True)
         calls = [("all_reduce", address(data), None, op, factor, 0)]
         return self._calls.execute(opts, tensors, calls, finish, data, data.device, tensors)
 
@@ -80,7 +80,7 @@ class Operations:
         calls, keep = [], []
         for tensor in tensors:
             op, factor = memory.operator(opts.reduceOp, tensor.dtype)
-            data = memory.reduced_in_place(tensor, finish)
+            data = memory.reduced_to(tensor, finish, is_read=True)
             keep.append(data)
             calls.append(("all_reduce", address(data), None, op, factor, 0))
         device = tensors[0].device if tensors else NO_DEVICE
@@ -109,9 +109,9 @@ class Operations:
             calls = [("broadcast", plain, None, "sum", 1.0, opts.rootRank)]
             return self._calls.execute(opts, tensors, calls, (), tensor, tensor.device, tensors)
         finish: list[Finish] = []
-        data = memory.writable(tensor, finish, keep=opts.rootRank == self._calls.rank)
-        if opts.rootRank == self._calls.rank:
-            finish = []
+        # Of one shape on all ranks, so that all refuse what one cannot write.
+        memory.is_plain_output(tensor)
+        data = memory.readable(tensor) if opts.rootRank == self._calls.rank else memory.writable(tensor, finish)
         calls = [("broadcast", address(data), None, "sum", 1.0, opts.rootRank)]
         return self._calls.execute(opts, tensors, calls, finish, data, data.device, tensors)
 
@@ -125,8 +125,8 @@ class Operations:
         output = None
         keep = [data]
         if root == self._calls.rank:
-            result = torch.empty_like(data)
-            finish.append(lambda: memory._copy(tensor.detach(), result))
+            memory.is_plain_output(tensor)
+            result = memory.staged(tensor, torch.empty_like(data), finish)
             output = address(result)
             keep.append(result)
         calls = [("reduce", output, address(data), op, factor, root)]
@@ -147,19 +147,21 @@ class Operations:
             raise ValueError(
                 f"{name}: Invalid output tensor list: {len(listed)} tensors for {calls.size} ranks; give one a rank"
             )
-        memory.same_type([tensor, *listed], name)
         data = memory.readable(tensor)
+        counts = [each.numel() for each in listed]
+        flat, targets = None, listed
+        if len(set(counts)) == 1:
+            targets = [memory.writable(each, finish) for each in listed]
+        else:
+            flat = memory.flat_for(listed, data.dtype, finish)
+        memory.same_type([tensor, *listed], name)
         if listed[calls.rank].numel() != data.numel():
             raise ValueError(
                 f"{name}: output {calls.rank} has {listed[calls.rank].numel()} elements, but this rank's input has "
                 f"{data.numel()}"
             )
-        counts = [each.numel() for each in listed]
-        if len(set(counts)) == 1:
-            targets = [memory.writable(each, finish) for each in listed]
+        if flat is None:
             return (name, [address(each) for each in targets], address(data)), (data, targets)
-        flat = torch.empty(sum(counts), dtype=data.dtype, device=data.device)
-        finish.append(lambda: _scattered(flat, listed))
         return (name, (address(flat), _bytes_of(counts, data)), address(data)), (data, flat)
 
     def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Any:
@@ -189,13 +191,13 @@ class Operations:
         calls, keep = [], []
         finish: list[Finish] = []
         for output, input in zip(outputs, inputs, strict=True):
+            data, target = memory.readable(input), memory.writable(output, finish)
             memory.same_type([output, input], "all_gather_single")
             if output.numel() != input.numel() * self._calls.size:
                 raise ValueError(
                     f"all_gather_single: the output has {output.numel()} elements; output tensor size must be equal "
                     f"to world_size times input tensor size, {self._calls.size} times {input.numel()}"
                 )
-            data, target = memory.readable(input), memory.writable(output, finish)
             if memory.overlap(data, target):
                 data = data.clone()
             keep.append((data, target))
@@ -211,6 +213,9 @@ class Operations:
             raise ValueError(
                 f"reduce_scatter: {len(listed)} input tensors for {calls.size} ranks; give one a rank"
             )
+        finish: list[Finish] = []
+        target = memory.reduced_to(output, finish)
+        sources = [memory.reduced_from(each) for each in listed]
         memory.same_type([output, *listed], "reduce_scatter")
         if listed[calls.rank].numel() != output.numel():
             raise ValueError(
@@ -218,9 +223,6 @@ class Operations:
                 f"{listed[calls.rank].numel()}"
             )
         op, factor = memory.operator(opts.reduceOp, output.dtype)
-        finish: list[Finish] = []
-        target = memory.reduced_to(output, finish)
-        sources = [memory.reduced_from(each) for each in listed]
         counts = [each.numel() for each in listed]
         source: Any
         if len(set(counts)) == 1:
@@ -247,6 +249,7 @@ class Operations:
         calls, keep = [], []
         finish: list[Finish] = []
         for output, input in zip(outputs, inputs, strict=True):
+            data, target = memory.reduced_from(input), memory.reduced_to(output, finish)
             memory.same_type([output, input], "reduce_scatter_single")
             if input.numel() != output.numel() * self._calls.size:
                 raise ValueError(
@@ -254,8 +257,6 @@ class Operations:
                     f"size as output size times world size, {output.numel()} times {self._calls.size}"
                 )
             op, factor = memory.operator(opts.reduceOp, output.dtype)
-            data = memory.reduced_from(input)
-            target = memory.reduced_to(output, finish)
             if memory.overlap(data, target):
                 data = data.clone()
             keep.append((data, target))
@@ -271,9 +272,9 @@ class Operations:
         if pair is not None:
             whole = [("all_to_all", *pair)]
             return self._calls.execute(opts, output, whole, (), (input, output), output.device, (input,))
-        memory.same_type([output, input], "all_to_all_single")
         finish: list[Finish] = []
         data, target = memory.readable(input), memory.writable(output, finish)
+        memory.same_type([output, input], "all_to_all_single")
         if memory.overlap(data, target):
             data = data.clone()
         sides: tuple[Any, Any] = (address(target), address(data))
@@ -307,11 +308,12 @@ class Operations:
         size = self._calls.size
         if len(outputs) != size or len(inputs) != size:
             raise ValueError(f"all_to_all: {len(outputs)} outputs and {len(inputs)} inputs for {size} ranks")
+        finish: list[Finish] = []
+        plain = [memory.readable(each).reshape(-1) for each in inputs]
+        target = memory.flat_for(outputs, inputs[0].dtype, finish)
         memory.same_type([*inputs, *outputs], "all_to_all")
-        data = torch.cat([memory.readable(each).reshape(-1) for each in inputs])
+        data = torch.cat(plain)
         sent, received = [each.numel() for each in inputs], [each.numel() for each in outputs]
-        target = torch.empty(sum(received), dtype=data.dtype, device=data.device)
-        finish: list[Finish] = [lambda: _scattered(target, outputs)]
         calls = [
             (
                 "all_to_all",
@@ -334,8 +336,8 @@ class Operations:
             listed = _one(outputs, "gather")
             if len(listed) != self._calls.size:
                 raise ValueError(f"gather: {len(listed)} output tensors for {self._calls.size} ranks; give one a rank")
-            memory.same_type([tensor, *listed], "gather")
             targets = [memory.writable(each, finish) for each in listed]
+            memory.same_type([tensor, *listed], "gather")
         elif outputs and outputs[0]:
             raise ValueError("gather: requires empty output on non-root: only the root has outputs")
         call = ("gather", [address(each) for each in targets], address(data), "sum", 1.0, root)
@@ -352,8 +354,8 @@ class Operations:
             listed = _one(inputs, "scatter")
             if len(listed) != self._calls.size:
                 raise ValueError(f"scatter: {len(listed)} input tensors for {self._calls.size} ranks; give one a rank")
-            memory.same_type([tensor, *listed], "scatter")
             sources = [memory.readable(each) for each in listed]
+            memory.same_type([tensor, *listed], "scatter")
         elif inputs and inputs[0]:
             raise ValueError("scatter: requires empty input on non-root: only the root has inputs")
         call = ("scatter", address(target), [address(each) for each in sources], "sum", 1.0, root)
@@ -455,12 +457,3 @@ class Together(Done):
     def synchronize(self) -> None:
         """Wait for all."""
         self.wait()
-
-
-def _scattered(flat: Tensor, parts: Sequence[Tensor]) -> None:
-    """Copy what lies one after the other to several tensors."""
-    at = 0
-    for part in parts:
-        count = part.numel()
-        part.detach().copy_(flat[at : at + count].view(part.shape))
-        at += count

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ._memory import address, readable
+from ._memory import address, readable, units
 
 if TYPE_CHECKING:
     from ._calls import Calls
@@ -24,20 +24,19 @@ class _Here:
 
 def sum_sparse(calls: Calls, tensor: Tensor, opts: Any) -> None:
     """Sum COO tensors of all ranks, in place."""
-    if tensor.layout is not torch.sparse_coo:
-        raise ValueError(f"roundelay: all_reduce does not take the layout {tensor.layout}; convert it with to_sparse_coo")
     own = tensor.detach().coalesce()
     here = _Here(opts)
     indices, values = readable(own.indices()), readable(own.values())
-    rows = torch.tensor([indices.shape[1]], dtype=torch.int64)
-    counts = torch.zeros(calls.size, dtype=torch.int64)
-    calls.execute(here, None, [("all_gather", address(counts), address(rows))], (), None)
-    lengths = [int(count) for count in counts]
+    device = tensor.device
+    rows = torch.tensor([indices.shape[1]], dtype=torch.int64, device=device)
+    counts = torch.zeros(calls.size, dtype=torch.int64, device=device)
+    calls.execute(here, None, [("all_gather", address(counts), address(rows))], (), None, device)
+    lengths: list[int] = counts.tolist()
 
-    def collected(part: Tensor, width: int, unit: int) -> Tensor:
-        flat = torch.empty(sum(lengths) * width, dtype=part.dtype)
-        cuts = [length * width * unit for length in lengths]
-        calls.execute(here, None, [("all_gather", (address(flat), cuts), address(part))], (), None)
+    def collected(part: Tensor, width: int) -> Tensor:
+        flat = torch.empty(sum(lengths) * width, dtype=part.dtype, device=device)
+        cuts = [length * width * units(part) for length in lengths]
+        calls.execute(here, None, [("all_gather", (address(flat), cuts), address(part))], (), None, device)
         return flat
 
     dims = indices.shape[0]
@@ -45,9 +44,8 @@ def sum_sparse(calls: Calls, tensor: Tensor, opts: Any) -> None:
     width = 1
     for extent in inner:
         width *= extent
-    unit = 2 if values.is_complex() else 1
     # A row an element, so that the ranks' parts stand one after the other.
-    all_indices = collected(indices.t().contiguous(), dims, 1).view(-1, dims).t()
-    all_values = collected(values, width, unit).view(-1, *inner)
+    all_indices = collected(indices.t().contiguous(), dims).view(-1, dims).t()
+    all_values = collected(values, width).view(-1, *inner)
     with torch.no_grad():
         tensor.copy_(torch.sparse_coo_tensor(all_indices, all_values, tensor.shape).coalesce())

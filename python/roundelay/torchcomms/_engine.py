@@ -132,7 +132,7 @@ class Engine(Operations):
         for tensor, peer, is_send in messages:
             finish: list[Finish] = []
             data = memory.readable(tensor) if is_send else memory.writable(tensor, finish)
-            at = (data.data_ptr(), data.numel() * data.element_size(), "i8", False)
+            at = memory.bytes_of(data)
             # Only a message by itself can run on this thread.
             kept = data if opts.asyncOp or len(messages) > 1 else None
             try:

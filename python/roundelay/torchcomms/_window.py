@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import TimeoutError, UnsupportedError, UsageError
 from .._buffers import mapped
-from ..torch._memory import readable
+from ..torch._memory import bytes_of, is_plain, readable
 from ..torch._work import Done
 from ..window import Right
 from ._base import Base, CallHints, CallTimeout
@@ -95,9 +95,12 @@ class TorchCommWindow:
             raise UsageError("tensor_register: the window has a tensor already: call tensor_deregister first")
         if tensor.device.type != "cpu":
             raise UnsupportedError(f"windows of tensors on {tensor.device} are not there yet: use the CPU")
-        if not tensor.is_contiguous():
-            raise UsageError("tensor_register: the tensor is not contiguous")
-        self._native = self._comm._native.window(_bytes(tensor), _RIGHTS, tensor)
+        if not is_plain(tensor):
+            raise UsageError(
+                "the tensor of a window must be contiguous, and its elements as they are read: pass a copy of it, as "
+                ".contiguous() or .resolve_conj().resolve_neg()"
+            )
+        self._native = self._comm._native.window(bytes_of(tensor), _RIGHTS, tensor)
         self._tensor = tensor
 
     def tensor_deregister(self) -> None:
@@ -123,7 +126,7 @@ class TorchCommWindow:
             raise UsageError(f"put: elements are counted from 0, not from {target_offset_nelems}")
         peer = self._comm._peer(dst_rank, "dst_rank")
         data = readable(tensor)
-        native.put(_bytes(data), peer, target_offset_nelems * data.element_size(), None)
+        native.put(bytes_of(data), peer, target_offset_nelems * data.element_size(), None)
         return self._done()
 
     def signal(
@@ -192,7 +195,3 @@ class TorchCommWindow:
 
     def _done(self) -> TorchWork:
         return TorchWork(Done(), self._comm._device)
-
-
-def _bytes(tensor: Tensor) -> tuple[int, int, str, bool]:
-    return (tensor.data_ptr(), tensor.numel() * tensor.element_size(), "i8", False)

@@ -99,7 +99,7 @@ def test_wrong_use_is_refused_and_harms_nobody() -> None:
         window = comm.new_window()
         with pytest.raises(UsageError, match="tensor_register on all ranks"):
             window.signal(0, async_op=False)
-        with pytest.raises(UsageError, match="not contiguous"):
+        with pytest.raises(UsageError, match="must be contiguous"):
             window.tensor_register(torch.ones(4, 4).t())
         own = torch.zeros(8)
         window.tensor_register(own)
