@@ -13,6 +13,7 @@ import odd
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import AllgatherOptions
 
 Case = Callable[[Any], Any]
 CASES: dict[str, Case] = {}
@@ -83,15 +84,42 @@ def all_reduce_strided(group: Any) -> Any:
 
 @alone
 def odd_tensors(group: Any) -> Any:
-    wrong = odd.faults(
-        dist.get_rank(),
-        dist.get_world_size(),
+    rank, size = dist.get_rank(), dist.get_world_size()
+    face = odd.Face(
+        rank,
+        size,
         lambda tensor: dist.all_reduce(tensor, group=group),
         lambda tensor, root: dist.broadcast(tensor, root, group=group),
         lambda outputs, tensor: dist.all_gather(outputs, tensor, group=group),
+        lambda tensor: dist.isend(tensor, (rank + 1) % size, group),
+        lambda tensor: dist.irecv(tensor, (rank - 1) % size, group),
         is_dispatched=True,
     )
-    return [(wrong, [])]
+    return [(odd.faults(face), [])]
+
+
+@alone
+def odd_tensors_undispatched(group: Any) -> Any:
+    """What the backend makes of them where the dispatcher of PyTorch does not come first."""
+    group = group or dist.distributed_c10d._get_default_group()
+    backend = group._get_backend(torch.device("cpu"))
+    rank, size = dist.get_rank(), dist.get_world_size()
+
+    def broadcast(tensor: Tensor, root: int) -> None:
+        opts = dist.BroadcastOptions()
+        opts.rootRank = root
+        backend.broadcast([tensor], opts).wait()
+
+    face = odd.Face(
+        rank,
+        size,
+        lambda tensor: backend.allreduce([tensor], dist.AllreduceOptions()).wait(),
+        broadcast,
+        lambda outputs, tensor: backend.allgather([outputs], [tensor], AllgatherOptions()).wait(),
+        lambda tensor: backend.send([tensor], (rank + 1) % size, 0),
+        lambda tensor: backend.recv([tensor], (rank - 1) % size, 0),
+    )
+    return [(odd.faults(face), [])]
 
 
 @case

@@ -41,6 +41,15 @@ def same(found: Tensor, wanted: Tensor) -> None:
     assert found.dtype == wanted.dtype and torch.equal(found, wanted), f"{found} instead of {wanted}"
 
 
+def refused(words: str, call: Callable[[], object]) -> None:
+    try:
+        call()
+    except (RuntimeError, ValueError) as error:
+        assert words in str(error), str(error)
+        return
+    raise AssertionError(f"was not refused: {words}")
+
+
 def on_gpu(comm: TorchComm) -> bool:
     """Return True if operations go into streams: ``wait`` orders them there, and this thread waits for nothing."""
     return bool(comm.get_device().type == "cuda")
@@ -68,14 +77,47 @@ def every(comm: TorchComm) -> dict[str, str]:
 def odd_tensors(comm: TorchComm, background: bool) -> None:
     if on_gpu(comm):
         return
-    wrong = odd.faults(
-        comm.get_rank(),
-        comm.get_size(),
+    rank, size = comm.get_rank(), comm.get_size()
+    face = odd.Face(
+        rank,
+        size,
         lambda tensor: comm.all_reduce(tensor, ReduceOp.SUM, background).wait(),
         lambda tensor, root: comm.broadcast(tensor, root, background).wait(),
         lambda outputs, tensor: comm.all_gather(outputs, tensor, background).wait(),
+        lambda tensor: comm.send(tensor, (rank + 1) % size, True),
+        lambda tensor: comm.recv(tensor, (rank - 1) % size, True),
     )
+    wrong = odd.faults(face)
     assert wrong == [], "; ".join(wrong)
+
+
+@case
+def odd_windows(comm: TorchComm, background: bool) -> None:
+    """What is put may be odd; what is put to is memory."""
+    if on_gpu(comm) or python_only:
+        return
+    rank, size = comm.get_rank(), comm.get_size()
+    after, before = (rank + 1) % size, (rank - 1) % size
+    for name in ("every other", "transposed", "negated", "negated, every other", "conjugated"):
+        make = odd.TABLE[name].make
+        given, wanted = make(rank), odd.dense(make(before)).reshape(-1)
+        table = torch.zeros(wanted.numel(), dtype=wanted.dtype)
+        window = comm.new_window()
+        window.tensor_register(table)
+        window.put(given, after, 0, background)
+        window.signal(after, background)
+        work = window.wait_signal(before, background)
+        if work is not None:
+            work.wait()
+        same(table, wanted)
+        window.tensor_deregister()
+        refused("the tensor of a window must be contiguous", lambda given=given: window.tensor_register(given))
+
+
+@case
+def elsewhere(comm: TorchComm, background: bool) -> None:
+    if not ours and on_gpu(comm):
+        refused('group("cuda:roundelay")', lambda: comm.all_reduce(torch.ones(4, device="cpu"), ReduceOp.SUM, background))
 
 
 @case
