@@ -77,7 +77,7 @@ impl ChunkLayout {
                 }
                 ProgramStmt::Each(_) => {}
                 ProgramStmt::Use(u) => {
-                    fine = lcm(fine, self.use_(p, axes, env, u, units)?, u.span)?
+                    fine = lcm(fine, self.use_(p, axes, env, u, units)?, u.span)?;
                 }
                 ProgramStmt::Split(s) => {
                     let (from, to) = split_range(s, env, self.paths)?;

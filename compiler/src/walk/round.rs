@@ -316,7 +316,7 @@ impl WalkRound<'_> {
             for b in &scene.rule.binders {
                 match b {
                     RuleBinder::Let(slot, e) => {
-                        env[index(*slot)] = self.value(scene.rule, e, env)?
+                        env[index(*slot)] = self.value(scene.rule, e, env)?;
                     }
                     RuleBinder::Where(e) => {
                         if self.value(scene.rule, e, env)? == 0 {

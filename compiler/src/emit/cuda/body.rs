@@ -485,7 +485,7 @@ impl<'a> KernelBody<'a> {
             match header.placement {
                 BufferPlacement::InPlace => self.each_own("data", header.chunks, "OVER"),
                 BufferPlacement::OutOfPlace => {
-                    self.each_own("output", header.output_chunks, "OVER")
+                    self.each_own("output", header.output_chunks, "OVER");
                 }
             }
         }

@@ -114,7 +114,7 @@ fn the_culprit_is_named_in_500_scenarios() {
                 CauseClass::Mismatch if n == 2 => assert_eq!(verdict.ranks, [0, 1]),
                 // Every circle there is goes through the root.
                 CauseClass::Cycle => {
-                    assert!(verdict.ranks.contains(&root), "seed {seed}: {verdict}")
+                    assert!(verdict.ranks.contains(&root), "seed {seed}: {verdict}");
                 }
                 _ => assert_eq!(verdict.ranks, [root], "seed {seed}: {verdict}"),
             }

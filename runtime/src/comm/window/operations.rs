@@ -68,12 +68,12 @@ impl WindowParts {
         what: impl Fn() -> String,
     ) -> Result<(), Error> {
         match copy {
-            // SAFETY: what the caller promises.
             WindowCopy::Put => {
+                // SAFETY: what the caller promises.
                 self.done(unsafe { direct.put(place, address, || self.goes_on()) }, what)
             }
-            // SAFETY: as above.
             WindowCopy::Get => {
+                // SAFETY: as above.
                 self.done(unsafe { direct.get(place, address, || self.goes_on()) }, what)
             }
             WindowCopy::Accumulate(op) => {

@@ -203,7 +203,7 @@ fn what_a_queue_has_not_done_when_it_dies_has_failed() {
         begin(&mut a, (1, turn % 2 == 1), grant, 0, &mut data);
         for _ in 0..turn {
             a.report_accesses(&mut |news| {
-                assert!(matches!(news, AccessReport::Moved { .. }), "too soon")
+                assert!(matches!(news, AccessReport::Moved { .. }), "too soon");
             });
         }
         let last = a.rails() - 1;
