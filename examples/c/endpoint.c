@@ -38,20 +38,20 @@ static void *side(void *argument) {
     check(rl_link_open(link, sides[other].key, sides[other].key_len, &there));
     rl_work *work;
     uint64_t value = 40 + (uint64_t)own;
-    check(rl_remote_write(there, data, LEN, 0, &value, &work));
+    check(rl_remote_put(there, data, LEN, 0, &value, &work));
     check(rl_work_wait(work, UINT64_MAX, NULL));
     rl_work_free(work);
 
     // The receiver of the notification sees what was written before.
     int32_t came;
-    check(rl_link_wait_notification(link, LIMIT, &value, &came));
+    check(rl_link_wait_signal(link, LIMIT, &value, &came));
     int written = 0;
     for (int i = 0; i < LEN; i++) written += mine[i] == 'A' + other;
     unsigned char last[2];
-    check(rl_remote_read(there, last, 2, LEN - 2, NULL));
+    check(rl_remote_get(there, last, 2, LEN - 2, NULL));
     printf("side %d: notified by %llu, %d bytes were written here, read back %c%c\n", own,
            (unsigned long long)value, written, last[0], last[1]);
-    if (own == 0 && rl_remote_write(there, data, 2, LEN - 1, NULL, NULL) != 0) {
+    if (own == 0 && rl_remote_put(there, data, 2, LEN - 1, NULL, NULL) != 0) {
         rl_error error;
         rl_last_error(&error);
         printf("%s\n", error.text);

@@ -92,11 +92,11 @@ static void windows(rl_comm *hosts, rl_comm *gpus) {
 
     rl_window *window;
     check(rl_window_create(gpus, mine, LEN, RL_U64, ALL, &GPU, &window));
-    check(rl_put(window, data, LEN - 2, other, 0, &GPU, NULL));
-    check(rl_signal(window, other, &GPU));
-    check(rl_wait_signal(window, other, &GPU));
+    check(rl_window_put(window, data, LEN - 2, other, 0, &GPU, NULL));
+    check(rl_window_signal(window, other, &GPU));
+    check(rl_window_wait_signal(window, other, &GPU));
     // What follows in the stream sees what was put. `data` is overwritten by this rank's own part.
-    check(rl_get(window, data, LEN - 2, own, 0, &GPU, NULL));
+    check(rl_window_get(window, data, LEN - 2, own, 0, &GPU, NULL));
     check(rl_window_flush(window, own, &GPU, NULL));
     download(seen, data, sizeof seen);
     int put = 0;
@@ -104,8 +104,8 @@ static void windows(rl_comm *hosts, rl_comm *gpus) {
     printf("rank %u: %d numbers were put\n", own, put);
 
     // Both count in the last word of rank 0; one of them finds 0 in the word before it.
-    check(rl_fetch_add(window, 1, 0, LEN - 1, before, &GPU));
-    check(rl_compare_swap(window, 0, 5, 0, LEN - 2, before + 1, &GPU));
+    check(rl_window_fetch_add(window, 1, 0, LEN - 1, before, &GPU));
+    check(rl_window_compare_swap(window, 0, 5, 0, LEN - 2, before + 1, &GPU));
     check(rl_window_flush(window, 0, &GPU, NULL));
     check(rl_barrier(hosts, NULL, NULL));
     void *first;
@@ -114,17 +114,17 @@ static void windows(rl_comm *hosts, rl_comm *gpus) {
     printf("rank %u: the words are %d and %d\n", own, (int)words[0], (int)words[1]);
     download(words, before, sizeof words);
     uint64_t all[RANKS][2];
-    check(rl_all_gather_single(hosts, all, words, 2, RL_U64, NULL, NULL));
+    check(rl_all_gather(hosts, all, words, 2, RL_U64, NULL, NULL));
     printf("rank %u: the additions saw %d, the swaps %d\n", own, (int)(all[0][0] + all[1][0]),
            (int)(all[0][1] + all[1][1]));
 
     rl_work *work;
     rl_window *none;
-    say(own, "beyond", rl_put(window, data, 2, other, LEN - 1, &GPU, NULL));
-    say(own, "no rank", rl_signal(window, RANKS, &GPU));
-    say(own, "of the host", rl_put(window, numbers, 1, other, 0, NULL, NULL));
-    say(own, "accumulate", rl_accumulate(window, data, 1, RL_SUM, other, 0, &GPU, NULL));
-    say(own, "background", rl_put(window, data, 1, other, 0, &GPU, &work));
+    say(own, "beyond", rl_window_put(window, data, 2, other, LEN - 1, &GPU, NULL));
+    say(own, "no rank", rl_window_signal(window, RANKS, &GPU));
+    say(own, "of the host", rl_window_put(window, numbers, 1, other, 0, NULL, NULL));
+    say(own, "accumulate", rl_window_accumulate(window, data, 1, RL_SUM, other, 0, &GPU, NULL));
+    say(own, "background", rl_window_put(window, data, 1, other, 0, &GPU, &work));
     say(own, "rights", rl_window_create(gpus, mine, LEN, RL_U64, RL_READ, &GPU, &none));
     say(own, "host memory", rl_window_create(gpus, numbers, LEN, RL_U64, ALL, &GPU, &none));
     check(rl_barrier(hosts, NULL, NULL));
@@ -152,7 +152,7 @@ static void late(rl_comm *gpus) {
     rl_window *window;
     check(rl_window_create(gpus, upload(zeros, sizeof zeros), 2, RL_U64, ALL, &GPU, &window));
     if (rl_rank(gpus) == 0) {
-        check(rl_wait_signal(window, 1, &soon));
+        check(rl_window_wait_signal(window, 1, &soon));
         say(0, "late", rl_window_flush(window, 1, &soon, NULL));
     } else {
         say(1, "ended", rl_barrier(gpus, NULL, NULL));

@@ -36,10 +36,10 @@ static void windows(void) {
     say(rl_window_create(alone, data, 4, RL_U64, all, &on_gpu, &none));
     say(rl_window_create(alone, data, 4, RL_U64, all, &on_nothing, &none));
     if (rl_window_create(alone, data, 4, RL_U64, all, NULL, &window) != 0) return;
-    say(rl_put(window, data, 1, 0, 3, &on_gpu, NULL));
-    say(rl_fetch_add(window, 1, 0, 3, data, &on_gpu));
-    say(rl_fetch_add(window, 1, 0, 3, NULL, NULL));
-    say(rl_signal(NULL, 0, NULL));
+    say(rl_window_put(window, data, 1, 0, 3, &on_gpu, NULL));
+    say(rl_window_fetch_add(window, 1, 0, 3, data, &on_gpu));
+    say(rl_window_fetch_add(window, 1, 0, 3, NULL, NULL));
+    say(rl_window_signal(NULL, 0, NULL));
     say(rl_window_map_remote(window, 1, &address));
     say(rl_alloc(alone, 1, NULL, &address));
     say(rl_alloc(alone, UINT64_MAX, &allocation, &address));
@@ -71,6 +71,8 @@ int main(void) {
     // No rank comes.
     if (rl_local(2, ranks) != 0) return 1;
     rl_options options = {.timeout_ms = 100};
+    rl_options short_of_fields = {.size = 8};
+    say(rl_barrier(ranks[0], &short_of_fields, NULL));
     say(rl_barrier(ranks[0], &options, NULL));
     rl_free(ranks[0]);
     rl_free(ranks[1]);

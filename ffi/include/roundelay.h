@@ -91,7 +91,7 @@ typedef struct rl_remote rl_remote;
 //
 // One of GPU memory was made with `RL_CUDA` in the options, on a communicator of `rl_cuda`. Its operations are put into
 // the stream of their options and return at once, so `work` is NULL; their buffers are of the GPU too, and `RL_CUDA`
-// says so. It has no `rl_accumulate`, `rl_take_signal` and `rl_window_withdraw`.
+// says so. It has no `rl_window_accumulate`, `rl_window_take_signal` and `rl_window_withdraw`.
 typedef struct rl_window rl_window;
 
 // An operation in the background. It goes on when this is freed.
@@ -373,7 +373,7 @@ int32_t rl_broadcast(const rl_comm *comm,
 //
 // `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
-int32_t rl_all_gather_single(const rl_comm *comm,
+int32_t rl_all_gather(const rl_comm *comm,
                              void *output,
                              const void *input,
                              uint64_t count,
@@ -385,7 +385,7 @@ int32_t rl_all_gather_single(const rl_comm *comm,
 //
 // `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
-int32_t rl_all_gather(const rl_comm *comm,
+int32_t rl_all_gather_list(const rl_comm *comm,
                       const rl_buffer *outputs,
                       const void *input,
                       uint64_t count,
@@ -410,7 +410,7 @@ int32_t rl_all_gather_v(const rl_comm *comm,
 //
 // `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
-int32_t rl_reduce_scatter_single(const rl_comm *comm,
+int32_t rl_reduce_scatter(const rl_comm *comm,
                                  void *output,
                                  const void *input,
                                  uint64_t count,
@@ -423,7 +423,7 @@ int32_t rl_reduce_scatter_single(const rl_comm *comm,
 //
 // `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
-int32_t rl_reduce_scatter(const rl_comm *comm,
+int32_t rl_reduce_scatter_list(const rl_comm *comm,
                           void *output,
                           const rl_buffer *inputs,
                           uint64_t count,
@@ -450,7 +450,7 @@ int32_t rl_reduce_scatter_v(const rl_comm *comm,
 //
 // `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
-int32_t rl_all_to_all_single(const rl_comm *comm,
+int32_t rl_all_to_all(const rl_comm *comm,
                              void *output,
                              const void *input,
                              uint64_t count,
@@ -462,7 +462,7 @@ int32_t rl_all_to_all_single(const rl_comm *comm,
 //
 // `comm` is a live communicator. The buffers, one for each rank in both lists, hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
-int32_t rl_all_to_all(const rl_comm *comm,
+int32_t rl_all_to_all_list(const rl_comm *comm,
                       const rl_buffer *outputs,
                       const rl_buffer *inputs,
                       rl_dtype dtype,
@@ -474,7 +474,7 @@ int32_t rl_all_to_all(const rl_comm *comm,
 //
 // `comm` is a live communicator. The buffers and the counts of each rank hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
-int32_t rl_all_to_all_v_single(const rl_comm *comm,
+int32_t rl_all_to_all_v(const rl_comm *comm,
                                void *output,
                                const uint64_t *output_counts,
                                const void *input,
@@ -488,7 +488,7 @@ int32_t rl_all_to_all_v_single(const rl_comm *comm,
 //
 // `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
-int32_t rl_gather_single(const rl_comm *comm,
+int32_t rl_gather(const rl_comm *comm,
                          void *output,
                          const void *input,
                          uint64_t count,
@@ -501,7 +501,7 @@ int32_t rl_gather_single(const rl_comm *comm,
 //
 // `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
-int32_t rl_gather(const rl_comm *comm,
+int32_t rl_gather_list(const rl_comm *comm,
                   const rl_buffer *outputs,
                   const void *input,
                   uint64_t count,
@@ -514,7 +514,7 @@ int32_t rl_gather(const rl_comm *comm,
 //
 // `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
-int32_t rl_scatter_single(const rl_comm *comm,
+int32_t rl_scatter(const rl_comm *comm,
                           void *output,
                           const void *input,
                           uint64_t count,
@@ -527,7 +527,7 @@ int32_t rl_scatter_single(const rl_comm *comm,
 //
 // `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
 // writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
-int32_t rl_scatter(const rl_comm *comm,
+int32_t rl_scatter_list(const rl_comm *comm,
                    void *output,
                    const rl_buffer *inputs,
                    uint64_t count,
@@ -753,7 +753,7 @@ int32_t rl_remote_free(rl_remote *remote);
 //
 // `remote` is live; `data` holds that many bytes until the operation has ended, and nothing writes them meanwhile.
 // `value` is NULL or a number, `work` NULL or a place for a pointer.
-int32_t rl_remote_write(const rl_remote *remote,
+int32_t rl_remote_put(const rl_remote *remote,
                         const void *data,
                         uint64_t bytes,
                         uint64_t at,
@@ -764,18 +764,18 @@ int32_t rl_remote_write(const rl_remote *remote,
 //
 // `remote` is live; `data` has room for that many bytes until the operation has ended, and nothing touches them
 // meanwhile. `work` is NULL or a place for a pointer.
-int32_t rl_remote_read(const rl_remote *remote, void *data, uint64_t bytes, uint64_t at, rl_work **work);
+int32_t rl_remote_get(const rl_remote *remote, void *data, uint64_t bytes, uint64_t at, rl_work **work);
 
 // Notifies the peer by a value, after everything that this thread has done on the link before.
 //
 // `link` is live.
-int32_t rl_link_notify(const rl_link *link, uint64_t value);
+int32_t rl_link_signal(const rl_link *link, uint64_t value);
 
 // Waits for a notification of the peer, at most that many milliseconds, and takes it: writes 1 to `came` and its value
 // to `value`. Writes 0 to `came` if none has come; the link is then as before.
 //
 // `link` is live; `value` and `came` are places for numbers.
-int32_t rl_link_wait_notification(const rl_link *link, uint64_t timeout_ms, uint64_t *value, int32_t *came);
+int32_t rl_link_wait_signal(const rl_link *link, uint64_t timeout_ms, uint64_t *value, int32_t *came);
 
 // Sets the longest time without progress of a wait on a link, in milliseconds.
 //
@@ -878,7 +878,7 @@ int32_t rl_window_drop(rl_window *window);
 //
 // `window` is live; `data` holds that many elements until the operation has ended, and nothing writes them meanwhile.
 // `options` is NULL or valid, `work` NULL or a place for a pointer.
-int32_t rl_put(const rl_window *window,
+int32_t rl_window_put(const rl_window *window,
                const void *data,
                uint64_t count,
                uint32_t peer,
@@ -888,8 +888,8 @@ int32_t rl_put(const rl_window *window,
 
 // Reads `count` elements of a peer's part, from element `at` on.
 //
-// As `rl_put`, but that nothing else touches the elements meanwhile.
-int32_t rl_get(const rl_window *window,
+// As `rl_window_put`, but that nothing else touches the elements meanwhile.
+int32_t rl_window_get(const rl_window *window,
                void *data,
                uint64_t count,
                uint32_t peer,
@@ -899,8 +899,8 @@ int32_t rl_get(const rl_window *window,
 
 // Combines `count` elements with those of a peer's part, from element `at` on: each as one.
 //
-// As `rl_put`.
-int32_t rl_accumulate(const rl_window *window,
+// As `rl_window_put`.
+int32_t rl_window_accumulate(const rl_window *window,
                       const void *data,
                       uint64_t count,
                       rl_op by,
@@ -913,7 +913,7 @@ int32_t rl_accumulate(const rl_window *window,
 // window of GPU memory that is there too, and written in the stream.
 //
 // `window` is live, `before` a place for a number, `options` NULL or valid.
-int32_t rl_fetch_add(const rl_window *window,
+int32_t rl_window_fetch_add(const rl_window *window,
                      uint64_t value,
                      uint32_t peer,
                      uint64_t at,
@@ -921,10 +921,10 @@ int32_t rl_fetch_add(const rl_window *window,
                      const rl_options *options);
 
 // Stores `to` in the word of 8 bytes that begins at element `at` of a peer's part if it is `from`, and writes what it
-// was to `before`, as `rl_fetch_add`.
+// was to `before`, as `rl_window_fetch_add`.
 //
-// As `rl_fetch_add`.
-int32_t rl_compare_swap(const rl_window *window,
+// As `rl_window_fetch_add`.
+int32_t rl_window_compare_swap(const rl_window *window,
                         uint64_t from,
                         uint64_t to,
                         uint32_t peer,
@@ -936,18 +936,18 @@ int32_t rl_compare_swap(const rl_window *window,
 // put into streams.
 //
 // `window` is live, `options` NULL or valid.
-int32_t rl_signal(const rl_window *window, uint32_t peer, const rl_options *options);
+int32_t rl_window_signal(const rl_window *window, uint32_t peer, const rl_options *options);
 
 // Waits for a signal of a peer, and takes it: each ends one wait. On GPUs what follows in the stream waits, and
 // `rl_window_flush` returns the error if the signal does not come.
 //
 // `window` is live, `options` NULL or valid.
-int32_t rl_wait_signal(const rl_window *window, uint32_t peer, const rl_options *options);
+int32_t rl_window_wait_signal(const rl_window *window, uint32_t peer, const rl_options *options);
 
 // Takes a signal of a peer if one is there: writes 1 to `taken`, else 0.
 //
 // `window` is live, `taken` a place for a number.
-int32_t rl_take_signal(const rl_window *window, uint32_t peer, int32_t *taken);
+int32_t rl_window_take_signal(const rl_window *window, uint32_t peer, int32_t *taken);
 
 // Returns when everything that this rank began on a peer's part has taken effect there, or with the first refusal of
 // it; with `work`, at once. On GPUs it waits for everything in the stream of the options first, and returns what went

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::arguments::CommonArguments;
 use super::comm::rl_comm;
-use super::error::guard;
+use super::error::{guard, rl_status};
 use super::perform::perform;
 use super::pointers::{give, object, text, there};
 use super::values::{rl_dtype, rl_op, rl_options};
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn rl_algorithm_parse(
     name: *const c_char,
     source: *const c_char,
     out: *mut *mut rl_algorithm,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         there(out, "out")?;
         // SAFETY: what the caller promises.
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn rl_algorithm_parse(
 pub unsafe extern "C" fn rl_algorithm_load(
     path: *const c_char,
     out: *mut *mut rl_algorithm,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         there(out, "out")?;
         // SAFETY: what the caller promises.
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn rl_run(
     op: rl_op,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let (comm, common) =
@@ -104,7 +104,10 @@ pub unsafe extern "C" fn rl_run(
 ///
 /// `comm` and `algorithm` are live.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_install(comm: *const rl_comm, algorithm: *const rl_algorithm) -> i32 {
+pub unsafe extern "C" fn rl_install(
+    comm: *const rl_comm,
+    algorithm: *const rl_algorithm,
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let (comm, algorithm) = unsafe { (object(comm, "comm")?, object(algorithm, "algorithm")?) };
@@ -118,7 +121,10 @@ pub unsafe extern "C" fn rl_install(comm: *const rl_comm, algorithm: *const rl_a
 ///
 /// `comm` is live, `collective` a text.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_uninstall(comm: *const rl_comm, collective: *const c_char) -> i32 {
+pub unsafe extern "C" fn rl_uninstall(
+    comm: *const rl_comm,
+    collective: *const c_char,
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let (comm, name) = unsafe { (object(comm, "comm")?, text(collective, "collective")?) };

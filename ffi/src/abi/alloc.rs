@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use roundelay::Buffer;
 
 use super::comm::rl_comm;
-use super::error::guard;
+use super::error::{guard, rl_status};
 use super::pointers::{free, give, object, there};
 
 /// Memory of `rl_alloc`.
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn rl_alloc(
     bytes: u64,
     allocation: *mut *mut rl_allocation,
     address: *mut *mut c_void,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         there(allocation, "allocation")?;
         there(address, "address")?;
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn rl_alloc(
 ///
 /// `allocation` is NULL or live, and no operation or window uses it any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_allocation_free(allocation: *mut rl_allocation) -> i32 {
+pub unsafe extern "C" fn rl_allocation_free(allocation: *mut rl_allocation) -> rl_status {
     // SAFETY: what the caller promises.
     guard(|| unsafe { free(allocation) })
 }

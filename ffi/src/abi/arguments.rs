@@ -38,11 +38,11 @@ impl CommonArguments {
     ///
     /// # Safety
     ///
-    /// A pointer that is not NULL points to valid options.
+    /// The promise of [`rl_options::read`].
     pub(super) unsafe fn read(of: rl_dtype, options: *const rl_options) -> Result<Self, Error> {
         let dtype = dtype(of)?;
         // SAFETY: what the caller promises.
-        let Some(given) = (unsafe { options.as_ref() }) else {
+        let Some(given) = (unsafe { rl_options::read(options)? }) else {
             let options = RequestOptions::default();
             return Ok(CommonArguments { options, dtype, memory: MemoryKind::Host, factor: 1.0 });
         };

@@ -14,7 +14,7 @@ use roundelay::operation::{
 
 use super::arguments::CommonArguments;
 use super::comm::rl_comm;
-use super::error::guard;
+use super::error::{guard, rl_status};
 use super::perform::perform;
 use super::pointers::{object, there};
 use super::values::{RL_SUM, RL_U8, rl_buffer, rl_dtype, rl_op, rl_options};
@@ -35,7 +35,7 @@ unsafe fn perform_collective(
     (collective, op, root): (&'static Collective, rl_op, u32),
     (dtype, options, work): (rl_dtype, *const rl_options, *mut *mut rl_work),
     operands: impl FnOnce(&CommonArguments, u32, u32) -> Result<Operands, Error>,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let comm = unsafe { object(comm, "comm")? };
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn rl_all_reduce(
     op: rl_op,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(comm, (&ALL_REDUCE, op, 0), (dtype, options, work), |common, _, _| {
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn rl_tolerant_all_reduce(
     dtype: rl_dtype,
     op: rl_op,
     counted: *mut u64,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         there(counted, "counted")?;
         // SAFETY: what the caller promises.
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn rl_all_reduce_into(
     op: rl_op,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(comm, (&ALL_REDUCE, op, 0), (dtype, options, work), |common, _, _| {
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn rl_reduce(
     root: u32,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(comm, (&REDUCE, op, root), (dtype, options, work), |common, _, _| {
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn rl_broadcast(
     root: u32,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn rl_broadcast(
 /// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 /// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_all_gather_single(
+pub unsafe extern "C" fn rl_all_gather(
     comm: *const rl_comm,
     output: *mut c_void,
     input: *const c_void,
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn rl_all_gather_single(
     dtype: rl_dtype,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn rl_all_gather_single(
 /// `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
 /// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_all_gather(
+pub unsafe extern "C" fn rl_all_gather_list(
     comm: *const rl_comm,
     outputs: *const rl_buffer,
     input: *const c_void,
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn rl_all_gather(
     dtype: rl_dtype,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn rl_all_gather_v(
     dtype: rl_dtype,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(
@@ -280,7 +280,7 @@ pub unsafe extern "C" fn rl_all_gather_v(
 /// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 /// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_reduce_scatter_single(
+pub unsafe extern "C" fn rl_reduce_scatter(
     comm: *const rl_comm,
     output: *mut c_void,
     input: *const c_void,
@@ -289,7 +289,7 @@ pub unsafe extern "C" fn rl_reduce_scatter_single(
     op: rl_op,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn rl_reduce_scatter_single(
 /// `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
 /// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_reduce_scatter(
+pub unsafe extern "C" fn rl_reduce_scatter_list(
     comm: *const rl_comm,
     output: *mut c_void,
     inputs: *const rl_buffer,
@@ -322,7 +322,7 @@ pub unsafe extern "C" fn rl_reduce_scatter(
     op: rl_op,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(
@@ -350,7 +350,7 @@ pub unsafe extern "C" fn rl_reduce_scatter_v(
     op: rl_op,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(
@@ -372,7 +372,7 @@ pub unsafe extern "C" fn rl_reduce_scatter_v(
 /// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 /// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_all_to_all_single(
+pub unsafe extern "C" fn rl_all_to_all(
     comm: *const rl_comm,
     output: *mut c_void,
     input: *const c_void,
@@ -380,7 +380,7 @@ pub unsafe extern "C" fn rl_all_to_all_single(
     dtype: rl_dtype,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(
@@ -406,14 +406,14 @@ pub unsafe extern "C" fn rl_all_to_all_single(
 /// `comm` is a live communicator. The buffers, one for each rank in both lists, hold that many elements of the type until the operation has ended; meanwhile nothing else
 /// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_all_to_all(
+pub unsafe extern "C" fn rl_all_to_all_list(
     comm: *const rl_comm,
     outputs: *const rl_buffer,
     inputs: *const rl_buffer,
     dtype: rl_dtype,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(
@@ -433,7 +433,7 @@ pub unsafe extern "C" fn rl_all_to_all(
 /// `comm` is a live communicator. The buffers and the counts of each rank hold that many elements of the type until the operation has ended; meanwhile nothing else
 /// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_all_to_all_v_single(
+pub unsafe extern "C" fn rl_all_to_all_v(
     comm: *const rl_comm,
     output: *mut c_void,
     output_counts: *const u64,
@@ -442,7 +442,7 @@ pub unsafe extern "C" fn rl_all_to_all_v_single(
     dtype: rl_dtype,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(
@@ -467,7 +467,7 @@ pub unsafe extern "C" fn rl_all_to_all_v_single(
 /// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 /// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_gather_single(
+pub unsafe extern "C" fn rl_gather(
     comm: *const rl_comm,
     output: *mut c_void,
     input: *const c_void,
@@ -476,7 +476,7 @@ pub unsafe extern "C" fn rl_gather_single(
     root: u32,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(
@@ -500,7 +500,7 @@ pub unsafe extern "C" fn rl_gather_single(
 /// `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
 /// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_gather(
+pub unsafe extern "C" fn rl_gather_list(
     comm: *const rl_comm,
     outputs: *const rl_buffer,
     input: *const c_void,
@@ -509,7 +509,7 @@ pub unsafe extern "C" fn rl_gather(
     root: u32,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(
@@ -528,7 +528,7 @@ pub unsafe extern "C" fn rl_gather(
 /// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
 /// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_scatter_single(
+pub unsafe extern "C" fn rl_scatter(
     comm: *const rl_comm,
     output: *mut c_void,
     input: *const c_void,
@@ -537,7 +537,7 @@ pub unsafe extern "C" fn rl_scatter_single(
     root: u32,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(
@@ -561,7 +561,7 @@ pub unsafe extern "C" fn rl_scatter_single(
 /// `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
 /// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_scatter(
+pub unsafe extern "C" fn rl_scatter_list(
     comm: *const rl_comm,
     output: *mut c_void,
     inputs: *const rl_buffer,
@@ -570,7 +570,7 @@ pub unsafe extern "C" fn rl_scatter(
     root: u32,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe {
         perform_collective(
@@ -592,7 +592,7 @@ pub unsafe extern "C" fn rl_barrier(
     comm: *const rl_comm,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     let none = |_: &CommonArguments, _, _| Ok((CallOperand::None, CallOperand::None));
     // SAFETY: what the caller promises.
     unsafe { perform_collective(comm, (&BARRIER, RL_SUM, 0), (RL_U8, options, work), none) }

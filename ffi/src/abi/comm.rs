@@ -8,7 +8,7 @@ use roundelay::launch::{JobSetup, RankHandles};
 use roundelay::{Communicator, Error, HintError, Hints};
 
 use super::arguments::{dtype, op};
-use super::error::guard;
+use super::error::{guard, rl_status};
 use super::pointers::{free, give, object, text, text_or_none, there, write_text};
 use super::values::{RL_ABI_VERSION, rl_dtype, rl_op};
 use crate::handle::CommHandle;
@@ -122,7 +122,7 @@ pub extern "C" fn rl_process_word() -> *const u32 {
 ///
 /// `comms` has room for that many pointers.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_local(ranks: u32, comms: *mut *mut rl_comm) -> i32 {
+pub unsafe extern "C" fn rl_local(ranks: u32, comms: *mut *mut rl_comm) -> rl_status {
     guard(|| {
         there(comms, "comms")?;
         for (at, handle) in CommHandle::local(ranks)?.into_iter().enumerate() {
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn rl_local(ranks: u32, comms: *mut *mut rl_comm) -> i32 {
 ///
 /// `out` is a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_from_env(out: *mut *mut rl_comm) -> i32 {
+pub unsafe extern "C" fn rl_from_env(out: *mut *mut rl_comm) -> rl_status {
     guard(|| {
         there(out, "out")?;
         // SAFETY: what the caller promises.
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn rl_join(
     hints: *const c_char,
     timeout_ms: u64,
     out: *mut *mut rl_comm,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         there(out, "out")?;
         // SAFETY: what the caller promises.
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn rl_cuda(
     hosts: *const rl_comm,
     device: i32,
     out: *mut *mut rl_comm,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe { opened(hosts, out, |hosts| hosts.cuda(u32::try_from(device).ok())) }
 }
@@ -204,7 +204,7 @@ unsafe fn opened(
     hosts: *const rl_comm,
     out: *mut *mut rl_comm,
     open: impl FnOnce(&CommHandle) -> Result<CommHandle, Error>,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         there(out, "out")?;
         // SAFETY: what the caller promises.
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn rl_cuda_mixed(
     has_gpu: i32,
     device: i32,
     out: *mut *mut rl_comm,
-) -> i32 {
+) -> rl_status {
     let device = (has_gpu != 0).then(|| u32::try_from(device).ok());
     // SAFETY: what the caller promises.
     unsafe { opened(hosts, out, |hosts| hosts.cuda_mixed(device)) }
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn rl_split(
     ranks: *const u32,
     count: u32,
     out: *mut *mut rl_comm,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         there(out, "out")?;
         // SAFETY: what the caller promises.
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn rl_size(comm: *const rl_comm) -> u32 {
 ///
 /// `comm` is a live communicator.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_set_timeout(comm: *const rl_comm, timeout_ms: u64) -> i32 {
+pub unsafe extern "C" fn rl_set_timeout(comm: *const rl_comm, timeout_ms: u64) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let comm = unsafe { object(comm, "comm")? };
@@ -310,7 +310,7 @@ pub unsafe extern "C" fn rl_set_timeout(comm: *const rl_comm, timeout_ms: u64) -
 ///
 /// `comm` is a live communicator, `hints` a text.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_set_hints(comm: *const rl_comm, hints: *const c_char) -> i32 {
+pub unsafe extern "C" fn rl_set_hints(comm: *const rl_comm, hints: *const c_char) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let (comm, hints) = unsafe { (object(comm, "comm")?, text(hints, "the hints")?) };
@@ -326,7 +326,7 @@ pub unsafe extern "C" fn rl_set_hints(comm: *const rl_comm, hints: *const c_char
 ///
 /// `key` is a text.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_hint_known(key: *const c_char) -> i32 {
+pub unsafe extern "C" fn rl_hint_known(key: *const c_char) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let key = unsafe { text(key, "the key")? };
@@ -354,7 +354,7 @@ pub unsafe extern "C" fn rl_explain(
     buffer: *mut c_char,
     capacity: u64,
     length: *mut u64,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let (comm, name) = unsafe { (object(comm, "comm")?, text(collective, "collective")?) };
@@ -372,7 +372,7 @@ pub unsafe extern "C" fn rl_explain(
 ///
 /// `hints` is NULL or a text, `out` is a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_alone(hints: *const c_char, out: *mut *mut rl_comm) -> i32 {
+pub unsafe extern "C" fn rl_alone(hints: *const c_char, out: *mut *mut rl_comm) -> rl_status {
     guard(|| {
         there(out, "out")?;
         // SAFETY: what the caller promises.
@@ -397,7 +397,7 @@ pub unsafe extern "C" fn rl_reconfigure_handle(
     buffer: *mut c_char,
     capacity: u64,
     length: *mut u64,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let handle = unsafe { object(comm, "comm")? }.handle.handle()?;
@@ -423,7 +423,7 @@ pub unsafe extern "C" fn rl_reconfigure(
     count: u32,
     ordered: i32,
     timeout_ms: u64,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let (comm, id) = unsafe { (object(comm, "comm")?, text(id, "the id")?) };
@@ -446,7 +446,7 @@ pub unsafe extern "C" fn rl_reconfigure(
 ///
 /// `comm` is a live communicator.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_shrink(comm: *const rl_comm, timeout_ms: u64) -> i32 {
+pub unsafe extern "C" fn rl_shrink(comm: *const rl_comm, timeout_ms: u64) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         unsafe { object(comm, "comm")? }.handle.shrink(Duration::from_millis(timeout_ms))
@@ -461,7 +461,7 @@ pub unsafe extern "C" fn rl_shrink(comm: *const rl_comm, timeout_ms: u64) -> i32
 ///
 /// `comm` is a live communicator, `why` NULL or a text.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_abort(comm: *const rl_comm, why: *const c_char) -> i32 {
+pub unsafe extern "C" fn rl_abort(comm: *const rl_comm, why: *const c_char) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let (comm, why) = unsafe { (object(comm, "comm")?, text_or_none(why, "the reason")?) };
@@ -487,7 +487,7 @@ pub unsafe extern "C" fn rl_is_aborted(comm: *const rl_comm) -> i32 {
 ///
 /// `comm` is NULL or a live communicator, which is not used any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_free(comm: *mut rl_comm) -> i32 {
+pub unsafe extern "C" fn rl_free(comm: *mut rl_comm) -> rl_status {
     // SAFETY: what the caller promises.
     guard(|| unsafe { free(comm) })
 }

@@ -8,7 +8,7 @@ use roundelay::launch::JobSetup;
 use roundelay::{Error, Hints};
 
 use super::arguments::CommonArguments;
-use super::error::guard;
+use super::error::{guard, rl_status};
 use super::pointers::{free, give, null, object, text, text_or_none, there};
 use super::values::RL_U8;
 use super::window::rights;
@@ -82,7 +82,7 @@ unsafe fn write_bytes(
 pub unsafe extern "C" fn rl_endpoint_bind(
     hints: *const c_char,
     endpoint: *mut *mut rl_endpoint,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         there(endpoint, "endpoint")?;
         let mut setup = JobSetup::from_env()?;
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn rl_endpoint_address(
     data: *mut c_void,
     capacity: u64,
     len: *mut u64,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let endpoint = unsafe { &object(endpoint, "endpoint")?.endpoint };
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn rl_endpoint_connect(
     len: u64,
     timeout_ms: u64,
     link: *mut *mut rl_link,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         there(link, "link")?;
         // SAFETY: what the caller promises.
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn rl_endpoint_connect(
 ///
 /// `endpoint` is live.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_endpoint_close(endpoint: *const rl_endpoint) -> i32 {
+pub unsafe extern "C" fn rl_endpoint_close(endpoint: *const rl_endpoint) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let endpoint = unsafe { &object(endpoint, "endpoint")?.endpoint };
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn rl_endpoint_close(endpoint: *const rl_endpoint) -> i32 
 ///
 /// `endpoint` is NULL or live, and is not used any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_endpoint_free(endpoint: *mut rl_endpoint) -> i32 {
+pub unsafe extern "C" fn rl_endpoint_free(endpoint: *mut rl_endpoint) -> rl_status {
     // SAFETY: what the caller promises.
     guard(|| unsafe { free(endpoint) })
 }
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn rl_endpoint_register(
     bytes: u64,
     peers_may: u32,
     region: *mut *mut rl_region,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         there(region, "region")?;
         // SAFETY: what the caller promises.
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn rl_region_key(
     data: *mut c_void,
     capacity: u64,
     len: *mut u64,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let region = unsafe { &object(region, "region")?.region };
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn rl_region_key(
 ///
 /// `region` is NULL or live, and is not used any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_region_revoke(region: *mut rl_region) -> i32 {
+pub unsafe extern "C" fn rl_region_revoke(region: *mut rl_region) -> rl_status {
     guard(|| {
         if region.is_null() {
             return Ok(());
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn rl_link_open(
     key: *const c_void,
     len: u64,
     remote: *mut *mut rl_remote,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         there(remote, "remote")?;
         // SAFETY: what the caller promises.
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn rl_link_open(
 ///
 /// `remote` is NULL or live, and is not used any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_remote_free(remote: *mut rl_remote) -> i32 {
+pub unsafe extern "C" fn rl_remote_free(remote: *mut rl_remote) -> rl_status {
     // SAFETY: what the caller promises.
     guard(|| unsafe { free(remote) })
 }
@@ -276,14 +276,14 @@ pub unsafe extern "C" fn rl_remote_free(remote: *mut rl_remote) -> i32 {
 /// `remote` is live; `data` holds that many bytes until the operation has ended, and nothing writes them meanwhile.
 /// `value` is NULL or a number, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_remote_write(
+pub unsafe extern "C" fn rl_remote_put(
     remote: *const rl_remote,
     data: *const c_void,
     bytes: u64,
     at: u64,
     value: *const u64,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let remote = unsafe { &object(remote, "remote")?.remote };
@@ -307,13 +307,13 @@ pub unsafe extern "C" fn rl_remote_write(
 /// `remote` is live; `data` has room for that many bytes until the operation has ended, and nothing touches them
 /// meanwhile. `work` is NULL or a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_remote_read(
+pub unsafe extern "C" fn rl_remote_get(
     remote: *const rl_remote,
     data: *mut c_void,
     bytes: u64,
     at: u64,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let remote = unsafe { &object(remote, "remote")?.remote };
@@ -334,7 +334,7 @@ pub unsafe extern "C" fn rl_remote_read(
 ///
 /// `link` is live.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_link_notify(link: *const rl_link, value: u64) -> i32 {
+pub unsafe extern "C" fn rl_link_signal(link: *const rl_link, value: u64) -> rl_status {
     // SAFETY: what the caller promises.
     guard(|| unsafe { object(link, "link")? }.link.signal(value))
 }
@@ -346,12 +346,12 @@ pub unsafe extern "C" fn rl_link_notify(link: *const rl_link, value: u64) -> i32
 ///
 /// `link` is live; `value` and `came` are places for numbers.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_link_wait_notification(
+pub unsafe extern "C" fn rl_link_wait_signal(
     link: *const rl_link,
     timeout_ms: u64,
     value: *mut u64,
     came: *mut i32,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         there(value, "value")?;
         there(came, "came")?;
@@ -371,7 +371,7 @@ pub unsafe extern "C" fn rl_link_wait_notification(
 ///
 /// `link` is live.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_link_set_timeout(link: *const rl_link, timeout_ms: u64) -> i32 {
+pub unsafe extern "C" fn rl_link_set_timeout(link: *const rl_link, timeout_ms: u64) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         unsafe { object(link, "link")? }.link.set_timeout(Duration::from_millis(timeout_ms));
@@ -385,7 +385,7 @@ pub unsafe extern "C" fn rl_link_set_timeout(link: *const rl_link, timeout_ms: u
 ///
 /// `link` is live, `open` a place for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_link_is_open(link: *const rl_link, open: *mut i32) -> i32 {
+pub unsafe extern "C" fn rl_link_is_open(link: *const rl_link, open: *mut i32) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let link = unsafe { &object(link, "link")?.link };
@@ -400,7 +400,7 @@ pub unsafe extern "C" fn rl_link_is_open(link: *const rl_link, open: *mut i32) -
 ///
 /// `link` is live, `why` a text.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_link_abort(link: *const rl_link, why: *const c_char) -> i32 {
+pub unsafe extern "C" fn rl_link_abort(link: *const rl_link, why: *const c_char) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let link = unsafe { &object(link, "link")?.link };
@@ -417,7 +417,7 @@ pub unsafe extern "C" fn rl_link_abort(link: *const rl_link, why: *const c_char)
 ///
 /// `link` is live.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_link_close(link: *const rl_link) -> i32 {
+pub unsafe extern "C" fn rl_link_close(link: *const rl_link) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let link = unsafe { &object(link, "link")?.link };
@@ -433,7 +433,7 @@ pub unsafe extern "C" fn rl_link_close(link: *const rl_link) -> i32 {
 ///
 /// `link` is NULL or live, and is not used any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_link_free(link: *mut rl_link) -> i32 {
+pub unsafe extern "C" fn rl_link_free(link: *mut rl_link) -> rl_status {
     // SAFETY: what the caller promises.
     guard(|| unsafe { free(link) })
 }

@@ -20,7 +20,7 @@ pub struct rl_error {
     pub peer: i32,
     /// The kind of the error, [`RL_KIND_OTHER`] and so on: that of this rank's own error, where the code may be that
     /// of its cause on another one.
-    pub kind: i32,
+    pub kind: rl_kind,
     /// The step of the algorithm, or -1.
     pub step: i32,
     /// The error in words, valid until the next call on this thread.
@@ -29,32 +29,72 @@ pub struct rl_error {
     pub source: *const c_char,
 }
 
-/// None of the other kinds.
-pub const RL_KIND_OTHER: i32 = 0;
-/// A rank did not answer in time.
-pub const RL_KIND_TIMEOUT: i32 = 1;
+/// The outcome of a call: 0, or the number of an error's code. The texts of algorithms have further codes, below 700
+/// (`docs/errors`).
+pub type rl_status = i32;
+/// The call has succeeded, or goes on in the background.
+pub const RL_SUCCESS: rl_status = 0;
+/// A plan is damaged or of another version.
+pub const RL_ERROR_PLAN_DAMAGED: rl_status = 701;
+/// Ranks hold different plans.
+pub const RL_ERROR_PLAN_MISMATCH: rl_status = 702;
+/// A wait passed its deadline.
+pub const RL_ERROR_TIMEOUT: rl_status = 703;
 /// A rank is gone.
-pub const RL_KIND_LOST_RANK: i32 = 2;
+pub const RL_ERROR_LOST_RANK: rl_status = 704;
+/// Shared memory could not be had.
+pub const RL_ERROR_MEMORY: rl_status = 705;
+/// Valid, but not supported by this algorithm, device or build.
+pub const RL_ERROR_UNSUPPORTED: rl_status = 706;
+/// A file cannot be read.
+pub const RL_ERROR_FILE: rl_status = 708;
+/// The ranks could not come together.
+pub const RL_ERROR_START: rl_status = 709;
+/// CUDA cannot be used, or failed.
+pub const RL_ERROR_CUDA: rl_status = 710;
+/// The arguments of a call are wrong.
+pub const RL_ERROR_USAGE: rl_status = 712;
+/// A hint, the tuned table or the topology file is wrong.
+pub const RL_ERROR_SETTINGS: rl_status = 713;
+/// Started work panicked, or lost its thread.
+pub const RL_ERROR_WORK: rl_status = 714;
+/// The program ended the communicator.
+pub const RL_ERROR_ABORTED: rl_status = 715;
+/// A window does not allow an access.
+pub const RL_ERROR_WINDOW: rl_status = 716;
+/// A window was used after its end.
+pub const RL_ERROR_WINDOW_OVER: rl_status = 717;
+/// A forked process used what its parent made.
+pub const RL_ERROR_FORKED: rl_status = 718;
+
+/// The kind of an error.
+pub type rl_kind = i32;
+/// None of the other kinds.
+pub const RL_KIND_OTHER: rl_kind = 0;
+/// A rank did not answer in time.
+pub const RL_KIND_TIMEOUT: rl_kind = 1;
+/// A rank is gone.
+pub const RL_KIND_LOST_RANK: rl_kind = 2;
 /// Ranks do not make the same call, or a message does not fit its receive.
-pub const RL_KIND_MISMATCH: i32 = 3;
+pub const RL_KIND_MISMATCH: rl_kind = 3;
 /// This rank stopped because another one failed, or because the job was ended.
-pub const RL_KIND_ABORTED: i32 = 4;
+pub const RL_KIND_ABORTED: rl_kind = 4;
 /// There is no memory.
-pub const RL_KIND_MEMORY: i32 = 5;
+pub const RL_KIND_MEMORY: rl_kind = 5;
 /// The CUDA driver failed.
-pub const RL_KIND_CUDA: i32 = 6;
-/// The call is right, and is not there.
-pub const RL_KIND_UNSUPPORTED: i32 = 7;
+pub const RL_KIND_CUDA: rl_kind = 6;
+/// Valid, but not supported by this build or device.
+pub const RL_KIND_UNSUPPORTED: rl_kind = 7;
 /// The call is wrong; nothing has moved.
-pub const RL_KIND_USAGE: i32 = 8;
+pub const RL_KIND_USAGE: rl_kind = 8;
 /// A hint or a setting is wrong.
-pub const RL_KIND_SETTINGS: i32 = 9;
+pub const RL_KIND_SETTINGS: rl_kind = 9;
 /// The compiler refused an algorithm.
-pub const RL_KIND_REFUSED: i32 = 10;
+pub const RL_KIND_REFUSED: rl_kind = 10;
 /// The ranks did not come together.
-pub const RL_KIND_START: i32 = 11;
+pub const RL_KIND_START: rl_kind = 11;
 /// A window does not allow an access, or is over; nothing has moved.
-pub const RL_KIND_WINDOW: i32 = 12;
+pub const RL_KIND_WINDOW: rl_kind = 12;
 
 const _: () = {
     assert!(
@@ -82,7 +122,7 @@ struct LastError {
     code: i32,
     rank: i32,
     peer: i32,
-    kind: i32,
+    kind: rl_kind,
     step: i32,
     text: CString,
     source: Option<CString>,
@@ -100,9 +140,9 @@ thread_local! {
 }
 
 /// Runs the body of a function of the interface, and returns its status.
-pub(super) fn guard(body: impl FnOnce() -> Result<(), Error>) -> i32 {
+pub(super) fn guard(body: impl FnOnce() -> Result<(), Error>) -> rl_status {
     match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => 0,
+        Ok(Ok(())) => RL_SUCCESS,
         Ok(Err(error)) => set(&error),
         Err(_) => set(&Error::Usage(
             "roundelay panicked, which is a fault of its own: please report what was printed"
@@ -111,7 +151,7 @@ pub(super) fn guard(body: impl FnOnce() -> Result<(), Error>) -> i32 {
     }
 }
 
-fn set(error: &Error) -> i32 {
+fn set(error: &Error) -> rl_status {
     let code = number(error);
     let fault = error.parts();
     let c = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();

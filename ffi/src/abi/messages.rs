@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use super::arguments::CommonArguments;
 use super::comm::rl_comm;
-use super::error::guard;
+use super::error::{guard, rl_status};
 use super::perform::perform;
 use super::pointers::object;
 use super::values::{RL_U8, rl_dtype, rl_options};
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn rl_send(
     tag: u64,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     let message = rl_message { ptr: data.cast_mut(), count, dtype, peer, is_send: 1 };
     // SAFETY: what the caller promises.
     guard(|| unsafe { tagged(comm, &message, tag, options, work) })
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn rl_recv(
     tag: u64,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     let message = rl_message { ptr: data, count, dtype, peer, is_send: 0 };
     // SAFETY: what the caller promises.
     guard(|| unsafe { tagged(comm, &message, tag, options, work) })
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn rl_batch(
     count: u64,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let comm = unsafe { object(comm, "comm")? };

@@ -2,8 +2,10 @@
 
 use std::ffi::{c_char, c_void};
 
-/// The version of this interface. Within one functions are only added, and fields only in the padding of structures.
-pub const RL_ABI_VERSION: u32 = 3;
+use roundelay::Error;
+
+/// The version of this interface. Within one functions are only added, and fields only at the end of `rl_options`.
+pub const RL_ABI_VERSION: u32 = 4;
 
 /// The type of elements in memory: `RL_F16` to `RL_BOOL`.
 pub type rl_dtype = i32;
@@ -72,6 +74,9 @@ pub struct rl_buffer {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct rl_options {
+    /// `sizeof(rl_options)` of the header that the caller was compiled with, or 0 for that of version 4 of the
+    /// interface.
+    pub size: u64,
     /// The longest time without progress, in milliseconds.
     pub timeout_ms: u64,
     /// Hints as `key=value,key=value`, for this call only.
@@ -85,4 +90,40 @@ pub struct rl_options {
     pub stream: *mut c_void,
     /// The factor of `RL_PREMUL_SUM`.
     pub factor: f64,
+}
+
+/// The longest structure of options that is read: a later version's.
+const OPTIONS_BYTES_MAX: u64 = 4096;
+
+impl rl_options {
+    /// Returns the options at an address; none if it is NULL. Fields that a newer caller has and this library does not
+    /// know must be 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if the size is none of a structure of options, or an unknown field is in use.
+    ///
+    /// # Safety
+    ///
+    /// An address that is not NULL is that of as many bytes as `size` says, or of the structure of version 4.
+    pub(super) unsafe fn read(options: *const rl_options) -> Result<Option<rl_options>, Error> {
+        // SAFETY: what the caller promises.
+        let Some(given) = (unsafe { options.as_ref() }) else { return Ok(None) };
+        let own = size_of::<rl_options>() as u64;
+        if given.size != 0 && !(own..=OPTIONS_BYTES_MAX).contains(&given.size) {
+            return Err(Error::Usage(format!(
+                "the options have size {}: set it to sizeof(rl_options), which is {own} here, or to 0",
+                given.size
+            )));
+        }
+        // SAFETY: as above; `size` bytes are there.
+        let beyond =
+            (own..given.size).any(|at| unsafe { *options.cast::<u8>().add(at as usize) } != 0);
+        if beyond {
+            let text = "the options have a field that this version of the library does not know: \
+                        install the version of the header, or leave the field 0";
+            return Err(Error::Usage(text.into()));
+        }
+        Ok(Some(*given))
+    }
 }

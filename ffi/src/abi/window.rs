@@ -7,7 +7,7 @@ use roundelay::window::WindowRights;
 
 use super::arguments::{CommonArguments, op};
 use super::comm::rl_comm;
-use super::error::guard;
+use super::error::{guard, rl_status};
 use super::pointers::{free, give, object, there};
 use super::values::{RL_U64, rl_dtype, rl_op, rl_options};
 use super::work::rl_work;
@@ -19,7 +19,7 @@ use roundelay::operation::MemoryKind;
 ///
 /// One of GPU memory was made with `RL_CUDA` in the options, on a communicator of `rl_cuda`. Its operations are put into
 /// the stream of their options and return at once, so `work` is NULL; their buffers are of the GPU too, and `RL_CUDA`
-/// says so. It has no `rl_accumulate`, `rl_take_signal` and `rl_window_withdraw`.
+/// says so. It has no `rl_window_accumulate`, `rl_window_take_signal` and `rl_window_withdraw`.
 pub struct rl_window {
     window: WindowHandle,
 }
@@ -55,7 +55,7 @@ unsafe fn under(
     window: *const rl_window,
     options: *const rl_options,
     call: impl FnOnce(&WindowHandle, RequestOptions) -> Result<(), Error>,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let (window, common) =
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn rl_window_create(
     peers_may: u32,
     options: *const rl_options,
     window: *mut *mut rl_window,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         there(window, "window")?;
         // SAFETY: what the caller promises.
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn rl_window_create(
 ///
 /// `window` is NULL or live, and is not used any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_window_free(window: *mut rl_window) -> i32 {
+pub unsafe extern "C" fn rl_window_free(window: *mut rl_window) -> rl_status {
     guard(|| {
         if window.is_null() {
             return Ok(());
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn rl_window_free(window: *mut rl_window) -> i32 {
 ///
 /// As [`rl_window_free`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_window_drop(window: *mut rl_window) -> i32 {
+pub unsafe extern "C" fn rl_window_drop(window: *mut rl_window) -> rl_status {
     // SAFETY: what the caller promises.
     guard(|| unsafe { free(window) })
 }
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn rl_window_drop(window: *mut rl_window) -> i32 {
 ///
 /// # Safety
 ///
-/// The promises of [`rl_put`] and [`rl_get`].
+/// The promises of [`rl_window_put`] and [`rl_window_get`].
 unsafe fn access(
     (window, what): (*const rl_window, CopyOperation),
     (data, count): (*mut c_void, u64),
@@ -168,7 +168,7 @@ unsafe fn access(
 /// `window` is live; `data` holds that many elements until the operation has ended, and nothing writes them meanwhile.
 /// `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_put(
+pub unsafe extern "C" fn rl_window_put(
     window: *const rl_window,
     data: *const c_void,
     count: u64,
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn rl_put(
     at: u64,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     let of = (window, CopyOperation::Put);
     // SAFETY: what the caller promises.
     guard(|| unsafe { access(of, (data.cast_mut(), count), (peer, at), options, work) })
@@ -186,9 +186,9 @@ pub unsafe extern "C" fn rl_put(
 ///
 /// # Safety
 ///
-/// As [`rl_put`], but that nothing else touches the elements meanwhile.
+/// As [`rl_window_put`], but that nothing else touches the elements meanwhile.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_get(
+pub unsafe extern "C" fn rl_window_get(
     window: *const rl_window,
     data: *mut c_void,
     count: u64,
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn rl_get(
     at: u64,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     guard(|| unsafe {
         access((window, CopyOperation::Get), (data, count), (peer, at), options, work)
@@ -207,9 +207,9 @@ pub unsafe extern "C" fn rl_get(
 ///
 /// # Safety
 ///
-/// As [`rl_put`].
+/// As [`rl_window_put`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_accumulate(
+pub unsafe extern "C" fn rl_window_accumulate(
     window: *const rl_window,
     data: *const c_void,
     count: u64,
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn rl_accumulate(
     at: u64,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         let of = (window, CopyOperation::Accumulate(op(by)?));
         // SAFETY: what the caller promises.
@@ -230,7 +230,7 @@ pub unsafe extern "C" fn rl_accumulate(
 ///
 /// # Safety
 ///
-/// The promises of [`rl_fetch_add`].
+/// The promises of [`rl_window_fetch_add`].
 unsafe fn change(
     window: *const rl_window,
     what: WordChange,
@@ -260,26 +260,26 @@ unsafe fn change(
 ///
 /// `window` is live, `before` a place for a number, `options` NULL or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_fetch_add(
+pub unsafe extern "C" fn rl_window_fetch_add(
     window: *const rl_window,
     value: u64,
     peer: u32,
     at: u64,
     before: *mut u64,
     options: *const rl_options,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     guard(|| unsafe { change(window, WordChange::Add(value), place(peer, at), before, options) })
 }
 
 /// Stores `to` in the word of 8 bytes that begins at element `at` of a peer's part if it is `from`, and writes what it
-/// was to `before`, as `rl_fetch_add`.
+/// was to `before`, as `rl_window_fetch_add`.
 ///
 /// # Safety
 ///
-/// As [`rl_fetch_add`].
+/// As [`rl_window_fetch_add`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_compare_swap(
+pub unsafe extern "C" fn rl_window_compare_swap(
     window: *const rl_window,
     from: u64,
     to: u64,
@@ -287,7 +287,7 @@ pub unsafe extern "C" fn rl_compare_swap(
     at: u64,
     before: *mut u64,
     options: *const rl_options,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     guard(|| unsafe {
         change(window, WordChange::Swap(from, to), place(peer, at), before, options)
@@ -301,11 +301,11 @@ pub unsafe extern "C" fn rl_compare_swap(
 ///
 /// `window` is live, `options` NULL or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_signal(
+pub unsafe extern "C" fn rl_window_signal(
     window: *const rl_window,
     peer: u32,
     options: *const rl_options,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe { under(window, options, |window, options| window.signal(peer, options)) }
 }
@@ -317,11 +317,11 @@ pub unsafe extern "C" fn rl_signal(
 ///
 /// `window` is live, `options` NULL or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_wait_signal(
+pub unsafe extern "C" fn rl_window_wait_signal(
     window: *const rl_window,
     peer: u32,
     options: *const rl_options,
-) -> i32 {
+) -> rl_status {
     // SAFETY: what the caller promises.
     unsafe { under(window, options, |window, options| window.wait_signal(peer, options)) }
 }
@@ -332,11 +332,11 @@ pub unsafe extern "C" fn rl_wait_signal(
 ///
 /// `window` is live, `taken` a place for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_take_signal(
+pub unsafe extern "C" fn rl_window_take_signal(
     window: *const rl_window,
     peer: u32,
     taken: *mut i32,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         there(taken, "taken")?;
         // SAFETY: what the caller promises.
@@ -359,7 +359,7 @@ pub unsafe extern "C" fn rl_window_flush(
     peer: u32,
     options: *const rl_options,
     work: *mut *mut rl_work,
-) -> i32 {
+) -> rl_status {
     let flush = |window: &WindowHandle, options| {
         if work.is_null() {
             return window.flush(peer, options);
@@ -379,7 +379,10 @@ pub unsafe extern "C" fn rl_window_flush(
 ///
 /// `window` is live.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_window_withdraw(window: *const rl_window, from_peers: u32) -> i32 {
+pub unsafe extern "C" fn rl_window_withdraw(
+    window: *const rl_window,
+    from_peers: u32,
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let window = unsafe { &object(window, "window")?.window };
@@ -400,7 +403,7 @@ pub unsafe extern "C" fn rl_window_map_remote(
     window: *const rl_window,
     peer: u32,
     address: *mut *mut c_void,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         there(address, "address")?;
         // SAFETY: what the caller promises.
@@ -423,7 +426,7 @@ pub unsafe extern "C" fn rl_window_attributes(
     peer: u32,
     count: *mut u64,
     is_mapped: *mut i32,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let (len, mapped) = unsafe { object(window, "window")? }.window.attributes(peer)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use roundelay::{Error, WorkStatus};
 
-use super::error::guard;
+use super::error::{guard, rl_status};
 use super::pointers::{give, null, object};
 use crate::handle::PendingOperation;
 
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn rl_work_wait(
     work: *const rl_work,
     timeout_ms: u64,
     done: *mut i32,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let work = unsafe { object(work, "work")? };
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn rl_work_wait(
 ///
 /// `work` is live, `done` a place for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_work_is_done(work: *const rl_work, done: *mut i32) -> i32 {
+pub unsafe extern "C" fn rl_work_is_done(work: *const rl_work, done: *mut i32) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         unsafe { give(done, i32::from(object(work, "work")?.pending.status().is_final()), "done") }
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn rl_work_is_done(work: *const rl_work, done: *mut i32) -
 ///
 /// `work` is live, `source` a place for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_work_source(work: *const rl_work, source: *mut u32) -> i32 {
+pub unsafe extern "C" fn rl_work_source(work: *const rl_work, source: *mut u32) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let found = unsafe { object(work, "work")? }.pending.source();
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn rl_work_on_done(
     work: *const rl_work,
     callback: rl_done,
     context: *mut c_void,
-) -> i32 {
+) -> rl_status {
     guard(|| {
         // SAFETY: what the caller promises.
         let work = unsafe { object(work, "work")? };

@@ -39,8 +39,8 @@ static void *uses(void *rank) {
     intptr_t own = (intptr_t)rank;
     uint32_t peer = 1 - (uint32_t)own;
     uint64_t data = 7 + (uint64_t)own;
-    if (rl_put(windows[own], &data, 1, peer, 2, NULL, NULL) != 0) return "puts";
-    if (rl_signal(windows[own], peer, NULL) != 0 || rl_wait_signal(windows[own], peer, NULL) != 0) return "signals";
+    if (rl_window_put(windows[own], &data, 1, peer, 2, NULL, NULL) != 0) return "puts";
+    if (rl_window_signal(windows[own], peer, NULL) != 0 || rl_window_wait_signal(windows[own], peer, NULL) != 0) return "signals";
     if (exposed[own][2] != 7 + peer || exposed[own][0] != 0) return "puts elsewhere";
     return rl_window_free(windows[own]) == 0 ? NULL : "frees";
 }
@@ -92,11 +92,11 @@ static int child(void) {
     failed += refused("handle", rl_reconfigure_handle(comm, text, sizeof text, &len));
     failed += refused("window", rl_window_create(comm, &word, 1, RL_U64, RL_READ, NULL, &window));
     failed += refused("alloc", rl_alloc(comm, 64, &allocation, &address));
-    failed += refused("put", rl_put(windows[0], &word, 1, 1, 0, NULL, NULL));
-    failed += refused("get", rl_get(windows[0], &word, 1, 1, 0, NULL, NULL));
-    failed += refused("fetch_add", rl_fetch_add(windows[0], 1, 1, 0, &word, NULL));
-    failed += refused("signal", rl_signal(windows[0], 1, NULL));
-    failed += refused("wait_signal", rl_wait_signal(windows[0], 1, NULL));
+    failed += refused("put", rl_window_put(windows[0], &word, 1, 1, 0, NULL, NULL));
+    failed += refused("get", rl_window_get(windows[0], &word, 1, 1, 0, NULL, NULL));
+    failed += refused("fetch_add", rl_window_fetch_add(windows[0], 1, 1, 0, &word, NULL));
+    failed += refused("signal", rl_window_signal(windows[0], 1, NULL));
+    failed += refused("wait_signal", rl_window_wait_signal(windows[0], 1, NULL));
     failed += refused("flush", rl_window_flush(windows[0], 1, NULL, NULL));
     failed += refused("work", rl_work_wait(pending, UINT64_MAX, &done)) + !done;
     failed += refused("abort", rl_abort(comm, "the child ends it"));

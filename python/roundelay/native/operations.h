@@ -109,7 +109,7 @@ inline void add_all_gather(OperationCalls& operation, const Tensors& listed, con
   add_lists(
       operation, targets,
       [=](const rl_comm* comm, const rl_buffer* list, const rl_options* options, rl_work** work) {
-        return rl().rl_all_gather(comm, list, from.ptr, from.count, from.dtype, options, work);
+        return rl().rl_all_gather_list(comm, list, from.ptr, from.count, from.dtype, options, work);
       },
       [=](const rl_comm* comm, void* to, const uint64_t* lengths, const rl_options* options, rl_work** work) {
         return rl().rl_all_gather_v(comm, to, from.ptr, lengths, from.dtype, options, work);
@@ -128,7 +128,7 @@ inline void add_all_gather_single(OperationCalls& operation, const Tensor& outpu
   Address from = address(operation.memory.beside(data, target));
   void* to = target.data_ptr();
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
-    return rl().rl_all_gather_single(comm, to, from.ptr, from.count, from.dtype, options, work);
+    return rl().rl_all_gather(comm, to, from.ptr, from.count, from.dtype, options, work);
   });
 }
 
@@ -152,7 +152,7 @@ inline void add_reduce_scatter(
   add_lists(
       operation, sources,
       [=](const rl_comm* comm, const rl_buffer* list, const rl_options* options, rl_work** work) {
-        return rl().rl_reduce_scatter(comm, to.ptr, list, to.count, to.dtype, by.op, options, work);
+        return rl().rl_reduce_scatter_list(comm, to.ptr, list, to.count, to.dtype, by.op, options, work);
       },
       [=](const rl_comm* comm, void* from, const uint64_t* lengths, const rl_options* options, rl_work** work) {
         return rl().rl_reduce_scatter_v(comm, to.ptr, from, lengths, to.dtype, by.op, options, work);
@@ -173,7 +173,7 @@ inline void add_reduce_scatter_single(
   Address to = address(target);
   void* from = operation.memory.beside(data, target).data_ptr();
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
-    return rl().rl_reduce_scatter_single(comm, to.ptr, from, to.count, to.dtype, by.op, options, work);
+    return rl().rl_reduce_scatter(comm, to.ptr, from, to.count, to.dtype, by.op, options, work);
   });
 }
 
@@ -213,7 +213,7 @@ inline void add_all_to_all_v(
   Address output = address(target);
   void* input = data.data_ptr();
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
-    return rl().rl_all_to_all_v_single(comm, output.ptr, to->data(), input, from->data(), output.dtype, options, work);
+    return rl().rl_all_to_all_v(comm, output.ptr, to->data(), input, from->data(), output.dtype, options, work);
   });
 }
 
@@ -233,7 +233,7 @@ inline void add_all_to_all_single(
   Address from = address(data);
   void* to = target.data_ptr();
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
-    return rl().rl_all_to_all_single(comm, to, from.ptr, from.count / size, from.dtype, options, work);
+    return rl().rl_all_to_all(comm, to, from.ptr, from.count / size, from.dtype, options, work);
   });
 }
 
@@ -271,7 +271,7 @@ inline void add_gather(
   }
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
     const rl_buffer* to = list->empty() ? nullptr : list->data();
-    return rl().rl_gather(comm, to, from.ptr, from.count, from.dtype, root, options, work);
+    return rl().rl_gather_list(comm, to, from.ptr, from.count, from.dtype, root, options, work);
   });
 }
 
@@ -294,7 +294,7 @@ inline void add_scatter(
   }
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
     const rl_buffer* from = list->empty() ? nullptr : list->data();
-    return rl().rl_scatter(comm, to.ptr, from, to.count, to.dtype, root, options, work);
+    return rl().rl_scatter_list(comm, to.ptr, from, to.count, to.dtype, root, options, work);
   });
 }
 

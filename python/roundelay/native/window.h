@@ -58,12 +58,12 @@ class TensorWindow {
     Tensor data = memory.readable(tensor);
     rl_options options{};
     options.timeout_ms = std::max<int64_t>(timeout.count(), 0);
-    check_(rl().rl_put(
+    check_(rl().rl_window_put(
         window_, data.data_ptr(), data.nbytes(), peer, at * tensor.element_size(), &options, nullptr));
   }
 
   void signal(uint32_t peer) {
-    check_(rl().rl_signal(window_, peer, nullptr));
+    check_(rl().rl_window_signal(window_, peer, nullptr));
   }
 
   // Waits for a signal of a peer, and takes it: for `limit`, or as long as the window waits where that is 0. Returns
@@ -71,7 +71,7 @@ class TensorWindow {
   template <class Look>
   bool wait_signal(uint32_t peer, std::chrono::milliseconds limit, Look look) {
     if (limit.count() <= 0) {
-      check_(rl().rl_wait_signal(window_, peer, nullptr));
+      check_(rl().rl_window_wait_signal(window_, peer, nullptr));
       return true;
     }
     const auto until = std::chrono::steady_clock::now() + limit;
@@ -92,7 +92,7 @@ class TensorWindow {
   // Takes a signal of a peer if there is one; returns whether.
   bool take_signal(uint32_t peer) {
     int32_t taken = 0;
-    check_(rl().rl_take_signal(window_, peer, &taken));
+    check_(rl().rl_window_take_signal(window_, peer, &taken));
     return taken != 0;
   }
 
