@@ -1,7 +1,7 @@
 //! Tokens to their experts and back, as in a mixture of experts, with counts that the host never reads: routing, both
 //! exchanges and the experts are one graph, which is replayed while the routing changes. Beside it the same with counts
-//! that the host reads and exchanges. Prints the times of a step, and those of an exchange alone, beside one whose counts
-//! the host has given before; says why it skips where there are no two GPUs.
+//! that the host reads and exchanges. Prints the times of a step, and those of an exchange alone, beside one whose
+//! counts the host has given before; says why it skips where there are no two GPUs.
 //!
 //! `cargo run --release -p roundelay-examples --example 14_experts`
 
@@ -119,8 +119,8 @@ impl Layer {
         CountedShape { row: ROW, most: self.tokens, input, output }
     }
 
-    /// Returns the microseconds of an exchange of equal blocks in a graph, with counts on the device, and with counts that the
-    /// host has given.
+    /// Returns the microseconds of an exchange of equal blocks in a graph, with counts on the device, and with counts
+    /// that the host has given.
     fn exchange(&self, comm: &mut Communicator) -> Result<[f64; 2], Error> {
         let each = self.tokens / self.ranks;
         let blocks = vec![each * ROW; self.ranks];

@@ -1,5 +1,6 @@
-//! Reads the files that texts import: regular files of a page, below the folder of the file that imports them or a folder
-//! that was allowed. A text from elsewhere so shows nothing of this machine in a diagnostic, and waits for nothing.
+//! Reads the files that texts import: regular files of a page, below the folder of the file that imports them or a
+//! folder that was allowed. A text from elsewhere so shows nothing of this machine in a diagnostic, and waits for
+//! nothing.
 
 use std::ffi::OsStr;
 use std::fs::File;

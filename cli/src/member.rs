@@ -63,7 +63,8 @@ pub(crate) fn membership(job_args: &JobArgs) -> Result<Option<JobMembership>, Ve
     membership_with(&by_hand).map_err(usage)
 }
 
-/// Returns the topology and the transports that carry calls, if another launcher started the ranks; joins to learn them.
+/// Returns the topology and the transports that carry calls, if another launcher started the ranks; joins to learn
+/// them.
 pub(crate) fn topology(job_args: &JobArgs) -> Result<Option<(Topology, TransportSet)>, VerbError> {
     let topology = |member: ExternalMember| member.with(|comm| Ok(comm.topology()?));
     ExternalMember::of(job_args)?.map(topology).transpose()

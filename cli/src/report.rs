@@ -171,8 +171,8 @@ impl VerbReport {
     }
 }
 
-/// Writes text to standard output, with an end of line: as it is to a file, and to a terminal so that it does not act on
-/// it. A reader who has seen enough ends the program.
+/// Writes text to standard output, with an end of line: as it is to a file, and to a terminal so that it does not act
+/// on it. A reader who has seen enough ends the program.
 pub(crate) fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let shown = if out.is_terminal() { escaped(text) } else { text.into() };

@@ -174,8 +174,8 @@ fn jobs_that_follow_each_other_do_not_run_out_of_ports() {
     }
 }
 
-/// The column `transport` names what carries the data, also where ranks of one host cannot read each other's memory: the
-/// bytes on the host's loopback say which it was.
+/// The column `transport` names what carries the data, also where ranks of one host cannot read each other's memory:
+/// the bytes on the host's loopback say which it was.
 #[test]
 fn the_transport_is_what_carries_the_data_where_memory_cannot_be_shared() {
     const BYTES: u64 = 1 << 20;

@@ -1,4 +1,5 @@
-//! Tests of the program `roundelay`, run as its users run it. One program for all: each would link everything once more.
+//! Tests of the program `roundelay`, run as its users run it. One program for all: each would link everything once
+//! more.
 
 mod bench;
 mod budget;

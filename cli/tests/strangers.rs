@@ -1,5 +1,5 @@
-//! Strangers at every port of a job whose ranks compute, with a secret and without: they cost what SECURITY.md says, and
-//! leave nothing behind.
+//! Strangers at every port of a job whose ranks compute, with a secret and without: they cost what SECURITY.md says,
+//! and leave nothing behind.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -291,8 +291,8 @@ fn uneven(odd: &str) -> String {
     format!("algorithm a implements all_reduce on (a, b, c) ranks {{ {} }}", rounds.join("\n"))
 }
 
-/// The product of the axes along which ranks do not differ is found, whichever axis differs, and the ranks that stand for
-/// all are those along that axis.
+/// The product of the axes along which ranks do not differ is found, whichever axis differs, and the ranks that stand
+/// for all are those along that axis.
 #[test]
 fn ranks_that_stand_for_all_lie_along_any_axis() {
     for (odd, orbits) in [("a", 2), ("b", 3), ("c", 4)] {

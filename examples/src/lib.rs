@@ -17,8 +17,8 @@
 //!   `cargo run --release -p roundelay-examples --example 10_overlap`
 //! * `11_elastic.rs`: training that goes on without a worker, and takes in another.
 //!   `cargo run -p roundelay-examples --example 11_elastic`
-//! * `12_fused_norm.rs`: on GPUs, a kernel of one's own that calls all_reduce as a function, and goes on with its result.
-//!   `cargo run --release -p roundelay-examples --example 12_fused_norm`
+//! * `12_fused_norm.rs`: on GPUs, a kernel of one's own that calls all_reduce as a function, and goes on with its
+//!   result. `cargo run --release -p roundelay-examples --example 12_fused_norm`
 //! * `13_matmul_scatter.rs`: on GPUs, a matrix product whose parts enter a reduce_scatter as they are ready.
 //!   `cargo run --release -p roundelay-examples --example 13_matmul_scatter`
 //! * `14_experts.rs`: on GPUs, tokens to their experts and back in one graph, by counts that the host never reads.

@@ -1,7 +1,8 @@
 //! The C interface of roundelay, and what bindings of other languages share with it.
 //!
-//! A [`CallRequest`] is a call as data, on memory that the caller vouches for ([`ElementBuffer`]). A [`CommHandle`] is a communicator
-//! that any thread may use; it performs requests on the caller's thread, or starts them in the background ([`PendingOperation`]).
+//! A [`CallRequest`] is a call as data, on memory that the caller vouches for ([`ElementBuffer`]). A [`CommHandle`] is
+//! a communicator that any thread may use; it performs requests on the caller's thread, or starts them in the
+//! background ([`PendingOperation`]).
 
 #[allow(non_camel_case_types, reason = "names of C")]
 pub mod abi;

@@ -184,8 +184,8 @@ impl WindowHandle {
     ///
     /// # Errors
     ///
-    /// The errors of [`roundelay::window::Window::put`], or of [`Communicator::put`]; [`Error::Usage`] if the buffer is not in
-    /// the window's kind of memory.
+    /// The errors of [`roundelay::window::Window::put`], or of [`Communicator::put`]; [`Error::Usage`] if the buffer is
+    /// not in the window's kind of memory.
     pub fn access(
         &self,
         what: CopyOperation,
@@ -225,8 +225,8 @@ impl WindowHandle {
     ///
     /// # Errors
     ///
-    /// Errors of the arguments; others come with [`PendingOperation::wait`]. [`Error::Unsupported`] on GPUs, where nothing needs
-    /// the background.
+    /// Errors of the arguments; others come with [`PendingOperation::wait`]. [`Error::Unsupported`] on GPUs, where
+    /// nothing needs the background.
     pub fn start(
         &self,
         what: CopyOperation,
@@ -334,8 +334,8 @@ impl WindowHandle {
         self.on_host(("take_signal", remedy), |window| window.take_signal(peer))
     }
 
-    /// See [`roundelay::window::Window::flush`] and [`Communicator::flush`]: on GPUs it waits for the stream, and all that was put
-    /// into it has taken effect then.
+    /// See [`roundelay::window::Window::flush`] and [`Communicator::flush`]: on GPUs it waits for the stream, and all
+    /// that was put into it has taken effect then.
     ///
     /// # Errors
     ///
@@ -439,7 +439,8 @@ impl WindowHandle {
     ///
     /// # Errors
     ///
-    /// Those of [`roundelay::window::Window::free`] or [`CudaWindow::free`], and [`Error::Usage`] if it was freed before.
+    /// Those of [`roundelay::window::Window::free`] or [`CudaWindow::free`], and [`Error::Usage`] if it was freed
+    /// before.
     pub fn free(&self) -> Result<(), Error> {
         self.handle.check_process()?;
         let taken = self.inner.write().unwrap_or_else(PoisonError::into_inner).take();

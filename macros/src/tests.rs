@@ -370,8 +370,8 @@ const WORDS: &[&str] = &[
     "==",
 ];
 
-/// Whatever tokens stand in a function: diagnostics, and no panic. The words come from a seed and not from a generator of
-/// another package, which would be built for macros once more, with other features of what both need.
+/// Whatever tokens stand in a function: diagnostics, and no panic. The words come from a seed and not from a generator
+/// of another package, which would be built for macros once more, with other features of what both need.
 #[test]
 fn any_function_is_read_or_refused() {
     let mut seed = 1u64;

@@ -2,8 +2,8 @@
 //!
 //! A process that makes a unique id serves a board, at a port of the system's choice, until it ends. Rank 0 posts one
 //! note under the token of the id, and the others fetch it: the note says where rank 0 serves the store at which all
-//! ranks meet, which asks each for a proof that it knows the id's secret. Here a token is asked for: a process that does not
-//! know one is not answered, and can neither read nor leave a note.
+//! ranks meet, which asks each for a proof that it knows the id's secret. Here a token is asked for: a process that
+//! does not know one is not answered, and can neither read nor leave a note.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};

@@ -301,7 +301,8 @@ impl NcclComm {
         let state = std::mem::replace(&mut *lock(&self.state), CommState::Closed);
         if let CommState::Open(open) | CommState::Finalized(open) = state {
             match why {
-                // Nothing is under way: the others may still be busy with what this rank has done, and are not notified.
+                // Nothing is under way: the others may still be busy with what this rank has done, and are not
+                // notified.
                 Some(why) if !self.is_idle(&open) => open.abort(why),
                 _ => debug::info(|| format!("communicator {:#x} ends", self.number)),
             }

@@ -1,4 +1,5 @@
-//! The calls that this package itself makes of the CUDA driver: the caller's device and context, memory, the order of streams.
+//! The calls that this package itself makes of the CUDA driver: the caller's device and context, memory, the order of
+//! streams.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! Tests of NCCL's interface: programs in C, and buffers that overlap. One program for all: each would link everything once more.
+//! Tests of NCCL's interface: programs in C, and buffers that overlap. One program for all: each would link everything
+//! once more.
 
 mod aliases;
 mod programs;

@@ -43,8 +43,8 @@ pub(crate) fn take() -> Option<PyErr> {
     RAISED.take()
 }
 
-/// Returns the exception of a handler that ran while this thread waited, once: for calls that were not made through this
-/// module.
+/// Returns the exception of a handler that ran while this thread waited, once: for calls that were not made through
+/// this module.
 #[pyfunction]
 pub(crate) fn interrupted(py: Python<'_>) -> Option<Py<PyAny>> {
     take().map(|error| error.into_value(py).into_any())

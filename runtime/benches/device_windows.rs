@@ -1,8 +1,8 @@
 //! The time of puts and gets of windows of device memory on two GPUs, beside a plain copy of the driver's to the same
 //! address, by turns; and of a ping-pong of a put and a signal.
 //!
-//! Prints `OPERATION BYTES MICROSECONDS PLAIN RATIO` for each size: the median over blocks of operations in a stream, by
-//! events; of a ping-pong half of the time, with nothing to compare it with.
+//! Prints `OPERATION BYTES MICROSECONDS PLAIN RATIO` for each size: the median over blocks of operations in a stream,
+//! by events; of a ping-pong half of the time, with nothing to compare it with.
 
 #![expect(clippy::print_stdout, reason = "its result is what it prints")]
 

@@ -3,11 +3,11 @@
 //!
 //!     cargo bench -p roundelay --bench reconfigure -- [RANKS] [TURNS] [TRANSPORT]
 //!
-//! 64 ranks, 5 turns and shared memory by default. Times begin when the killed process has ended and its peers are notified
-//! to go on. Three are printed for each turn, in milliseconds: until all ranks have met in a barrier, the processor
-//! time of all of them together until then, which says more on a busy machine, and until the last has verified its
-//! first `all_reduce`, for which each rank chooses and proves a plan for the new number of ranks. Then come medians and
-//! ratios.
+//! 64 ranks, 5 turns and shared memory by default. Times begin when the killed process has ended and its peers are
+//! notified to go on. Three are printed for each turn, in milliseconds: until all ranks have met in a barrier, the
+//! processor time of all of them together until then, which says more on a busy machine, and until the last has
+//! verified its first `all_reduce`, for which each rank chooses and proves a plan for the new number of ranks. Then
+//! come medians and ratios.
 
 #![expect(clippy::print_stdout, reason = "its result is what it prints")]
 

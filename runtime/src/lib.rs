@@ -1,8 +1,8 @@
 //! Collective operations between the ranks of a job, executed by proved plans.
 //!
 //! The compiler makes a [`Plan`](roundelay_compiler::plan::Plan) for each rank; a [`Communicator`]
-//! executes it together with the other ranks. Ranks are processes that a [`RankLauncher`](launch::RankLauncher) starts, or
-//! threads of one process; they share memory, and nothing is copied more often than it must be.
+//! executes it together with the other ranks. Ranks are processes that a [`RankLauncher`](launch::RankLauncher) starts,
+//! or threads of one process; they share memory, and nothing is copied more often than it must be.
 //!
 //! ```
 //! # fn main() -> Result<(), roundelay::Error> {
@@ -132,7 +132,8 @@ pub mod hints {
     };
 }
 
-/// The memory that calls take: slices and buffers of this host, buffers of GPUs, and what has its type at run time only.
+/// The memory that calls take: slices and buffers of this host, buffers of GPUs, and what has its type at run time
+/// only.
 pub mod memory {
     pub use crate::comm::{ElementMemory, Host, MemoryEngine, MemoryMut, TypedMemory};
     pub use roundelay_net::dtype::MemoryBool;

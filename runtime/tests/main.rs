@@ -1,4 +1,5 @@
-//! Tests of the runtime as programs use it: ranks as threads, as processes, and on several hosts. One program for all: each would link everything once more.
+//! Tests of the runtime as programs use it: ranks as threads, as processes, and on several hosts. One program for all:
+//! each would link everything once more.
 
 mod abort;
 mod async_calls;

@@ -69,8 +69,8 @@ fn await_callers(comm: &mut Communicator, call: u64) {
     });
 }
 
-/// A wait that was published is taken back when it is over, however the awaited message came: sockets bring it in parts,
-/// and other ranks would see this one waiting for ever.
+/// A wait that was published is taken back when it is over, however the awaited message came: sockets bring it in
+/// parts, and other ranks would see this one waiting for ever.
 #[test]
 fn a_wait_that_is_over_is_not_told() {
     const COUNT: usize = 4 << 20;

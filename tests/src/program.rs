@@ -1,5 +1,5 @@
-//! Test programs that start themselves once more, as a rank of a job or to have a process of their own; and programs that
-//! tests compile.
+//! Test programs that start themselves once more, as a rank of a job or to have a process of their own; and programs
+//! that tests compile.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -48,8 +48,8 @@ pub fn runs_alone(module: &str, test: &str) -> bool {
     false
 }
 
-/// Runs a compiler whose output is the program, and returns what it printed. Each test process compiles to a file of its
-/// own and moves it there, so that tests which run at the same time may compile the same program.
+/// Runs a compiler whose output is the program, and returns what it printed. Each test process compiles to a file of
+/// its own and moves it there, so that tests which run at the same time may compile the same program.
 ///
 /// # Errors
 /// If there is no such compiler.

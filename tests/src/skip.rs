@@ -1,7 +1,8 @@
 //! Reports checks that cannot be made here: each where it is skipped, and all, counted, at the end.
 //!
 //! Every test program appends a line a check to a file beside the programs, with the process that started it:
-//! under `cargo test` that is cargo, the same for all of them. The test program that comes last, `files`, prints the sum.
+//! under `cargo test` that is cargo, the same for all of them. The test program that comes last, `files`, prints the
+//! sum.
 
 use std::fmt::{Display, Write as _};
 use std::fs::OpenOptions;

@@ -8,11 +8,11 @@
 //!   `for`, `if` or `each` whose bound or condition was changed, or in the block behind a changed `let`;
 //!   a line that calls a changed function.
 //!
-//! Mistakes as a person makes them (`mistakes`) are drawn over the library and the right programs of the suite: the first
-//! label is on a line of the mistake or it is not; of two lines, both have a label or they do not.
+//! Mistakes as a person makes them (`mistakes`) are drawn over the library and the right programs of the suite: the
+//! first label is on a line of the mistake or it is not; of two lines, both have a label or they do not.
 //!
-//! `BLAME=200` tries more of each algorithm, `ONLY=all_reduce/ring` one of them, `SHOW=1` shows misses. `SEED=7` draws other
-//! mistakes, and asks for nothing.
+//! `BLAME=200` tries more of each algorithm, `ONLY=all_reduce/ring` one of them, `SHOW=1` shows misses. `SEED=7` draws
+//! other mistakes, and asks for nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -287,7 +287,8 @@ fn the_guilty_line_is_named() {
 const SEEDS: [u64; 2] = [2027, 2028];
 const DRAWN: usize = 150;
 
-/// Least shares of mistakes, in thousandths: the first label is on a line of the mistake, and each of its lines has one.
+/// Least shares of mistakes, in thousandths: the first label is on a line of the mistake, and each of its lines has
+/// one.
 const BLAMED: (usize, usize) = (940, 900);
 
 #[test]

@@ -1,6 +1,6 @@
 //! Compares kernels as text, for algorithms whose kernels a person has read; and checks what holds of the
-//! kernels of all. `UPDATE_EXPECT=1 cargo test -p roundelay-tests --test cross_tests kernels::` writes new texts. That they
-//! compile is tested in the runtime, where the CUDA compiler is.
+//! kernels of all. `UPDATE_EXPECT=1 cargo test -p roundelay-tests --test cross_tests kernels::` writes new texts. That
+//! they compile is tested in the runtime, where the CUDA compiler is.
 
 use expect_test::{ExpectFile, expect_file};
 use roundelay_algorithms::{CATALOGUE, CatalogueEntry, find};

@@ -1,7 +1,7 @@
 //! A type can be searched for: its name is unique in its package, and has two words at least.
 //!
-//! `names.txt` lists the types for which that is not so yet, by package; it only shrinks. The bare words of the glossary
-//! are among them.
+//! `names.txt` lists the types for which that is not so yet, by package; it only shrinks. The bare words of the
+//! glossary are among them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -71,8 +71,8 @@ pub(crate) struct BenchArgs {
     /// Time for the timed calls of a size, in each turn and for each library [default: 400ms, or 1s with --neighbours]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     budget: Option<Duration>,
-    /// Busy programs that run beside the ranks meanwhile: without an end, one for each core of this machine for example.
-    /// A turn of less than a second has so few slices of the scheduler that chance decides
+    /// Busy programs that run beside the ranks meanwhile: without an end, one for each core of this machine for
+    /// example. A turn of less than a second has so few slices of the scheduler that chance decides
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1024))]
     pub(crate) neighbours: u32,
     /// Niceness of these, from -20 to 19: the scheduler gives nicer programs less

@@ -2,8 +2,8 @@
 //!
 //! This process starts ranks (`process`), kills, stops and slows them and cuts their connections (`cut`) at random, and
 //! says who is to be in the next generation (`docs/elastic.md`); ranks (`rank`) meet by notes in a folder (`notes`). An
-//! *attempt* is a list of members with a number. It has become a generation when all members have made verified calls in
-//! it; it is over when a member is lost or says that it failed. Members that are stopped then count as lost: no rank
+//! *attempt* is a list of members with a number. It has become a generation when all members have made verified calls
+//! in it; it is over when a member is lost or says that it failed. Members that are stopped then count as lost: no rank
 //! can distinguish a slow rank from one that never comes back.
 
 mod cut;

@@ -1,7 +1,7 @@
 //! Measures other libraries beside ours. There are two kinds.
 //!
-//! **Beside our ranks**: a [`PeerLibrary`] is the source of a small program (`peers/`, over the common `peer.h`), how to
-//! compile it against what is installed, and how to start it on that many ranks so that its data takes the transport
+//! **Beside our ranks**: a [`PeerLibrary`] is the source of a small program (`peers/`, over the common `peer.h`), how
+//! to compile it against what is installed, and how to start it on that many ranks so that its data takes the transport
 //! that was asked for. `mpi`, `gloo` and `oneccl` are the libraries there are. A program is started once and then
 //! measures one size after the other (`session`); its ranks sleep in between, so that they take no time from the
 //! library that is measured next.

@@ -26,8 +26,8 @@ impl LinkCost {
     pub const NETWORK: LinkCost = LinkCost { latency_us: 25.0, message_us: 4.0, gbs: 1.18 };
     /// NVLink inside a host, as kernels use it whose other links go between hosts.
     pub const NVLINK: LinkCost = LinkCost { latency_us: 2.5, message_us: 1.0, gbs: 250.0 };
-    /// GPUs of different hosts, whose messages threads of the hosts carry over TCP: as broadcasts by `chain` between two
-    /// H200 took from 16 KiB to 16 MiB over loopback (docs/results/2026-11-26-nccl-short-h200x2).
+    /// GPUs of different hosts, whose messages threads of the hosts carry over TCP: as broadcasts by `chain` between
+    /// two H200 took from 16 KiB to 16 MiB over loopback (docs/results/2026-11-26-nccl-short-h200x2).
     pub const LANES: LinkCost = LinkCost { latency_us: 14.0, message_us: 8.0, gbs: 20.0 };
     /// An RDMA device between hosts, of which nothing is known: a guess.
     pub const DEVICE: LinkCost = LinkCost { latency_us: 3.0, message_us: 1.0, gbs: 1.18 };
@@ -136,8 +136,8 @@ impl Topology {
         Topology { paths, rates, ..self }
     }
 
-    /// Returns the topology of ranks that have a GPU each: NVLink inside hosts; between them, if nothing is known of the
-    /// paths, TCP as threads of the hosts bring it to kernels.
+    /// Returns the topology of ranks that have a GPU each: NVLink inside hosts; between them, if nothing is known of
+    /// the paths, TCP as threads of the hosts bring it to kernels.
     pub fn of_gpus(self) -> Self {
         let remote = if self.paths.is_empty() { LinkCost::LANES } else { self.rates.remote };
         // Blocks overlap what they do, whether there are passes or not: these gain only with long pieces.

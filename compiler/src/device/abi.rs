@@ -14,11 +14,11 @@
 //! the staging memories, of two halves each, and the scratch buffers.
 //!
 //! **Staging memory.** Packets have their own, apart from slots, so that no content of a slot is ever taken for
-//! a packet: [`KernelParams::staging`] says where that of the kernel's protocol begins. There, chunk k of a message in slot s
-//! of a link is, on its receiver, at
+//! a packet: [`KernelParams::staging`] says where that of the kernel's protocol begins. There, chunk k of a message in
+//! slot s of a link is, on its receiver, at
 //! `half * halves + ((link.base * B) + (b * link.slots + s) * link.chunks + k) * unit`, for block b of B. The
-//! half is the lowest bit of the epoch. `unit` is [`KernelParams::unit`]: the bytes of a chunk's slice of one pass in the
-//! widest of the types in which it is kept or sent, twice as many if they travel as packets, rounded up to 16.
+//! half is the lowest bit of the epoch. `unit` is [`KernelParams::unit`]: the bytes of a chunk's slice of one pass in
+//! the widest of the types in which it is kept or sent, twice as many if they travel as packets, rounded up to 16.
 //! Kernels whose messages are packets play one pass: a second would not tell its packets from those of the first.
 //!
 //! **Far memory.** Memory of a rank's own host, for what it has to do with ranks on other hosts: only its kernels
@@ -26,8 +26,8 @@
 //! write and kernels read ([`heard`]), and those that kernels write and proxies read ([`said`]); each has the words
 //! of the table, where the source or target is the other rank. `entered` of the own rank, among what kernels say,
 //! is written by each block that enters a call with far links: the epoch above, [`KernelParams::number`] below.
-//! [`KernelParams::far`] from there are slots, of links in both directions: chunk k of a message in slot s of a link is at
-//! `((link.base * B) + (b * link.slots + s) * link.chunks + k) * unit`. They have no halves.
+//! [`KernelParams::far`] from there are slots, of links in both directions: chunk k of a message in slot s of a link is
+//! at `((link.base * B) + (b * link.slots + s) * link.chunks + k) * unit`. They have no halves.
 //!
 //! **Slices.** In pass t, block b of B plays the elements `[(t * B + b) * pass, ... + pass)` of every chunk,
 //! as far as the chunk has them. So blocks that run side by side work on memory that lies together: 352 GB/s
@@ -46,9 +46,9 @@
 //! that the call used with epochs that this half never has. Both are harmless then: what the words say is so, and
 //! peers write into that half again when they know that the rank has entered the next call.
 //!
-//! **State.** Words of the rank's own device memory, all 0 at first: a [`KernelState`] for each of [`BLOCKS`] blocks. Block b
-//! of B reads its own, and when it ends writes those of the blocks b, b + B, and so on: so blocks wait for each other
-//! nowhere, and a later kernel may have more of them or fewer.
+//! **State.** Words of the rank's own device memory, all 0 at first: a [`KernelState`] for each of [`BLOCKS`] blocks.
+//! Block b of B reads its own, and when it ends writes those of the blocks b, b + B, and so on: so blocks wait for each
+//! other nowhere, and a later kernel may have more of them or fewer.
 
 use crate::num::wide32 as wide;
 

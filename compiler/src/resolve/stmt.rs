@@ -186,8 +186,8 @@ impl AlgorithmBody {
         Some(AlgorithmUse { program, over, on, to, root, via, site, span: u.span })
     }
 
-    /// Resolves the algorithm that is used. What walks over algorithms calls itself for each block, so blocks in blocks are
-    /// limited, wherever they are written.
+    /// Resolves the algorithm that is used. What walks over algorithms calls itself for each block, so blocks in blocks
+    /// are limited, wherever they are written.
     fn used(
         &mut self,
         r: &mut ProgramResolver<'_>,

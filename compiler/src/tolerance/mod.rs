@@ -6,10 +6,10 @@
 //! where nothing was stored, leaves its target as it was; a reduction into a place where nothing is stores. So a
 //! place holds the contributions of some ranks, or nothing, and every rank can tell which.
 //!
-//! A [`TolerantPart`] says this for one rank, and is played as it stands: in each round all reads first, whose messages are
-//! queued and never wait for a peer; then the rank takes what the others sent in that round, waiting for each of them
-//! until the message is there or the peer is known to have ended; then it folds. A peer that is silent is no peer that
-//! has ended.
+//! A [`TolerantPart`] says this for one rank, and is played as it stands: in each round all reads first, whose messages
+//! are queued and never wait for a peer; then the rank takes what the others sent in that round, waiting for each of
+//! them until the message is there or the peer is known to have ended; then it folds. A peer that is silent is no peer
+//! that has ended.
 //!
 //! **What a failure may lose.** A rank that ends at some point has sent what came before that point, but what is on its
 //! way may be lost, too: a socket's buffers go with their process. So of its messages to each peer any first ones

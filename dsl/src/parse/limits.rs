@@ -13,7 +13,8 @@ pub const MAX_DEPTH: usize = 200;
 /// Stack for what calls itself for each level, in code without optimisation too: some 10 KB a level were seen.
 const STACK: usize = 16 << 20;
 
-/// Calls a function with a stack on which what is nested [`MAX_DEPTH`] deep can be walked over, whatever the thread has.
+/// Calls a function with a stack on which what is nested [`MAX_DEPTH`] deep can be walked over, whatever the thread
+/// has.
 pub fn with_stack<R>(walk: impl FnOnce() -> R) -> R {
     stacker::maybe_grow(STACK, 2 * STACK, walk)
 }

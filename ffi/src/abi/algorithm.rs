@@ -62,12 +62,13 @@ pub unsafe extern "C" fn rl_algorithm_load(
     })
 }
 
-/// Executes an algorithm on an output and an input of that many elements each; in place if `input` is NULL, on `output`.
+/// Executes an algorithm on an output and an input of that many elements each; in place if `input` is NULL, on
+/// `output`.
 ///
 /// # Safety
 ///
-/// `comm` and `algorithm` are live. The buffers hold that many elements of the type until the operation has ended; meanwhile
-/// nothing else writes them, nor reads the output. `options` is NULL or valid, `work` NULL or a place for a
+/// `comm` and `algorithm` are live. The buffers hold that many elements of the type until the operation has ended;
+/// meanwhile nothing else writes them, nor reads the output. `options` is NULL or valid, `work` NULL or a place for a
 /// pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_run(

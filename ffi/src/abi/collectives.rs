@@ -24,8 +24,8 @@ use crate::request::CallRequest;
 /// The operands of a collective: what is written, and what is read.
 type Operands = (CallOperand<'static, &'static mut [u8]>, CallOperand<'static, &'static [u8]>);
 
-/// Performs a collective, with operator and root, on operands that are made of the common arguments, the number of ranks
-/// and this rank.
+/// Performs a collective, with operator and root, on operands that are made of the common arguments, the number of
+/// ranks and this rank.
 ///
 /// # Safety
 ///
@@ -53,8 +53,9 @@ unsafe fn perform_collective(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. `data` hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. `data` hold that many elements of the type until the operation has ended; meanwhile
+/// nothing else writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a
+/// pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_all_reduce(
     comm: *const rl_comm,
@@ -108,8 +109,9 @@ pub unsafe extern "C" fn rl_tolerant_all_reduce(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended;
+/// meanwhile nothing else writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place
+/// for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_all_reduce_into(
     comm: *const rl_comm,
@@ -134,8 +136,9 @@ pub unsafe extern "C" fn rl_all_reduce_into(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended;
+/// meanwhile nothing else writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place
+/// for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_reduce(
     comm: *const rl_comm,
@@ -160,8 +163,9 @@ pub unsafe extern "C" fn rl_reduce(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. `data` hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. `data` hold that many elements of the type until the operation has ended; meanwhile
+/// nothing else writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a
+/// pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_broadcast(
     comm: *const rl_comm,
@@ -188,8 +192,9 @@ pub unsafe extern "C" fn rl_broadcast(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended;
+/// meanwhile nothing else writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place
+/// for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_all_gather(
     comm: *const rl_comm,
@@ -220,8 +225,9 @@ pub unsafe extern "C" fn rl_all_gather(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold that many elements of
+/// the type until the operation has ended; meanwhile nothing else writes them, nor reads what is written. `options` is
+/// NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_all_gather_list(
     comm: *const rl_comm,
@@ -247,8 +253,9 @@ pub unsafe extern "C" fn rl_all_gather_list(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers and the count of each rank hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers and the count of each rank hold that many elements of the type until the
+/// operation has ended; meanwhile nothing else writes them, nor reads what is written. `options` is NULL or valid,
+/// `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_all_gather_v(
     comm: *const rl_comm,
@@ -277,8 +284,9 @@ pub unsafe extern "C" fn rl_all_gather_v(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended;
+/// meanwhile nothing else writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place
+/// for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_reduce_scatter(
     comm: *const rl_comm,
@@ -310,8 +318,9 @@ pub unsafe extern "C" fn rl_reduce_scatter(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold that many elements of
+/// the type until the operation has ended; meanwhile nothing else writes them, nor reads what is written. `options` is
+/// NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_reduce_scatter_list(
     comm: *const rl_comm,
@@ -338,8 +347,9 @@ pub unsafe extern "C" fn rl_reduce_scatter_list(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers and the count of each rank hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers and the count of each rank hold that many elements of the type until the
+/// operation has ended; meanwhile nothing else writes them, nor reads what is written. `options` is NULL or valid,
+/// `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_reduce_scatter_v(
     comm: *const rl_comm,
@@ -369,8 +379,9 @@ pub unsafe extern "C" fn rl_reduce_scatter_v(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended;
+/// meanwhile nothing else writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place
+/// for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_all_to_all(
     comm: *const rl_comm,
@@ -403,8 +414,9 @@ pub unsafe extern "C" fn rl_all_to_all(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers, one for each rank in both lists, hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers, one for each rank in both lists, hold that many elements of the type
+/// until the operation has ended; meanwhile nothing else writes them, nor reads what is written. `options` is NULL or
+/// valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_all_to_all_list(
     comm: *const rl_comm,
@@ -430,8 +442,9 @@ pub unsafe extern "C" fn rl_all_to_all_list(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers and the counts of each rank hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers and the counts of each rank hold that many elements of the type until the
+/// operation has ended; meanwhile nothing else writes them, nor reads what is written. `options` is NULL or valid,
+/// `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_all_to_all_v(
     comm: *const rl_comm,
@@ -464,8 +477,9 @@ pub unsafe extern "C" fn rl_all_to_all_v(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended;
+/// meanwhile nothing else writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place
+/// for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_gather(
     comm: *const rl_comm,
@@ -497,8 +511,9 @@ pub unsafe extern "C" fn rl_gather(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold that many elements of
+/// the type until the operation has ended; meanwhile nothing else writes them, nor reads what is written. `options` is
+/// NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_gather_list(
     comm: *const rl_comm,
@@ -525,8 +540,9 @@ pub unsafe extern "C" fn rl_gather_list(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended;
+/// meanwhile nothing else writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place
+/// for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_scatter(
     comm: *const rl_comm,
@@ -558,8 +574,9 @@ pub unsafe extern "C" fn rl_scatter(
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold that many elements of the type until the operation has ended; meanwhile nothing else
-/// writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold that many elements of
+/// the type until the operation has ended; meanwhile nothing else writes them, nor reads what is written. `options` is
+/// NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_scatter_list(
     comm: *const rl_comm,

@@ -109,8 +109,8 @@ pub extern "C" fn rl_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// Returns the address of a word that holds the number of the calling process, and 0 in every process that is forked from
-/// it, whose calls on what this one has made fail by RL0718. It is read as a whole, and stays where it is.
+/// Returns the address of a word that holds the number of the calling process, and 0 in every process that is forked
+/// from it, whose calls on what this one has made fail by RL0718. It is read as a whole, and stays where it is.
 #[unsafe(no_mangle)]
 pub extern "C" fn rl_process_word() -> *const u32 {
     OwnerProcess::here().word()
@@ -454,8 +454,8 @@ pub unsafe extern "C" fn rl_shrink(comm: *const rl_comm, timeout_ms: u64) -> rl_
 }
 
 /// Ends the communicator on all ranks, from any thread, at once: calls that are pending, or follow, fail. When it
-/// returns, 8 ms later at most, operations write to no memory of this host any more, unless the system gave their thread
-/// no processor for so long. `why` is a text for the messages, or NULL.
+/// returns, 8 ms later at most, operations write to no memory of this host any more, unless the system gave their
+/// thread no processor for so long. `why` is a text for the messages, or NULL.
 ///
 /// # Safety
 ///

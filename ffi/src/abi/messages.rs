@@ -1,5 +1,5 @@
-//! Messages between single ranks: with tags, in any order; and batches, which are received in the order in which they are
-//! sent.
+//! Messages between single ranks: with tags, in any order; and batches, which are received in the order in which they
+//! are sent.
 
 use std::ffi::c_void;
 
@@ -42,8 +42,8 @@ pub const RL_ANY_RANK: u32 = u32::MAX;
 ///
 /// # Safety
 ///
-/// `comm` is a live communicator; `data` holds that many elements until the operation has ended, and nothing writes them
-/// meanwhile. `options` is NULL or valid, `work` NULL or a place for a pointer.
+/// `comm` is a live communicator; `data` holds that many elements until the operation has ended, and nothing writes
+/// them meanwhile. `options` is NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_send(
     comm: *const rl_comm,

@@ -17,9 +17,9 @@ use roundelay::operation::MemoryKind;
 
 /// A window. Any thread may use it.
 ///
-/// One of GPU memory was made with `RL_CUDA` in the options, on a communicator of `rl_cuda`. Its operations are put into
-/// the stream of their options and return at once, so `work` is NULL; their buffers are of the GPU too, and `RL_CUDA`
-/// says so. It has no `rl_window_accumulate`, `rl_window_take_signal` and `rl_window_withdraw`.
+/// One of GPU memory was made with `RL_CUDA` in the options, on a communicator of `rl_cuda`. Its operations are put
+/// into the stream of their options and return at once, so `work` is NULL; their buffers are of the GPU too, and
+/// `RL_CUDA` says so. It has no `rl_window_accumulate`, `rl_window_take_signal` and `rl_window_withdraw`.
 pub struct rl_window {
     window: WindowHandle,
 }
@@ -72,8 +72,8 @@ fn place(peer: u32, at: u64) -> WindowPlace {
 /// begins at a multiple of 8 bytes. In memory of `rl_alloc` ranks of the same host load and store, elsewhere this
 /// process serves them.
 ///
-/// Memory of GPUs (`RL_CUDA` in the options) was made by `cudaMalloc`, has one length on all ranks and gives all rights.
-/// It is mapped by all, and must not be freed before `rl_free` of the communicator has returned.
+/// Memory of GPUs (`RL_CUDA` in the options) was made by `cudaMalloc`, has one length on all ranks and gives all
+/// rights. It is mapped by all, and must not be freed before `rl_free` of the communicator has returned.
 ///
 /// # Safety
 ///

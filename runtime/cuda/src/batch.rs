@@ -210,8 +210,8 @@ impl ReadyBatch {
     }
 }
 
-/// The word of the first end: behind an address a rank of four kinds, for which this kernel has no use, and the blocks and
-/// the lanes of an end.
+/// The word of the first end: behind an address a rank of four kinds, for which this kernel has no use, and the blocks
+/// and the lanes of an end.
 const FIRST_END: usize = WORDS + 5;
 /// Words of an end.
 pub(super) const END: usize = size_of::<batch::BatchEnd>() / 8;

@@ -1,9 +1,9 @@
 //! Makes calls on the memory of NVIDIA GPUs: each proved plan becomes a kernel, which the compiler writes.
 //!
 //! `Communicator::cuda` gives a rank a GPU (several may share one, which is slow). Calls take a [`CudaBuffer`] or a
-//! [`CudaSlice`] in place of host memory, go into a [`CudaStream`] and return at once; `Communicator::synchronize` waits
-//! for them and reports their errors. CUDA is looked for at run time: [`probe()`] describes what there is, or why nothing
-//! is. `docs/cuda.md` is the user's view, `docs/device.md` the protocol.
+//! [`CudaSlice`] in place of host memory, go into a [`CudaStream`] and return at once; `Communicator::synchronize`
+//! waits for them and reports their errors. CUDA is looked for at run time: [`probe()`] describes what there is, or why
+//! nothing is. `docs/cuda.md` is the user's view, `docs/device.md` the protocol.
 //!
 //! A part of `roundelay`, which re-exports what its users need as `roundelay::cuda`. There is no promise of stability.
 //!
@@ -26,8 +26,8 @@
 //! | `gpu`, `setup` | the face of all that, and how it is opened |
 //!
 //! Conventions: calls that all ranks make together take `core` and agree (`control::agree`) before any rank depends on
-//! the result; an error that one rank finds after that ends the communicator (`GpuRank::end`). Whatever loads code or maps
-//! memory relaxes the capture mode of its thread first (`RelaxedCapture`).
+//! the result; an error that one rank finds after that ends the communicator (`GpuRank::end`). Whatever loads code or
+//! maps memory relaxes the capture mode of its thread first (`RelaxedCapture`).
 
 #![allow(
     rustdoc::private_intra_doc_links,

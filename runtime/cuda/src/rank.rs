@@ -168,8 +168,8 @@ impl GpuRank {
         stream: &CudaStream,
         copies: impl IntoIterator<Item = (u64, u64, u64)>,
     ) -> Result<(), Error> {
-        // SAFETY: the staging memory has as much as was asked for, and lives as long as `self`; the caller's buffers are
-        // good by the promise with which their addresses were made.
+        // SAFETY: the staging memory has as much as was asked for, and lives as long as `self`; the caller's buffers
+        // are good by the promise with which their addresses were made.
         self.put(core, stream, || unsafe { stream.copy_all(copies) })
     }
 

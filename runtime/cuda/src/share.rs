@@ -148,8 +148,8 @@ impl MemorySharing {
         Ok(MappedRegion::IpcMemory { found, own: self.rank, peers, offsets, bytes })
     }
 
-    /// Maps the memory of all ranks at one address, by the switch. `own` is this rank's memory, of as many bytes on each;
-    /// all ranks are on this host. Nothing of this was tried on hardware.
+    /// Maps the memory of all ranks at one address, by the switch. `own` is this rank's memory, of as many bytes on
+    /// each; all ranks are on this host. Nothing of this was tried on hardware.
     pub(super) fn unite(
         &mut self,
         core: &mut EngineCore,

@@ -9,8 +9,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs pieces of work that do not wait for each other on a limited number of threads, this one among them: the others help
-/// as far as the system starts them. Returns the results in the order of the pieces.
+/// Runs pieces of work that do not wait for each other on a limited number of threads, this one among them: the others
+/// help as far as the system starts them. Returns the results in the order of the pieces.
 ///
 /// # Panics
 ///

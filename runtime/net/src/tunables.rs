@@ -1,9 +1,9 @@
-//! The tunables of all packages: durations, limits and thresholds. They change how fast something goes, when it is given
-//! up or how much of it there may be, and never whether a result is right.
+//! The tunables of all packages: durations, limits and thresholds. They change how fast something goes, when it is
+//! given up or how much of it there may be, and never whether a result is right.
 //!
 //! [`tunables!`](crate::tunables!) declares them, with their meaning, in one file `tunables.rs` of each package;
-//! `roundelay info --tunables` and `docs/tunables.md` list them. Sizes of formats and of arrays are no tunables: they stand
-//! beside their code.
+//! `roundelay info --tunables` and `docs/tunables.md` list them. Sizes of formats and of arrays are no tunables: they
+//! stand beside their code.
 
 use std::fmt;
 use std::time::Duration;
@@ -64,8 +64,8 @@ impl fmt::Display for TunableValue {
     }
 }
 
-/// Declares the tunables of a package as constants, and their list `TUNABLES`. The doc comment of each is its meaning, and
-/// its type and name are its unit: `Duration`, a number of bytes if the name has the word `BYTES`, else a count.
+/// Declares the tunables of a package as constants, and their list `TUNABLES`. The doc comment of each is its meaning,
+/// and its type and name are its unit: `Duration`, a number of bytes if the name has the word `BYTES`, else a count.
 #[macro_export]
 macro_rules! tunables {
     ($(

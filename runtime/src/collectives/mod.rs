@@ -144,8 +144,8 @@ impl Communicator {
         self.in_place(&BROADCAST, root, Reduction::NONE, data)
     }
 
-    /// Performs [`Communicator::broadcast`] out of place: the root's input is copied to the outputs of all ranks, its own
-    /// too; the input of the others is not read and may be empty.
+    /// Performs [`Communicator::broadcast`] out of place: the root's input is copied to the outputs of all ranks, its
+    /// own too; the input of the others is not read and may be empty.
     ///
     /// On GPUs the root may give its output as input too, whatever the others give.
     ///

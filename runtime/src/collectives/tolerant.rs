@@ -11,9 +11,9 @@ impl Communicator {
     /// left, and the one that has ended or not; `avg` divides by their number. That this is so is proved for each
     /// single failure at any point; of several ranks that end in one call nothing is said.
     ///
-    /// A rank counts as ended if its process is gone, or if it has dropped its communicator, as some rank of its machine
-    /// sees. One that is silent, or cannot be reached, makes the call fail as any other does: it may go on, and must not
-    /// be left out.
+    /// A rank counts as ended if its process is gone, or if it has dropped its communicator, as some rank of its
+    /// machine sees. One that is silent, or cannot be reached, makes the call fail as any other does: it may go on, and
+    /// must not be left out.
     ///
     /// After a rank was lost the result holds, and the communicator is as after a failed call: those that are left
     /// [shrink](Communicator::shrink) it. It is for few ranks, at most 8, and short vectors: every rank sends about 2n

@@ -7,8 +7,8 @@ use roundelay_net::error::Error;
 
 impl Communicator {
     /// Puts an all_to_all of blocks of unequal length into the stream of calls, whose counts the host never reads: they
-    /// lie in device memory, in rows of `shape.row` elements. It is for tokens that go to their experts and come back: a
-    /// graph that was captured with some counts is replayed with others.
+    /// lie in device memory, in rows of `shape.row` elements. It is for tokens that go to their experts and come back:
+    /// a graph that was captured with some counts is replayed with others.
     ///
     /// `sends` has the rows for each rank, `receives` is given those from each rank. Blocks lie in input and output as
     /// `shape` says, in the order of ranks. All ranks give the same rows and the same most rows of a block; all else is
@@ -20,8 +20,8 @@ impl Communicator {
     /// # Errors
     ///
     /// [`Error::Usage`] if the vectors cannot hold what `shape` says, [`Error::Unsupported`] if there are more than 17
-    /// ranks, and the errors of [`Communicator::call`]. [`Communicator::synchronize`] returns [`Error::Usage`] on a rank
-    /// whose counts are too large, which ends the communicator.
+    /// ranks, and the errors of [`Communicator::call`]. [`Communicator::synchronize`] returns [`Error::Usage`] on a
+    /// rank whose counts are too large, which ends the communicator.
     pub fn all_to_all_counted<T: Element>(
         &mut self,
         output: &mut CudaSlice<T>,

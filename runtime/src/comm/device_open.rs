@@ -17,7 +17,8 @@ impl Communicator {
     ///
     /// On all ranks if any fails, naming the rank and its reason: [`Error::Cuda`] if it has no GPU, no driver or
     /// no memory, or if GPUs of one host cannot reach each other; [`Error::Usage`] if ranks gave different options;
-    /// [`Error::System`] if ranks on different hosts cannot be connected. Otherwise the errors of [`Communicator::split`].
+    /// [`Error::System`] if ranks on different hosts cannot be connected. Otherwise the errors of
+    /// [`Communicator::split`].
     pub fn cuda(&mut self, options: CudaOptions) -> Result<Communicator, Error> {
         let mut comm = self.whole()?;
         let gpu = open(comm.core()?, &options)?;
@@ -36,9 +37,9 @@ impl Communicator {
         Ok(comm)
     }
 
-    /// Opens the GPUs of those ranks that have one: they give options, and the others give none. All ranks call together.
-    /// The communicator that comes back is as of [`Communicator::cuda`], but that its calls take memory of the GPU or of
-    /// the host, on each rank as it is. Results are those of hosts, bit for bit.
+    /// Opens the GPUs of those ranks that have one: they give options, and the others give none. All ranks call
+    /// together. The communicator that comes back is as of [`Communicator::cuda`], but that its calls take memory of
+    /// the GPU or of the host, on each rank as it is. Results are those of hosts, bit for bit.
     ///
     /// This is [`Communicator::cuda`] if all ranks have a GPU. Else a call on memory of a GPU waits for what is in the
     /// stream, copies its input to the host, makes the call there and copies the result back, and returns when it is

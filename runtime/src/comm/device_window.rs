@@ -52,8 +52,8 @@ impl Communicator {
         Ok(CudaWindow::new(memory, part))
     }
 
-    /// Copies elements to the part of a rank, from element `at` of it on. `data` may be written again by what follows in
-    /// the stream.
+    /// Copies elements to the part of a rank, from element `at` of it on. `data` may be written again by what follows
+    /// in the stream.
     ///
     /// # Errors
     ///
@@ -125,8 +125,8 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// The errors of [`Communicator::put`]; [`Error::Usage`] if the word, or the result, does not begin at a multiple of
-    /// 8 bytes.
+    /// The errors of [`Communicator::put`]; [`Error::Usage`] if the word, or the result, does not begin at a multiple
+    /// of 8 bytes.
     pub fn fetch_add<M, R>(
         &mut self,
         window: &CudaWindow<M>,
@@ -188,8 +188,8 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] if the rank does not exist, or the window is another communicator's; [`Error::Window`] if the rank
-    /// is on another host.
+    /// [`Error::Usage`] if the rank does not exist, or the window is another communicator's; [`Error::Window`] if the
+    /// rank is on another host.
     pub fn map_remote<M>(&mut self, window: &CudaWindow<M>, peer: u32) -> Result<DevicePtr, Error> {
         let (_, gpu) = self.both()?;
         gpu.map(window.part(), peer)

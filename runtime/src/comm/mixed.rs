@@ -1,5 +1,5 @@
-//! Communicators of ranks of which some have a GPU, and others have none: calls on the memory of a GPU go through memory
-//! of its host, and are there what they are on all hosts.
+//! Communicators of ranks of which some have a GPU, and others have none: calls on the memory of a GPU go through
+//! memory of its host, and are there what they are on all hosts.
 
 use std::sync::Arc;
 
@@ -48,8 +48,8 @@ impl StagedGpu {
     }
 }
 
-/// A call on memory of this rank's GPU that is made on the host. What fails on this rank alone ends the communicator, for
-/// the others wait.
+/// A call on memory of this rank's GPU that is made on the host. What fails on this rank alone ends the communicator,
+/// for the others wait.
 pub(super) struct ByHost<'c> {
     core: &'c mut EngineCore,
     staged: &'c StagedGpu,

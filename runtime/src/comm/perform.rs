@@ -13,7 +13,8 @@ use roundelay_engine::{
 use roundelay_net::error::Error;
 
 impl Communicator {
-    /// Performs an operation that is given as data. The methods of the collectives' names make theirs from typed memory.
+    /// Performs an operation that is given as data. The methods of the collectives' names make theirs from typed
+    /// memory.
     ///
     /// # Errors
     ///

@@ -34,8 +34,8 @@ impl Default for CallSettings {
     }
 }
 
-/// Options of single calls, for [`Communicator::with`](super::Communicator::with). An option that is not set stays as the communicator
-/// has it.
+/// Options of single calls, for [`Communicator::with`](super::Communicator::with). An option that is not set stays as
+/// the communicator has it.
 #[derive(Debug, Clone, Default)]
 pub struct CallOptions {
     timeout: Option<Duration>,

@@ -215,8 +215,8 @@ impl Communicator {
     /// # Errors
     ///
     /// [`Error::Start`], [`Error::Timeout`] or [`Error::LostRank`] if the ranks do not come together;
-    /// the text names the rank that is missing, or the cause for which one was refused. [`Error::Memory`] if shared memory
-    /// cannot be had.
+    /// the text names the rank that is missing, or the cause for which one was refused. [`Error::Memory`] if shared
+    /// memory cannot be had.
     pub fn join(membership: &JobMembership, setup: &JobSetup) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
         let secret = setup.secret_bytes()?;

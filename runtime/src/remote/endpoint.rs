@@ -23,7 +23,8 @@ use roundelay_net::fork::OwnerProcess;
 ///
 /// Two processes each bind an endpoint, pass each other its [address](Endpoint::address) by any means,
 /// and connect each to the other's. What one [registers](Endpoint::register) the other one may then
-/// [write and read](crate::endpoint::RemoteRegion) by its [key](crate::endpoint::RegisteredRegion::key). `docs/transport.md` has the rules.
+/// [write and read](crate::endpoint::RemoteRegion) by its [key](crate::endpoint::RegisteredRegion::key).
+/// `docs/transport.md` has the rules.
 ///
 /// ```
 /// # use std::time::Duration;

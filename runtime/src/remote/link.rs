@@ -10,9 +10,9 @@ use super::target::{OpenRegions, RemoteRegion};
 use roundelay_net::error::Error;
 use roundelay_net::transport::TransportSet;
 
-/// The connection of two endpoints ([`Endpoint::connect`](crate::endpoint::Endpoint::connect)). Clones are the same; any thread
-/// may use it. It is closed when the last of them and of its [`RemoteRegion`]s is dropped: keep one until work has
-/// ended.
+/// The connection of two endpoints ([`Endpoint::connect`](crate::endpoint::Endpoint::connect)). Clones are the same;
+/// any thread may use it. It is closed when the last of them and of its [`RemoteRegion`]s is dropped: keep one until
+/// work has ended.
 ///
 /// In errors the two ends are ranks 0 and 1, as in [`EndpointLink::side`]. An operation that fails by anything but
 /// [`Error::Window`] ends the link, at both ends: in time or not at all, so that no memory is written later.

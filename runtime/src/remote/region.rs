@@ -11,8 +11,8 @@ use roundelay_net::fork::OwnerProcess;
 
 /// Memory that the peers of an [`Endpoint`](crate::endpoint::Endpoint) may read and write by its key.
 ///
-/// Dropped, it is revoked as by [`RegisteredRegion::revoke`], but without a wait: accesses that have begun end, and the buffer is
-/// dropped after the last of them.
+/// Dropped, it is revoked as by [`RegisteredRegion::revoke`], but without a wait: accesses that have begun end, and the
+/// buffer is dropped after the last of them.
 pub struct RegisteredRegion<B> {
     endpoint: Arc<EndpointState>,
     part: Arc<ServedRegion>,

@@ -16,8 +16,8 @@ use roundelay_engine::window::{ServedPart, WindowRights};
 use roundelay_net::error::{ByteCount, Error};
 use roundelay_net::fork::OwnerProcess;
 
-/// A region of the peer of a [`EndpointLink`](crate::endpoint::EndpointLink). Clones are the same; any thread may use it. Places are counted in
-/// bytes.
+/// A region of the peer of a [`EndpointLink`](crate::endpoint::EndpointLink). Clones are the same; any thread may use
+/// it. Places are counted in bytes.
 ///
 /// Operations of one thread take effect in the order in which they were begun; nothing else is ordered. An aligned word
 /// of 8 bytes is written and read whole.

@@ -96,8 +96,8 @@ pub(crate) fn newcomer() -> Result<(), Error> {
     Ok(())
 }
 
-/// Opens the GPUs and makes at most `most` calls, of which the last is not waited for: then the process is killed. Returns the
-/// error that ended them.
+/// Opens the GPUs and makes at most `most` calls, of which the last is not waited for: then the process is killed.
+/// Returns the error that ended them.
 fn calls(comm: &mut Communicator, most: u64) -> Result<Option<Error>, Error> {
     comm.set_timeout(TIMEOUT);
     let mut gpu = comm.cuda(CudaOptions::default())?;

@@ -1,6 +1,7 @@
 //! Runs exchanges whose counts lie in device memory: the protocol of `emit/cuda/counted.cuh`, a step of a block at a
-//! time, on the weak memory. What comes out is compared with the counts and rows that were drawn. Then the same with one
-//! thing left out, which must show: a release, an acquire, the wait for room, words of the ring, the checks of counts.
+//! time, on the weak memory. What comes out is compared with the counts and rows that were drawn. Then the same with
+//! one thing left out, which must show: a release, an acquire, the wait for room, words of the ring, the checks of
+//! counts.
 
 use std::rc::Rc;
 

@@ -102,7 +102,8 @@ fn more_elements_than_a_chunk_has_are_refused() {
 }
 
 /// A waiting rank may see a later one of the same word: if that does not release, it is not known what came
-/// before the earlier one either. Here a rank folds in its first phase, whose signals release, and signals that in the next.
+/// before the earlier one either. Here a rank folds in its first phase, whose signals release, and signals that in the
+/// next.
 #[test]
 fn a_signal_without_release_hides_those_before_it() {
     let (mut moved, mut accepted) = (0, Vec::new());

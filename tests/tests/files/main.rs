@@ -1,5 +1,5 @@
-//! Tests of files, one each: the algorithm library, `suite/`, and the examples of the documentation. It is the last test
-//! program of the workspace, and sums up the checks that all of them skipped.
+//! Tests of files, one each: the algorithm library, `suite/`, and the examples of the documentation. It is the last
+//! test program of the workspace, and sums up the checks that all of them skipped.
 
 mod docs;
 mod library;

@@ -1,7 +1,7 @@
 //! Runs kernels where there is no GPU: their own texts, with instructions of this processor in place of a GPU's
-//! (`machine.h` for `machine.cuh`), a process for each block and a thread for each thread. The memory is not weak, which
-//! `tests/device` looks at; what is tried here is the text: functions in kernels of others, exchanges whose counts
-//! lie in memory, with calls that must be refused, messages between single ranks, and signals of windows.
+//! (`machine.h` for `machine.cuh`), a process for each block and a thread for each thread. The memory is not weak,
+//! which `tests/device` looks at; what is tried here is the text: functions in kernels of others, exchanges whose
+//! counts lie in memory, with calls that must be refused, messages between single ranks, and signals of windows.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,13 +1,13 @@
-//! The kernel of an all_to_all whose counts lie in device memory, as where tokens go to their experts and come back: the
-//! host never reads them, and a graph that was captured with some is replayed with others.
+//! The kernel of an all_to_all whose counts lie in device memory, as where tokens go to their experts and come back:
+//! the host never reads them, and a graph that was captured with some is replayed with others.
 //!
 //! It is played as messages between single ranks are ([`batch`](super::batch)): a message to every rank and one from
 //! every rank, through the same lanes. Their lengths are found on the way:
 //!
 //! * Every rank reads its counts and checks them: no block may have more rows than all ranks have agreed on, nor all of
 //!   them more than the input has. Only then it tells each peer its count, in a word beside the number of the call.
-//! * Every rank waits for all counts for it, and checks them against its output in the same way. Only then it takes what
-//!   comes. So counts that do not fit are reported by the rank that reads them, before anything is written.
+//! * Every rank waits for all counts for it, and checks them against its output in the same way. Only then it takes
+//!   what comes. So counts that do not fit are reported by the rank that reads them, before anything is written.
 //!
 //! The words in which a rank receives counts are a ring of [`RING`] for each peer. A peer is at most
 //! [`SLOTS`](super::batch::SLOTS) calls ahead, for every call has a piece in the first lane at least: so no word is

@@ -3,8 +3,8 @@
 //! The function plays what the kernel of the same program plays, by the same text, with the blocks of the kernel that
 //! calls it: the first ones, as many as the handle says. All their threads call it, any number of times, in a launch
 //! whose blocks are all resident. What it needs of memory and sizes comes in a
-//! [`FunctionHandle`](crate::device::abi::FunctionHandle), which the runtime fills once all ranks have agreed on the call.
-//! It differs from the kernel in this:
+//! [`FunctionHandle`](crate::device::abi::FunctionHandle), which the runtime fills once all ranks have agreed on the
+//! call. It differs from the kernel in this:
 //!
 //! * The number of elements is an argument: as many as the handle was made for, or fewer. So are the addresses, which
 //!   must lie in the memory that the handle was made for where peers address it. What does not fit is reported and
@@ -90,8 +90,8 @@ impl std::fmt::Display for FunctionSource {
 /// Returns the header for some ranks' programs of one plan, as the namespace `name`.
 ///
 /// # Errors
-/// Returns [`UnsupportedKernel`] if there is no kernel for one of the programs, copy engines would move its data, or the
-/// name is none of C++.
+/// Returns [`UnsupportedKernel`] if there is no kernel for one of the programs, copy engines would move its data, or
+/// the name is none of C++.
 pub fn cuda_function(
     programs: &[ProvedProgram],
     spec: &KernelSpec,

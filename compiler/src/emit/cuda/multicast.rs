@@ -1,6 +1,6 @@
 //! The instructions by which the switch combines what all ranks hold: of some types, by some operators, 16 bytes at a
-//! time. The order in which it takes the ranks is its own, so sums of floats may differ from those of other protocols in
-//! their last bits. Sums of `f16` and `bf16` are made in `f32`, and rounded once.
+//! time. The order in which it takes the ranks is its own, so sums of floats may differ from those of other protocols
+//! in their last bits. Sums of `f16` and `bf16` are made in `f32`, and rounded once.
 //!
 //! Which there are is said by NVIDIA's PTX ISA, `multimem.ld_reduce`.
 

@@ -8,8 +8,8 @@
 //! * A wait counts the signals that were taken in this rank's own memory, and ends when the word has come as far, with
 //!   an acquire: what lies behind it in the stream sees what lay before the signal.
 //!
-//! No words of a rank on another host are mapped. A thread of the host does there what the stream asks for, and raises a
-//! word when it was done, which the kernel waits for.
+//! No words of a rank on another host are mapped. A thread of the host does there what the stream asks for, and raises
+//! a word when it was done, which the kernel waits for.
 //!
 //! All counts of ranks of one host lie in device memory, so a graph is replayed without the host. Every word has one
 //! writer, in one order of streams, and only grows.

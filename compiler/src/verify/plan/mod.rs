@@ -20,8 +20,8 @@
 //!   this rank's memory was consumed, so no rank reads or writes another's buffers outside its calls.
 //! * **Shares**: of a plan that is split by bandwidth all of this holds whatever the lengths of the parts. No
 //!   proof asks how many elements a chunk has, only which chunks have equally many: those at the same place of
-//!   different blocks, and blocks of equal length are cut by the same shares. `UnprovedPlan::check` says that parts share
-//!   no memory, no connection and no wait; so each is a plan of its own, whose proof is its share of this one,
+//!   different blocks, and blocks of equal length are cut by the same shares. `UnprovedPlan::check` says that parts
+//!   share no memory, no connection and no wait; so each is a plan of its own, whose proof is its share of this one,
 //!   and which may be played in its own number of passes, or not at all if it has no elements. All ranks
 //!   know alike which parts have none.
 

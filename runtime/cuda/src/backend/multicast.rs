@@ -1,7 +1,7 @@
 //! Memory of several devices at one address, by the switch between them.
 //!
-//! One process makes an object for a number of devices. Each joins it with its device; when all have, each binds memory of
-//! its own, and maps the object: what is read and written there is read and written on all.
+//! One process makes an object for a number of devices. Each joins it with its device; when all have, each binds memory
+//! of its own, and maps the object: what is read and written there is read and written on all.
 //!
 //! None of this was tried on hardware.
 

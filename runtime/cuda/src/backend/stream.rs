@@ -37,8 +37,8 @@ impl CudaStream {
         Ok(CudaStream(Arc::new(StreamHandle { context, raw, owned: true })))
     }
 
-    /// Makes a stream that runs beside all others, and before them where the device has to choose. It shares no queue of
-    /// the device with streams of another priority, whose kernels may wait for what is done in it.
+    /// Makes a stream that runs beside all others, and before them where the device has to choose. It shares no queue
+    /// of the device with streams of another priority, whose kernels may wait for what is done in it.
     pub(crate) fn urgent(context: &Arc<DeviceContext>) -> Result<Self, DriverFault> {
         context.enter()?;
         let (mut raw, context) = (std::ptr::null_mut(), context.clone());
@@ -86,8 +86,8 @@ impl CudaStream {
         unsafe { cuda!(cuStreamWaitEvent(self.0.raw, event.raw, 0)) }
     }
 
-    /// Writes a word at an address that the GPU maps, when the stream comes to it: a reader that sees it sees all that is
-    /// before it in the stream. It takes no multiprocessor.
+    /// Writes a word at an address that the GPU maps, when the stream comes to it: a reader that sees it sees all that
+    /// is before it in the stream. It takes no multiprocessor.
     ///
     /// # Safety
     ///

@@ -18,8 +18,8 @@ pub struct CudaLaunch {
     pub call: DeviceCall,
     /// The protocol by which messages travel; chosen by size and memory if left out. It is the same on all ranks.
     ///
-    /// [`DeviceProtocol::Put`], [`DeviceProtocol::Get`] and [`DeviceProtocol::Engine`] ask that what peers address is memory of
-    /// `Communicator::alloc_device` or
+    /// [`DeviceProtocol::Put`], [`DeviceProtocol::Get`] and [`DeviceProtocol::Engine`] ask that what peers address is
+    /// memory of `Communicator::alloc_device` or
     /// `Communicator::register`, at the same place of it on every rank. Where the
     /// protocol is left out that decides it: then all ranks must give such memory, or none.
     pub protocol: Option<DeviceProtocol>,

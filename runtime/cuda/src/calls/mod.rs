@@ -1,7 +1,7 @@
 //! Collective calls: from a proved plan, memory and a stream to a launched kernel.
 //!
-//! A call passes these stages. The first call of its kind passes all of them, together with all ranks; the next ones pass
-//! 1, 2 and 6 on this rank alone.
+//! A call passes these stages. The first call of its kind passes all of them, together with all ranks; the next ones
+//! pass 1, 2 and 6 on this rank alone.
 //!
 //! 1. A call by name chooses an algorithm, whose plans are proved ([`named`]). Lists of blocks, and blocks of different
 //!    lengths, are copied to where one call has them ([`packed`]).

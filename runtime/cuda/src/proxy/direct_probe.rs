@@ -80,8 +80,8 @@ fn all<T>(core: &mut EngineCore, own: Result<T, GpuDirect>) -> Result<Result<T, 
     })
 }
 
-/// Returns the grants of the slots for the peers of all streams, or the reason for which this rank's devices do not take
-/// them.
+/// Returns the grants of the slots for the peers of all streams, or the reason for which this rank's devices do not
+/// take them.
 fn offer(
     ranks: u32,
     lanes: &[Vec<ProxyStream>],

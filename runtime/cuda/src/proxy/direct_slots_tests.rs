@@ -1,5 +1,5 @@
-//! Slots that devices write into, with kernels that threads play. In the virtual machines of `tests/rdma.sh` devices do;
-//! elsewhere ranks agree that none does, and all goes by hosts.
+//! Slots that devices write into, with kernels that threads play. In the virtual machines of `tests/rdma.sh` devices
+//! do; elsewhere ranks agree that none does, and all goes by hosts.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -69,8 +69,8 @@ fn all_ranks_have_it_or_none_has() {
     }
 }
 
-/// The queue for accesses dies in the middle of a call, on one side: contents go by hosts from then on, and none is lost
-/// or comes twice.
+/// The queue for accesses dies in the middle of a call, on one side: contents go by hosts from then on, and none is
+/// lost or comes twice.
 #[cfg(feature = "rdma")]
 #[test]
 fn contents_go_by_hosts_while_the_queue_for_them_is_gone() {

@@ -1,17 +1,18 @@
 //! Proxies: the threads that carry the messages of kernels between hosts.
 //!
 //! Each rank of a communicator over several hosts has memory that its kernels and its proxies share ([`memory`]): words
-//! and slots on its host. It has up to eight *proxy threads* ([`threads`]), each with connections of its own to every rank
-//! on another host. Block b of a kernel is served by thread `b mod L`. Calls ([`call`]) have numbers, which are ordered
-//! from the proxies before a kernel is launched or captured. A kernel publishes the number of the call that it enters, so
-//! that proxies follow the order of the streams, also where graphs are launched, of which the host does not know.
+//! and slots on its host. It has up to eight *proxy threads* ([`threads`]), each with connections of its own to every
+//! rank on another host. Block b of a kernel is served by thread `b mod L`. Calls ([`call`]) have numbers, which are
+//! ordered from the proxies before a kernel is launched or captured. A kernel publishes the number of the call that it
+//! enters, so that proxies follow the order of the streams, also where graphs are launched, of which the host does not
+//! know.
 //!
 //! A proxy thread ([`thread`], [`run`]) begins a call when a kernel has entered it, and carries both ways ([`sending`],
 //! [`landing`]) until all its messages ([`flow`]) are over:
 //!
-//! * A message that the kernel has published is a packet of 32 bytes ([`packet`]) and its content, which the socket reads
-//!   straight into the receiver's slot; a short one is copied on its way. The first `slots` messages of a link go at
-//!   once, the others with *credit*: a packet of the receiver's proxy with the count of messages that its kernel has
+//! * A message that the kernel has published is a packet of 32 bytes ([`packet`]) and its content, which the socket
+//!   reads straight into the receiver's slot; a short one is copied on its way. The first `slots` messages of a link go
+//!   at once, the others with *credit*: a packet of the receiver's proxy with the count of messages that its kernel has
 //!   consumed.
 //! * Credit is sent only as long as messages follow that need it. So at the end of a call none of it is unread.
 //! * A message of the next call stays outside its slot until this rank's kernel has entered that call. All that
@@ -22,8 +23,8 @@
 //! communicator on ([`queues`]), in memory of their own ([`peer_slots`]); proxies carry what they find there, and no
 //! message waits behind what comes.
 //!
-//! A thread of its own, the window proxy, performs what streams ask of windows of ranks on other hosts ([`window_proxy`]),
-//! through slots and words that it shares with them ([`window_slots`]).
+//! A thread of its own, the window proxy, performs what streams ask of windows of ranks on other hosts
+//! ([`window_proxy`]), through slots and words that it shares with them ([`window_slots`]).
 //!
 //! Proxies end before the memory that they use.
 //!

@@ -95,13 +95,14 @@ impl StreamSteps for CudaSteps<'_> {
             compared: 0,
         };
         let params = words_of(&self.params, &fixed);
-        // SAFETY: the words are those of the kernel's parameter; the slots and the mailbox live until the stream has ended.
+        // SAFETY: the words are those of the kernel's parameter; the slots and the mailbox live until the stream has
+        // ended.
         unsafe { self.kernel.launch(self.stream, (1, THREADS), &params) }
     }
 
     fn load(&mut self, slot: *mut u8, from: u64, bytes: usize) -> Result<(), DriverFault> {
-        // SAFETY: the slot has as many bytes, and is the stream's when it comes here; the caller's memory is good by the
-        // promise with which its address was made.
+        // SAFETY: the slot has as many bytes, and is the stream's when it comes here; the caller's memory is good by
+        // the promise with which its address was made.
         unsafe { self.stream.read(std::slice::from_raw_parts_mut(slot, bytes), from) }
     }
 

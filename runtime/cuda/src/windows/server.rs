@@ -1,8 +1,9 @@
 //! This rank's part of a window of device memory, as it is served to ranks on other hosts.
 //!
-//! The thread that progresses this rank's messages copies bytes in a stream of their own, through slots in memory of the
-//! host, and changes words by a kernel there: so that they are atomic to what GPUs of this host do. A signal is a word that
-//! the stream writes behind what came before it; the kernel of a wait looks at that word as it does at one of a GPU's.
+//! The thread that progresses this rank's messages copies bytes in a stream of their own, through slots in memory of
+//! the host, and changes words by a kernel there: so that they are atomic to what GPUs of this host do. A signal is a
+//! word that the stream writes behind what came before it; the kernel of a wait looks at that word as it does at one of
+//! a GPU's.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -206,7 +207,8 @@ impl DeviceMemory for ServedPart {
             let slot = self.server.slot(number);
             let to = self.server.memory.device() + (number * SLOT) as u64;
             let params = self.params(offset, fetch, to);
-            // SAFETY: the words are those of the kernel's parameter; what they address is kept by `self` and its server.
+            // SAFETY: the words are those of the kernel's parameter; what they address is kept by `self` and its
+            // server.
             self.put_in(slots, number, |stream| unsafe {
                 self.kernel.launch(stream, (1, THREADS), &params)
             })?;

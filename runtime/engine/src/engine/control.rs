@@ -52,7 +52,8 @@ impl EngineCore {
         self.current.map_or_else(|| self.control.into(), |at| self.bounds[at].describe())
     }
 
-    /// Notes an error of a call that all ranks make, as [`EngineCore::fail`]; names the calls of both ranks where they differ.
+    /// Notes an error of a call that all ranks make, as [`EngineCore::fail`]; names the calls of both ranks where they
+    /// differ.
     #[cold]
     pub(super) fn fail_call(&mut self, error: Error) -> Error {
         if error.code() != codes::PLAN_MISMATCH {

@@ -1,12 +1,12 @@
 //! The engine of the host, and the state of a rank that all engines share.
 //!
 //! An engine binds the calls on one kind of memory and executes them; this one has the memory of this host,
-//! `roundelay-cuda` that of GPUs. Both take a call as an [`MessageOperation`](crate::operation::MessageOperation). Common to them are
-//! plans by name (`plans`, `lookup`), words from rank to rank (`control`), and what is kept for the next calls
-//! (`recent`).
+//! `roundelay-cuda` that of GPUs. Both take a call as an [`MessageOperation`](crate::operation::MessageOperation).
+//! Common to them are plans by name (`plans`, `lookup`), words from rank to rank (`control`), and what is kept for the
+//! next calls (`recent`).
 //!
-//! The state of a rank is a [`EngineCore`]: group, connections, bound plans, recorder. Its owner makes the calls, so there is
-//! nothing to lock. In reading order:
+//! The state of a rank is a [`EngineCore`]: group, connections, bound plans, recorder. Its owner makes the calls, so
+//! there is nothing to lock. In reading order:
 //!
 //! | file | holds |
 //! |---|---|

@@ -87,7 +87,8 @@ impl MessageEngine {
     }
 
     /// Returns the peer, if it is known, and the kind of an operation that has timed out: since it started, nothing has
-    /// moved on its connection for as long as its timeout. All operations are examined, once a [`CHANGE_CHECK_INTERVAL`].
+    /// moved on its connection for as long as its timeout. All operations are examined, once a
+    /// [`CHANGE_CHECK_INTERVAL`].
     fn find_timed_out(&mut self, is_sure: bool) -> Option<(Option<u32>, TransferKind)> {
         let now = Instant::now();
         if !is_sure && now.duration_since(self.examined_at) < CHANGE_CHECK_INTERVAL {

@@ -183,7 +183,8 @@ impl PeerLink {
         }
     }
 
-    /// Returns true if the next own entry may be posted; a request only while fewer than [`ASKED_OPERATIONS_MAX`] await answers.
+    /// Returns true if the next own entry may be posted; a request only while fewer than [`ASKED_OPERATIONS_MAX`] await
+    /// answers.
     fn may_post_next(&self) -> bool {
         match self.out.front() {
             None => false,

@@ -252,7 +252,8 @@ impl<'a> Operation<'a> {
         self.shape(form, count, (true, true))
     }
 
-    /// Returns the shape of a call whose lengths are right. An operand that has no meaning on this rank is not looked at.
+    /// Returns the shape of a call whose lengths are right. An operand that has no meaning on this rank is not looked
+    /// at.
     fn shape(
         &self,
         form: CallForm,

@@ -79,8 +79,8 @@ impl ExposedPart {
         }
     }
 
-    /// Withdraws rights. Devices access the memory no more when it returns; [`WindowBlock::is_quiet`](super::WindowBlock::is_quiet)
-    /// returns when all other accesses have ended.
+    /// Withdraws rights. Devices access the memory no more when it returns;
+    /// [`WindowBlock::is_quiet`](super::WindowBlock::is_quiet) returns when all other accesses have ended.
     pub fn withdraw(&self, rights: WindowRights) {
         self.place.block().withdraw(rights);
         self.exposure.clear();

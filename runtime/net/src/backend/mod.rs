@@ -2,8 +2,8 @@
 //!
 //! Everything above this seam moves addresses and counts; only a backend reads or writes elements. There are two, and
 //! an engine uses one of them for a whole call. The executor gives [`host`] one step after the other
-//! ([`HostKernel::fold`]). `cuda` is given whole programs: `cuda::HostKernel::launch` puts one into a stream, and the text
-//! that the compiler wrote (`compiler/src/emit/cuda`) does what `fold` does, step by step.
+//! ([`HostKernel::fold`]). `cuda` is given whole programs: `cuda::HostKernel::launch` puts one into a stream, and the
+//! text that the compiler wrote (`compiler/src/emit/cuda`) does what `fold` does, step by step.
 //!
 //! **What a backend promises**
 //!
@@ -18,9 +18,9 @@
 //!   ties to even, and subnormal numbers are kept, whatever the calling thread has set for itself; a NaN stays a NaN.
 //! - *Integers wrap.* `min` and `max` of floats are NaN if any operand is; of operands that compare
 //!   equal (the two zeros) they keep the first.
-//! - *Wire types.* An operand may hold another float type than the buffer's ([`FoldSource::wire`], [`FoldTarget::wire`]). It is
-//!   converted when loaded and when stored; the arithmetic between is the same. A value goes from the accumulator to
-//!   each destination in one rounding.
+//! - *Wire types.* An operand may hold another float type than the buffer's ([`FoldSource::wire`],
+//!   [`FoldTarget::wire`]). It is converted when loaded and when stored; the arithmetic between is the same. A value
+//!   goes from the accumulator to each destination in one rounding.
 //! - *Memory is passed once.* Long folds go in blocks that stay near the arithmetic: in the first-level cache, in
 //!   registers. A step, or a launch, allocates nothing and logs nothing.
 //!

@@ -32,7 +32,8 @@ use crate::error::Error;
 use crate::variables;
 
 /// Returns the membership that this process's environment describes, or `None` if no launcher started it. The
-/// environment of the ranks of a [`RankLauncher`](super::launcher::RankLauncher) describes none either: they inherit their job.
+/// environment of the ranks of a [`RankLauncher`](super::launcher::RankLauncher) describes none either: they inherit
+/// their job.
 ///
 /// # Errors
 ///

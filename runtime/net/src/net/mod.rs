@@ -1,8 +1,8 @@
 //! Sockets between the ranks of a job: which connections are accepted, at which address; words and alarms between
 //! ranks that share no memory; connections for the transports that carry data.
 //!
-//! A [`RankNetwork`] is between hosts what the control pages of shared memory are inside a host: it detects ranks that are
-//! gone, exchanges a word among all ranks, and stops all ranks when one fails. Each rank is linked with `2 log2 n`
+//! A [`RankNetwork`] is between hosts what the control pages of shared memory are inside a host: it detects ranks that
+//! are gone, exchanges a word among all ranks, and stops all ranks when one fails. Each rank is linked with `2 log2 n`
 //! others at most; every message to all ranks travels over these links, so a rank needs three operations of the
 //! rendezvous store ([`Store`](crate::store::Store)) whatever the number of ranks. Endpoints and words are gathered by
 //! Bruck's algorithm; alarms flood.

@@ -116,8 +116,8 @@ impl RankNetwork {
         self.gone.get(&peer).map(String::as_str)
     }
 
-    /// Describes how a rank ended, if a rank of its machine reported that. Unlike [`RankNetwork::gone`] it is certain: no
-    /// call of that rank returns any more. What it sent before may have been lost.
+    /// Describes how a rank ended, if a rank of its machine reported that. Unlike [`RankNetwork::gone`] it is certain:
+    /// no call of that rank returns any more. What it sent before may have been lost.
     pub(crate) fn ended(&self, peer: u32) -> Option<&str> {
         self.ended.get(&peer).map(String::as_str)
     }

@@ -24,12 +24,13 @@
 //!
 //! **Conventions.** No operation blocks: each returns at once and reports whether it was done; waiting, deadlines and
 //! giving up belong to `executor::wait`. After setup nothing allocates or locks, except that the first message of a new
-//! size on a connection reserves its memory; nothing calls the system but the reads and writes of sockets, and the reads
-//! of a peer's private memory. Files import the file that defines a type, not this one.
+//! size on a connection reserves its memory; nothing calls the system but the reads and writes of sockets, and the
+//! reads of a peer's private memory. Files import the file that defines a type, not this one.
 //!
-//! **To add a transport**: one folder here, its `mod` line, one row in `list`, and the import of its stream in `carrier`.
-//! Its module has `probe`, which returns whether it can be used here, and for posted links `begin`, which starts the
-//! handshake of two ends over a socket that `net` has made. `tests/conformance` runs one suite over every row of the list.
+//! **To add a transport**: one folder here, its `mod` line, one row in `list`, and the import of its stream in
+//! `carrier`. Its module has `probe`, which returns whether it can be used here, and for posted links `begin`, which
+//! starts the handshake of two ends over a socket that `net` has made. `tests/conformance` runs one suite over every
+//! row of the list.
 
 mod access;
 mod carrier;

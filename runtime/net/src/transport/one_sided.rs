@@ -10,8 +10,8 @@ pub trait OneSided {
     /// Returns true if an access may begin now; otherwise it fails at once.
     fn is_up(&self) -> bool;
 
-    /// Grants the peer access to memory, with the rights that `may` returns once the device is known; `None` if the device
-    /// cannot grant any.
+    /// Grants the peer access to memory, with the rights that `may` returns once the device is known; `None` if the
+    /// device cannot grant any.
     fn grant(
         &self,
         exposure: &MemoryExposure,

@@ -152,7 +152,8 @@ impl WindowParts {
         self.group.lock().aborted(Some(location))
     }
 
-    /// Returns the error of a refused operation. A peer whose job has ended takes its part away: then that is the cause.
+    /// Returns the error of a refused operation. A peer whose job has ended takes its part away: then that is the
+    /// cause.
     #[cold]
     pub(super) fn refused(&self, what: impl Fn() -> String, refusal: AccessRefusal) -> Error {
         if matches!(refusal, AccessRefusal::Rights { .. }) && !self.goes_on() {

@@ -5,9 +5,9 @@
 //! absent moves nothing.
 //!
 //! After the last round each rank tells the others that it has all it needs, and waits until they say so, or have
-//! ended. So a rank that returns knows that all survivors have their results, and may end or fail as it likes. If a rank is
-//! not counted the communicator has failed, on all survivors alike; if one ends after its contribution has come to all,
-//! the next call finds that out, whatever call it is.
+//! ended. So a rank that returns knows that all survivors have their results, and may end or fail as it likes. If a
+//! rank is not counted the communicator has failed, on all survivors alike; if one ends after its contribution has come
+//! to all, the next call finds that out, whatever call it is.
 //!
 //! **Invariant:** a rank is taken for failed only if it is known to have ended: its process is gone, or it has left, as
 //! a rank of its machine sees and tells those elsewhere. One that is silent, or to which a connection has ended, makes

@@ -91,8 +91,8 @@ enum InfoError {
 }
 
 /// The handshake of a stream over devices: both ends exchange the addresses of their queues over a fresh socket and
-/// connect them, in any order. Nothing here waits: connecting a queue may take the kernel a second, in which it resolves
-/// an address of the network, and a thread of its own waits for that.
+/// connect them, in any order. Nothing here waits: connecting a queue may take the kernel a second, in which it
+/// resolves an address of the network, and a thread of its own waits for that.
 pub(super) struct QueueHandshake {
     socket: TcpStream,
     stage: HandshakeStage,

@@ -1,8 +1,8 @@
 //! InfiniBand and RoCE: a stream of bytes that devices move.
 //!
 //! A connection begins as a socket (`net`), over which both ends exchange the addresses of their queues
-//! ([`QueueHandshake`]). From then on a [`DeviceStream`] carries the bytes; the socket stays open and shows the end of a
-//! peer at once, long before a device gives up on it. Framing, staging and landing are those of `transport/stream`.
+//! ([`QueueHandshake`]). From then on a [`DeviceStream`] carries the bytes; the socket stays open and shows the end of
+//! a peer at once, long before a device gives up on it. Framing, staging and landing are those of `transport/stream`.
 //!
 //! | file, in reading order | holds |
 //! |---|---|
@@ -15,9 +15,9 @@
 //! | `device_stream`, `connect` | the stream with its socket as a `ByteStream`; the devices of this process, and the handshake |
 //! | `absent` | the same items where roundelay was built without the feature `rdma`; only this file asks whether it is there |
 //!
-//! Every device with an active port is a *rail*, unless a [`DeviceChoice`] names some: pieces go over all of them in turn. A
-//! device that is a path of a communicator (`paths`) carries connections of its own, one queue pair each. `docs/rdma.md`
-//! has the protocol.
+//! Every device with an active port is a *rail*, unless a [`DeviceChoice`] names some: pieces go over all of them in
+//! turn. A device that is a path of a communicator (`paths`) carries connections of its own, one queue pair each.
+//! `docs/rdma.md` has the protocol.
 
 #[cfg(not(feature = "rdma"))]
 mod absent;

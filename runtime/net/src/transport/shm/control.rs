@@ -1,7 +1,7 @@
 //! The control pages: which ranks are there and where, and the calls and waits that they are in.
 //!
-//! Everything is an atomic word, and each rank writes to its own cache lines only. `abort_record`, `exchange` and `sleep`
-//! have the other words of these pages.
+//! Everything is an atomic word, and each rank writes to its own cache lines only. `abort_record`, `exchange` and
+//! `sleep` have the other words of these pages.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::atomic::{Ordering, fence};
@@ -46,7 +46,8 @@ impl ShmSegment {
         let _ = self.word(line + 8).fetch_update(Ordering::Release, Ordering::Relaxed, set);
     }
 
-    /// Publishes the address of a rank's listener, and the number to give there; 0 if it accepts no connection any more.
+    /// Publishes the address of a rank's listener, and the number to give there; 0 if it accepts no connection any
+    /// more.
     pub(crate) fn show_place(&self, rank: u32, at: SocketAddr, number: u64) {
         let words = self.layout.rank_line(rank, EXCHANGE_LINE) + ADDRESS;
         let ip = match at.ip() {
@@ -91,8 +92,8 @@ impl ShmSegment {
         (state, self.word(line).load(Ordering::Relaxed) as i32)
     }
 
-    /// Publishes the rank and the size of its communicator of a rank of this machine, whose `number` counts those of this
-    /// machine.
+    /// Publishes the rank and the size of its communicator of a rank of this machine, whose `number` counts those of
+    /// this machine.
     pub(crate) fn show_rank(&self, number: u32, rank: u32, size: u32) {
         let word = self.layout.rank_line(number, EXCHANGE_LINE) + RANK;
         self.word(word).store(u64::from(size) << 32 | u64::from(rank), Ordering::Release);

@@ -28,8 +28,8 @@ const LONGEST_FILE: u64 = 1 << 61;
 const ABORT: u64 = PAGE;
 const RANKS: u64 = 2 * PAGE;
 const RANK_BYTES: u64 = 320;
-/// The streams out of a rank on its board, and the bytes on their way on each: 2 KiB hold what a rank sends in a step of
-/// gathering 64 endpoints.
+/// The streams out of a rank on its board, and the bytes on their way on each: 2 KiB hold what a rank sends in a step
+/// of gathering 64 endpoints.
 pub(super) const STREAMS: u64 = 64;
 pub(super) const STREAM: u64 = 2 << 10;
 /// Bytes of the counts of a stream on a board.

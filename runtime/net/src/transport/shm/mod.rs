@@ -1,7 +1,7 @@
 //! Shared memory of one machine: one anonymous file, of which every rank maps what it uses.
 //!
-//! The launcher makes the file with `memfd_create`; its processes inherit it by number. It has no name in the file system,
-//! so its memory is freed with the last process, however that ends.
+//! The launcher makes the file with `memfd_create`; its processes inherit it by number. It has no name in the file
+//! system, so its memory is freed with the last process, however that ends.
 //!
 //! | file, in reading order | holds |
 //! |---|---|
@@ -13,11 +13,11 @@
 //! | `cma`, `pipe`, `copy_path` | private memory: read through the kernel, or pushed through a pipe, and the choice between them |
 //!
 //! **No SIGBUS.** The file is sparse. A page is reserved with `fallocate` before its first use, and a refusal is
-//! [`Error::Memory`](crate::error::Error::Memory). Reserving is a system call, so it happens when a connection is opened,
-//! when a buffer is allocated, and when a slot first carries a message of that size; never again afterwards.
+//! [`Error::Memory`](crate::error::Error::Memory). Reserving is a system call, so it happens when a connection is
+//! opened, when a buffer is allocated, and when a slot first carries a message of that size; never again afterwards.
 //!
-//! **Conventions.** Words that two ranks share are atomics and have one writer each; offsets count from the start of the
-//! file; a rank is named by its number among those of this machine.
+//! **Conventions.** Words that two ranks share are atomics and have one writer each; offsets count from the start of
+//! the file; a rank is named by its number among those of this machine.
 
 mod abort_record;
 mod board;

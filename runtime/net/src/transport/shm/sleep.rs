@@ -8,8 +8,8 @@ use rustix::thread::futex::{self, Timespec};
 use super::layout::{PRESENCE_LINE, SLEEP_WORDS};
 use super::segment::ShmSegment;
 
-/// The thread of a rank that sleeps: the one that makes its calls, the one that moves its messages with tags, or one that
-/// waits for a window.
+/// The thread of a rank that sleeps: the one that makes its calls, the one that moves its messages with tags, or one
+/// that waits for a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SleeperRole {
     /// Calls of all ranks.
@@ -61,8 +61,8 @@ impl ShmSegment {
     }
 
     /// Announces that a rank is about to sleep: it polls once more, and a peer that does something for it from
-    /// now on wakes it. A peer does not fence between what it did and its look at this word, which would cost every message
-    /// a fence: so a wake-up may be missed, and sleeps are short.
+    /// now on wakes it. A peer does not fence between what it did and its look at this word, which would cost every
+    /// message a fence: so a wake-up may be missed, and sleeps are short.
     pub fn announce_sleep(&self, rank: u32, sleeper: SleeperRole) {
         self.sleep_word(rank, sleeper).store(core(), Ordering::SeqCst);
         fence(Ordering::SeqCst);

@@ -59,8 +59,8 @@ pub(crate) trait ByteStream {
     /// Returns the bytes that were taken and that the peer's system may not have.
     fn unacknowledged(&self) -> u64;
 
-    /// Returns the silence of the peer's system, if it acknowledges nothing though bytes are under way. Costs system calls:
-    /// called now and then.
+    /// Returns the silence of the peer's system, if it acknowledges nothing though bytes are under way. Costs system
+    /// calls: called now and then.
     fn silence(&mut self, now: Instant) -> Option<ConnectionFault>;
 
     /// Returns the end of the stream, if it shows elsewhere than in what is read.

@@ -95,8 +95,8 @@ impl StreamReceiver {
         }
     }
 
-    /// Returns one that reads at least `bytes` bytes at a time. A thread that sleeps on its descriptor must have taken all
-    /// messages that are here: what was read ahead does not show there.
+    /// Returns one that reads at least `bytes` bytes at a time. A thread that sleeps on its descriptor must have taken
+    /// all messages that are here: what was read ahead does not show there.
     pub fn reading_ahead(connection: Arc<StreamConnection>, bytes: usize) -> Self {
         let bytes = vec![0; bytes].into_boxed_slice();
         StreamReceiver {
@@ -221,8 +221,8 @@ impl PostedReceiver for StreamReceiver {
             self.place(self.here.saturating_sub(header(len)), len, pieces);
             let mut n = self.ahead.scatter(&mut self.places);
             if n == 0 || !self.places.is_empty() {
-                // SAFETY: promised by the caller; the header's slot is not used elsewhere either. Of the message the rest
-                // goes to the same places: see `landing`.
+                // SAFETY: promised by the caller; the header's slot is not used elsewhere either. Of the message the
+                // rest goes to the same places: see `landing`.
                 n += unsafe { self.connection.read_to(&mut self.places) };
             }
             (self.here, self.bytes) = (self.here + n, self.bytes + n as u64);

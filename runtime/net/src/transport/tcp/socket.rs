@@ -52,11 +52,11 @@ impl ByteStream for TcpSocket {
     fn tune(&self) -> Result<(), Errno> {
         rustix::io::ioctl_fionbio(&self.fd, true)?;
         sockopt::set_tcp_nodelay(&self.fd, true)?;
-        // The kernel would let the buffer grow to 4 MiB; a write that takes all at once keeps both directions from moving
-        // together. The least of six rounds on two ranks with 112, 176 and 256 KiB: all_gather of 16 MiB 3.2, 3.0, 2.8 ms,
-        // all_to_all of 1 MiB 115, 110, 108 us, broadcast of 1 MiB 185, 170, 152 us; with 512 KiB the last takes 124 to 197
-        // us, but all_to_all of 1 MiB on four ranks and two cores once 402 and once 844 us, with 256 KiB 307. Between
-        // machines the kernel knows better: it grows the buffers to what the path holds.
+        // The kernel would let the buffer grow to 4 MiB; a write that takes all at once keeps both directions from
+        // moving together. The least of six rounds on two ranks with 112, 176 and 256 KiB: all_gather of 16 MiB 3.2,
+        // 3.0, 2.8 ms, all_to_all of 1 MiB 115, 110, 108 us, broadcast of 1 MiB 185, 170, 152 us; with 512 KiB the last
+        // takes 124 to 197 us, but all_to_all of 1 MiB on four ranks and two cores once 402 and once 844 us, with 256
+        // KiB 307. Between machines the kernel knows better: it grows the buffers to what the path holds.
         if self.is_local() {
             sockopt::set_socket_send_buffer_size(&self.fd, LOCAL_SEND_BUFFER_BYTES)?;
         }

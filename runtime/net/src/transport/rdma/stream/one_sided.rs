@@ -145,7 +145,8 @@ impl RailStream {
                     let Some(slot) = accesses.slot(&device)? else { return Ok(()) };
                     let len = left.min(STAGE_SLOTS.1 as u64);
                     if let (false, Some((region, _))) = (access.reads, &accesses.stage) {
-                        // SAFETY: a part of the memory of an access that has no end, as the caller of `begin_access` promised.
+                        // SAFETY: a part of the memory of an access that has no end, as the caller of `begin_access`
+                        // promised.
                         let from = unsafe { std::slice::from_raw_parts(here, len as usize) };
                         region.put(slot * STAGE_SLOTS.1, from);
                     }

@@ -180,8 +180,8 @@ impl RailStream {
         self.connect_rails(peer, &joins)
     }
 
-    /// Connects each queue with the peer's that it is joined with. A queue that gets no answer counts as failed and is made
-    /// anew later; fails if none gets one.
+    /// Connects each queue with the peer's that it is joined with. A queue that gets no answer counts as failed and is
+    /// made anew later; fails if none gets one.
     pub(super) fn connect_rails(
         &mut self,
         peer: &ConnectionTerms,

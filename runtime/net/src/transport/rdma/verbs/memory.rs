@@ -187,8 +187,8 @@ pub(crate) struct ArenaBlock {
     registrations: Vec<MemoryRegistration>,
 }
 
-// SAFETY: the address is one of the segment, which is held; what lies there is written by devices and by the owner of the
-// memory, as their protocol has it.
+// SAFETY: the address is one of the segment, which is held; what lies there is written by devices and by the owner of
+// the memory, as their protocol has it.
 unsafe impl Send for ArenaBlock {}
 // SAFETY: as above.
 unsafe impl Sync for ArenaBlock {}
