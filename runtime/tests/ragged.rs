@@ -331,7 +331,7 @@ fn wrong_counts_are_refused_and_do_no_harm() {
         assert_eq!(error.to_string(), "the input has 3 elements, and the counts ask for 2");
         let error =
             comm.all_to_all_list::<[u8], [u8]>(&mut [], &[&[0u8; 3][..]]).expect_err("short");
-        let text = "all_to_all: there are 1 inputs, and 2 ranks: one is needed for each";
+        let text = "all_to_all_list: there are 1 inputs, and 2 ranks: one is needed for each";
         assert_eq!(error.to_string(), text);
         comm.barrier().expect("still usable");
     });

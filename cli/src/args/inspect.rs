@@ -287,7 +287,7 @@ pub(crate) struct DoctorArgs {
 Examples:
   roundelay info --json
   roundelay info --topology > topology.toml
-  roundelay info --tunables | grep TIMEOUT")]
+  roundelay info --tunables")]
 pub(crate) struct InfoArgs {
     /// Print a topology file of what this machine has: interfaces, RDMA devices, GPUs
     #[arg(long)]

@@ -33,9 +33,9 @@ pub enum EndpointSender<M = shm::SlotSender, P = stream::StreamSender> {
 
 /// The receiving end of a connection.
 pub enum EndpointReceiver<M = shm::SlotReceiver, P = stream::StreamReceiver> {
-    /// See [`Sender`].
+    /// See [`EndpointSender`].
     Mapped(M),
-    /// See [`Sender`].
+    /// See [`EndpointSender`].
     Posted(P),
 }
 

@@ -18,10 +18,10 @@ use roundelay_net::error::Error;
 /// Sends and receives messages with tags ([`Communicator::messages`]). Any thread may, whatever else the
 /// communicator does: a message needs no call of it. Clones are the same.
 ///
-/// A receive takes the first message with its tag from the rank that it names, or from [any](Peer::Any). Messages of
-/// one rank with the same tag are received in the order in which they were sent; all others in any order, so that
-/// sends and receives may be started in any order on all ranks. A message and its receive have the same type and
-/// length.
+/// A receive takes the first message with its tag from the rank that it names, or from [any](ReceiveSource::Any).
+/// Messages of one rank with the same tag are received in the order in which they were sent; all others in any order,
+/// so that sends and receives may be started in any order on all ranks. A message and its receive have the same type
+/// and length.
 ///
 /// ```
 /// # fn main() -> Result<(), roundelay::Error> {

@@ -1,6 +1,6 @@
 //! The communicator: a rank's handle on the others, and the calls it makes together with them.
 //!
-//! [`Communicator`] is what callers hold. The state behind it, [`Core`](roundelay_engine::Core), is in one of two
+//! [`Communicator`] is what callers hold. The state behind it, [`Core`](roundelay_engine::EngineCore), is in one of two
 //! places: at home in the communicator, and a call is then made on the caller's thread, without a
 //! lock; or with the progress thread, which performs asynchronous work in the order in which
 //! it was started. A call on the caller's thread while work is pending waits until the core is home

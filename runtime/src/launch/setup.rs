@@ -71,7 +71,7 @@ impl JobSetup {
         self
     }
 
-    /// Sets the largest message, see [`Layout::slot_bytes`](crate::Layout::slot_bytes); by default
+    /// Sets the largest message, see [`Layout::slot_bytes`](crate::transport::SegmentLayout::slot_bytes); by default
     /// [`TransportSet::slot_bytes`].
     #[must_use]
     pub fn slot_bytes(mut self, bytes: u64) -> Self {

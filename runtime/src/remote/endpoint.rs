@@ -140,8 +140,8 @@ impl Endpoint {
     }
 
     /// Registers memory: peers that this endpoint is connected to, now or later, may do with it what the rights say,
-    /// once they know its [key](Region::key). It stays registered until the region is dropped or
-    /// [revoked](Region::revoke).
+    /// once they know its [key](RegisteredRegion::key). It stays registered until the region is dropped or
+    /// [revoked](RegisteredRegion::revoke).
     ///
     /// # Errors
     ///
@@ -215,8 +215,8 @@ impl Endpoint {
         self.shared.process.check("endpoint")
     }
 
-    /// Closes the endpoint: its links are [closed](Link::close), its regions are revoked and no peer connects any more.
-    /// Waits of other threads end. Buffers of regions stay with them.
+    /// Closes the endpoint: its links are [closed](EndpointLink::close), its regions are revoked and no peer connects
+    /// any more. Waits of other threads end. Buffers of regions stay with them.
     pub fn close(&self) {
         if !self.shared.process.is_here() {
             return;

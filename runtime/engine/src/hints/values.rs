@@ -166,7 +166,7 @@ impl Hints {
         self.ports
     }
 
-    /// Returns the topology file, as [`Fabric::load`](roundelay_net::fabric::Fabric::load) reads it.
+    /// Returns the topology file, as [`Fabric::load`](roundelay_net::fabric::FabricTopology::load) reads it.
     pub fn topology(&self) -> Option<&str> {
         self.topology.as_deref()
     }

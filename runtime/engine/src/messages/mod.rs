@@ -39,7 +39,7 @@
 //! serves the requests of peers, and sleeps again. Asleep it holds neither the lock nor the turn, so a thread that
 //! waits drives progress at once; just after such a wait it sleeps for a time, not on connections, whose traffic would
 //! wake it as well. A thread that polls in another wait, such as a call of all ranks, serves the requests meanwhile
-//! ([`Server`](roundelay_net::group::Server)).
+//! ([`Server`](roundelay_net::group::WindowServer)).
 //!
 //! A short put or accumulate that is sent through a socket is coalesced with the flush or signal that follows: the
 //! system takes both in one call. The next progress of the link sends it, within `SERVE_BLIND_SLEEP_MAX`.

@@ -84,7 +84,7 @@ pub struct PartAttributes {
     pub access: WindowAccess,
     /// The number of its elements.
     pub len: usize,
-    /// The rights to it now; of a part that is [served](Access::Served) the last that are known.
+    /// The rights to it now; of a part that is [served](WindowAccess::Served) the last that are known.
     pub rights: WindowRights,
     /// The number of puts and gets of this rank there that devices have done, without the peer's process: of a get of
     /// more than 4 MiB each 4 MiB count.
