@@ -79,7 +79,7 @@ fn mistakes_in_c() {
         "705: no room for a buffer (1073741824 GiB wanted)",
         "712: 9 is no kind of memory",
         "712: hosts is NULL",
-        "712: the options have size 8: set it to sizeof(rl_options), which is 56 here, or to 0",
+        "712: the options have size 8: set it to sizeof(rl_options), which is 48 here, or to 0",
         "710: ",
     ] {
         assert!(said.contains(part), "no `{part}` in\n{said}");

@@ -90,7 +90,7 @@ fn a_small_tree() {
     expect![[r#"
         [
             Transfer(
-                Transfer {
+                TransferStmt {
                     src: One(
                         Expr {
                             kind: Int(
@@ -120,8 +120,8 @@ fn a_small_tree() {
                         },
                     ),
                     op: Copy,
-                    from: Region {
-                        buffer: Name {
+                    from: RegionRef {
+                        buffer: SpannedName {
                             text: "data",
                             span: Span {
                                 source: SourceId(

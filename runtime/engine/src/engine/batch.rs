@@ -9,7 +9,7 @@ use super::core::EngineCore;
 use crate::bind::CallStats;
 use crate::bind::{self, BoundPlan, bind_batch};
 use crate::executor::wait::WaitLoop;
-use crate::executor::{BufferBase, PlanExecution};
+use crate::executor::{BufferAddress, PlanExecution};
 use crate::operation::{CallMessage, check_peers};
 use roundelay_net::error::Error;
 
@@ -44,7 +44,7 @@ impl EngineCore {
             let len = message.transfer().bytes as usize;
             let address = std::ptr::with_exposed_provenance_mut(message.address() as usize);
             let mapped = self.arena.find(address, len);
-            self.work.bases.push(BufferBase { address, mapped });
+            self.work.bases.push(BufferAddress { address, mapped });
         }
         let entered = collective.map(|word| self.enter(word, None));
         let bound = &self.batches[at];

@@ -7,7 +7,7 @@ use super::core::EngineCore;
 use crate::bind::CallStats;
 use crate::bind::{BoundPlan, CallSizing, PlanKey, bind};
 use crate::executor::wait::WaitLoop;
-use crate::executor::{BufferBase, ExecutionBuffers, PlanExecution, run_ahead};
+use crate::executor::{BufferAddress, ExecutionBuffers, PlanExecution, run_ahead};
 use crate::operation::CallArgs;
 use crate::tunables::ABORT_CHECK_BYTES;
 use roundelay_net::backend::{FoldSource, FoldTarget, HostKernel, kernel};
@@ -88,7 +88,7 @@ impl EngineCore {
             // An empty slice has an address too, but nothing may be read or written there.
             let address = if len == 0 { std::ptr::null_mut() } else { address };
             let mapped = self.arena.find(address, len);
-            self.work.bases.push(BufferBase { address, mapped });
+            self.work.bases.push(BufferAddress { address, mapped });
         }
         Ok(())
     }
@@ -110,7 +110,7 @@ impl EngineCore {
         let Some(cut) = &self.scratch else { return Ok(()) };
         let mut address = cut.address();
         let mut next = |len: usize| {
-            let base = BufferBase { address, mapped: self.arena.find(address, len) };
+            let base = BufferAddress { address, mapped: self.arena.find(address, len) };
             address = address.wrapping_add(len);
             base
         };

@@ -10,7 +10,7 @@ use roundelay_net::paths::PartClock;
 
 /// The place of a buffer of the call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct BufferBase {
+pub(crate) struct BufferAddress {
     pub(crate) address: *mut u8,
     /// Its offset in the shared file, if peers can read it.
     pub(crate) mapped: Option<u64>,
@@ -28,7 +28,7 @@ pub struct ExecutionBuffers {
     pub(super) bounce: Vec<CacheLine>,
     /// Messages sent on each end before the call.
     pub(super) before: Vec<u64>,
-    pub(crate) bases: Vec<BufferBase>,
+    pub(crate) bases: Vec<BufferAddress>,
     /// The times at which the parts of a split by bandwidth were there.
     pub(crate) clock: PartClock,
 }

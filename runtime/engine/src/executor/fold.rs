@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::execution::{BufferBase, ExecutionBuffers, OperandSource, PlanExecution};
+use super::execution::{BufferAddress, ExecutionBuffers, OperandSource, PlanExecution};
 use super::watchdog;
 use crate::bind::{BoundPlan, BoundStep, BufferPlace, NOWHERE, StepOperand};
 use crate::tunables::FOREIGN_FOLD_BYTES;
@@ -219,7 +219,7 @@ pub(super) fn pieces<'a>(
     step: &BoundStep,
     place: u32,
     pass: u32,
-    bases: &'a [BufferBase],
+    bases: &'a [BufferAddress],
 ) -> impl Iterator<Item = (*mut u8, usize)> + 'a {
     let segments = &bound.segments[step.segments.start as usize..step.segments.end as usize];
     // A mapped link has no such place, and needs no pieces.
@@ -240,7 +240,7 @@ pub(super) fn landing<'a>(
     bound: &'a BoundPlan,
     step: &BoundStep,
     pass: u32,
-    bases: &'a [BufferBase],
+    bases: &'a [BufferAddress],
 ) -> impl Iterator<Item = IoVecMut> + 'a {
     pieces(bound, step, step.store, pass, bases).map(|(ptr, len)| IoVecMut { ptr, len })
 }

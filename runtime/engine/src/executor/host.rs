@@ -4,7 +4,7 @@
 //! whose slots are not free or whose predecessors are not done lets the next lane have its turn.
 //! If no lane can move, the rank waits (`idle`).
 
-use super::execution::{BufferBase, LaneCursor, OperandSource, PlanExecution};
+use super::execution::{BufferAddress, LaneCursor, OperandSource, PlanExecution};
 use super::fold::pieces;
 use super::wait::WaitAction;
 use super::watchdog;
@@ -364,7 +364,7 @@ impl PlanExecution<'_> {
             ContentKind::Inline | ContentKind::Slot => sender.post(meta, len),
             ContentKind::ZeroCopy | ContentKind::Cma => {
                 let bases = &self.work.bases;
-                let BufferBase { address, mapped } = bases[out.buffer as usize];
+                let BufferAddress { address, mapped } = bases[out.buffer as usize];
                 let base = match kind {
                     ContentKind::ZeroCopy => mapped.unwrap_or(0),
                     _ => address as u64,

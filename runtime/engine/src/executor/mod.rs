@@ -26,6 +26,6 @@ mod short;
 pub mod wait;
 pub mod watchdog;
 
-pub(crate) use execution::BufferBase;
+pub(crate) use execution::BufferAddress;
 pub use execution::{ExecutionBuffers, PlanExecution};
 pub(crate) use short::run_ahead;
