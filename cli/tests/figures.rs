@@ -47,7 +47,7 @@ fn the_figures_of_the_documents_are_those_of_the_rows() {
     }
 }
 
-/// What the front page shows of a bench on GPUs are lines that its command prints.
+/// The front page's output of a bench on GPUs consists of lines that its command prints.
 #[test]
 fn the_output_on_the_front_page_is_that_of_its_rows() {
     let text = fs::read_to_string(root().join("README.md")).expect("README.md");

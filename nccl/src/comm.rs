@@ -146,7 +146,7 @@ impl NcclComm {
         FORGOTTEN.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns where its calls are played.
+    /// Returns where its calls are run.
     pub(crate) fn place(&self) -> Outcome<CallPlace> {
         let &(rank, ranks) = self.seat.get().ok_or_else(early)?;
         let device = if is_host() { MemoryKind::Host } else { MemoryKind::Device };
@@ -190,7 +190,7 @@ impl NcclComm {
         }
     }
 
-    /// Returns what is open, for calls; fails if they cannot be played now. If they are to be played aside, starts the
+    /// Returns what is open, for calls; fails if they cannot be run now. If they are to be run aside, starts the
     /// thread for them.
     pub(crate) fn prepare(&self, calls: &[NcclCall], is_aside: bool) -> Outcome<Arc<OpenComm>> {
         /// `cudaStreamPerThread`.
@@ -218,7 +218,7 @@ impl NcclComm {
         Ok(open)
     }
 
-    /// Plays calls on this thread.
+    /// Runs calls on this thread.
     pub(crate) fn play(&self, calls: &[NcclCall]) -> Outcome {
         let (open, place) = (self.prepare(calls, false)?, self.place()?);
         *lock(&self.latest) = calls.last().map(|call| call.stream);
@@ -230,7 +230,7 @@ impl NcclComm {
         })
     }
 
-    /// Plays calls on the thread of this communicator: one thread of the caller drives several ranks, whose first
+    /// Runs calls on the thread of this communicator: one thread of the caller drives several ranks, whose first
     /// calls wait for each other.
     pub(crate) fn play_aside(self: &Arc<Self>, calls: Vec<NcclCall>) -> Receiver<Outcome> {
         let (sender, receiver) = channel();

@@ -44,7 +44,7 @@ pub(crate) fn start() {
     GROUP.with_borrow_mut(|group| group.depth += 1);
 }
 
-/// Records that a call of a group has failed: the group will not be played.
+/// Records that a call of a group has failed: the group will not be run.
 pub(crate) fn note(failure: &CallFailure) {
     GROUP.with(|group| {
         if let Ok(mut group) = group.try_borrow_mut()
@@ -188,7 +188,7 @@ fn open_all(jobs: Vec<OpeningJob>) -> Outcome<ResultCode> {
     Ok(ResultCode::Success)
 }
 
-/// Plays the calls of a group. Those on several communicators are played side by side, since each may wait for the
+/// Runs the calls of a group. Those on several communicators are run side by side, since each may wait for the
 /// others.
 fn play_all(mut calls: Vec<(Arc<NcclComm>, Vec<NcclCall>)>) -> Outcome {
     let wait_for_nobody = |(_, calls): &(Arc<NcclComm>, Vec<NcclCall>)| {

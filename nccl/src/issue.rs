@@ -1,4 +1,4 @@
-//! Plays what a thread has called on a communicator: the collectives, in order, then all messages at once.
+//! Runs what a thread has called on a communicator: the collectives, in order, then all messages at once.
 //!
 //! A group's calls on one communicator have no order that a program could count on but that of collectives among
 //! each other, and of messages from one rank to another. All ranks play the collectives first, so that they wait for
@@ -16,7 +16,7 @@ use crate::call::{CallPlace, NcclCall};
 use crate::cuda;
 use crate::failure::{CallFailure, is_refusal};
 
-/// The error of a call that was played, and whether it leaves the communicator usable.
+/// The error of a call that was run, and whether it leaves the communicator usable.
 #[derive(Debug)]
 pub(crate) struct IssueError {
     pub(crate) failure: CallFailure,
@@ -35,7 +35,7 @@ impl From<roundelay::Error> for IssueError {
     }
 }
 
-/// Plays the calls of a group on one communicator, whose rank has a GPU.
+/// Runs the calls of a group on one communicator, whose rank has a GPU.
 pub(crate) fn play(
     handle: &CommHandle,
     place: CallPlace,

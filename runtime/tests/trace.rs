@@ -69,6 +69,18 @@ fn await_callers(comm: &mut Communicator, call: u64) {
     });
 }
 
+/// Waits until a rank of a communicator of this process has published that it waits.
+fn wait_until_shown(communicator: &str, rank: u32) {
+    let pid = i32::try_from(std::process::id()).expect("a number");
+    let missing = || format!("rank {rank} does not wait");
+    until(Duration::from_secs(60), missing, || {
+        let all = live(pid).expect("this process has ranks");
+        let flights = all.iter().filter(|live| live.communicator == communicator);
+        let mut waits = flights.flat_map(|live| &live.flights).filter(|f| f.waiting.is_some());
+        waits.any(|flight| flight.rank == rank)
+    });
+}
+
 /// A wait that was published is taken back when it is over, however the awaited message came: sockets bring it in
 /// parts, and other ranks would see this one waiting for ever.
 #[test]
@@ -80,7 +92,7 @@ fn a_wait_that_is_over_is_not_told() {
         // By chance a message comes at once, or is seen whole.
         for _ in 0..5 {
             if rank == 1 {
-                std::thread::sleep(Duration::from_millis(50));
+                wait_until_shown(&comm.flight().expect("its memory").communicator, 0);
             }
             comm.all_reduce(&mut data, RedOp::Max).expect("it comes late");
             waited |= comm.flight().expect("its memory").events.iter().any(is_wait);

@@ -14,7 +14,7 @@ use syn::{BinOp, Expr, Item, Lit, Visibility};
 
 use super::imports::{is_of_tests, packages, sources};
 
-/// What stands above the tables of the page.
+/// The text above the tables of the page.
 const INTRODUCTION: &str = "\
 # Tunables
 
@@ -152,7 +152,7 @@ impl<'ast> Visit<'ast> for DurationConstants {
     }
 }
 
-/// Whether a type has a duration in it.
+/// Finds out if a type has a duration in it.
 #[derive(Default)]
 struct TypeSegments {
     has_duration: bool,

@@ -1,9 +1,9 @@
-//! Decides if a rank whose input is its output may run the program in place while others play that of buffers apart.
+//! Decides if a rank whose input is its output may run the program in place while others run that of buffers apart.
 //!
 //! A caller may give one buffer as input and output on some ranks and two on others. All ranks then agree on the
-//! program for buffers apart; a rank with one buffer plays its program of the plans in place, which are proved too.
-//! That is right if the two say the same to peers: the same messages over the same links in the same slots, made of the
-//! same chunks, with the same waits and signals. What may differ is what no peer sees: copies within the rank, which in
+//! program for buffers apart; a rank with one buffer runs its program of the plans in place, which are proved too.
+//! It is right if the two are the same to peers: the same messages over the same links in the same slots, made of the
+//! same chunks, with the same waits and signals. They may differ in what no peer sees: copies within the rank, which in
 //! place move nothing, and block barriers.
 
 use super::program::{

@@ -118,8 +118,9 @@ impl UnprovedPlan {
         let mut owners: Vec<Option<u16>> = vec![None; part.conns.len()];
         for lane in &part.lanes {
             let Some(own) = lane.part else {
-                let silent =
-                    |op: &PlanOperation| op.outs.is_empty() && op.after.is_empty() && !hears(op);
+                let silent = |op: &PlanOperation| {
+                    op.outs.is_empty() && op.after.is_empty() && !op.receives()
+                };
                 need(lane.ops.iter().all(silent), "messages beside the parts")?;
                 continue;
             };
@@ -285,11 +286,6 @@ fn header(h: &PlanHeader) -> Result<(), InconsistentPlan> {
 /// Returns true if a region lies in one buffer.
 fn single(region: &PlanRegion) -> bool {
     region.pieces.windows(2).all(|w| w[0].buf == w[1].buf)
-}
-
-/// Returns true if an operation takes messages.
-fn hears(op: &PlanOperation) -> bool {
-    op.inputs.iter().any(|input| matches!(input, OperationInput::Message { .. }))
 }
 
 /// Returns all regions that an operation names.

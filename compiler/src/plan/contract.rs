@@ -189,6 +189,13 @@ pub struct PlanOperation {
     pub round: u32,
 }
 
+impl PlanOperation {
+    /// Returns true if it takes messages.
+    pub(crate) fn receives(&self) -> bool {
+        self.inputs.iter().any(|input| matches!(input, OperationInput::Message { .. }))
+    }
+}
+
 /// One operand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OperationInput {

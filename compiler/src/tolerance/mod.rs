@@ -6,7 +6,7 @@
 //! where nothing was stored, leaves its target as it was; a reduction into a place where nothing is stores. So a
 //! place holds the contributions of some ranks, or nothing, and every rank can tell which.
 //!
-//! A [`TolerantPart`] says this for one rank, and is played as it stands: in each round all reads first, whose messages
+//! A [`TolerantPart`] says this for one rank, and is run as it stands: in each round all reads first, whose messages
 //! are queued and never wait for a peer; then the rank takes what the others sent in that round, waiting for each of
 //! them until the message is there or the peer is known to have ended; then it folds. A peer that is silent is no peer
 //! that has ended.
@@ -15,7 +15,7 @@
 //! way may be lost, too: a socket's buffers go with their process. So of its messages to each peer any first ones
 //! arrive, independently of those to other peers, with one limit: what a message of the failed rank depends on, through
 //! any chain of messages, has happened. If a rank sends only after a message that a peer has something, then
-//! that peer has it wherever the message arrives. The proof enumerates all such points, plays the parts
+//! that peer has it wherever the message arrives. The proof enumerates all such points, runs the parts
 //! of all ranks at each of them, and compares what the survivors end with.
 //!
 //! * `parts`, `rank_bits`: what each rank does, as data; sets of ranks as words.

@@ -188,3 +188,35 @@ pub unsafe extern "C" fn rl_last_error(error: *mut rl_error) {
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roundelay_dsl::diag::codes;
+
+    #[test]
+    fn statuses_are_the_numbers_of_codes() {
+        let statuses = [
+            (RL_ERROR_PLAN_DAMAGED, codes::PLAN_DAMAGED),
+            (RL_ERROR_PLAN_MISMATCH, codes::PLAN_MISMATCH),
+            (RL_ERROR_TIMEOUT, codes::TIMEOUT),
+            (RL_ERROR_LOST_RANK, codes::LOST_RANK),
+            (RL_ERROR_MEMORY, codes::MEMORY),
+            (RL_ERROR_UNSUPPORTED, codes::UNSUPPORTED),
+            (RL_ERROR_FILE, codes::FILE),
+            (RL_ERROR_START, codes::START),
+            (RL_ERROR_CUDA, codes::CUDA),
+            (RL_ERROR_USAGE, codes::USAGE),
+            (RL_ERROR_SETTINGS, codes::SETTINGS),
+            (RL_ERROR_WORK, codes::WORK),
+            (RL_ERROR_ABORTED, codes::ABORTED),
+            (RL_ERROR_WINDOW, codes::WINDOW),
+            (RL_ERROR_WINDOW_OVER, codes::WINDOW_OVER),
+            (RL_ERROR_FORKED, codes::FORKED),
+        ];
+        for (status, code) in statuses {
+            assert_eq!(code.0, format!("RL{status:04}"));
+        }
+        assert_eq!(number(&Error::Usage(String::new())), RL_ERROR_USAGE);
+    }
+}

@@ -127,3 +127,46 @@ impl rl_options {
         Ok(Some(*given))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Options of a later version, which have one more field.
+    #[repr(C)]
+    struct LaterOptions {
+        known: rl_options,
+        unknown: u64,
+    }
+
+    fn later(size: usize, unknown: u64) -> LaterOptions {
+        let (hints, stream) = (std::ptr::null(), std::ptr::null_mut());
+        let (timeout_ms, memory, overlaps, factor) = (7, RL_HOST, 0, 1.0);
+        let size = size as u64;
+        let known = rl_options { size, timeout_ms, hints, memory, overlaps, stream, factor };
+        LaterOptions { known, unknown }
+    }
+
+    fn read(options: &LaterOptions) -> Result<Option<u64>, String> {
+        // SAFETY: there are as many bytes as the sizes of these tests say, where they are used.
+        let read = unsafe { rl_options::read(std::ptr::from_ref(options).cast()) };
+        read.map(|found| found.map(|found| found.timeout_ms)).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn later_options_are_read_if_they_use_nothing_unknown() {
+        let whole = size_of::<LaterOptions>();
+        assert_eq!(read(&later(whole, 0)), Ok(Some(7)));
+        let unknown = read(&later(whole, 1)).expect_err("a field of a later version");
+        assert!(unknown.contains("does not know"), "{unknown}");
+        // A size of 0 or of this version's structure says nothing of what lies behind it.
+        assert_eq!(read(&later(0, 1)), Ok(Some(7)));
+        assert_eq!(read(&later(size_of::<rl_options>(), 1)), Ok(Some(7)));
+        for size in [8, 1 << 20] {
+            let wrong = read(&later(size, 0)).expect_err("no size of options");
+            assert!(wrong.contains(&format!("have size {size}")), "{wrong}");
+        }
+        // SAFETY: NULL is no address.
+        assert!(matches!(unsafe { rl_options::read(std::ptr::null()) }, Ok(None)));
+    }
+}

@@ -22,19 +22,21 @@
 
 namespace roundelay {
 
-#define ROUNDELAY_FUNCTIONS(F)                                                                                  \
-  F(rl_abi_version) F(rl_version) F(rl_last_error) F(rl_process_word)                                           \
-  F(rl_join) F(rl_alone) F(rl_reconfigure_handle) F(rl_reconfigure)                                             \
-  F(rl_cuda) F(rl_split) F(rl_free) F(rl_rank) F(rl_size)                                                       \
-  F(rl_set_timeout) F(rl_set_hints) F(rl_hint_known) F(rl_explain) F(rl_abort) F(rl_is_aborted)                 \
-  F(rl_all_reduce) F(rl_all_reduce_into) F(rl_reduce) F(rl_broadcast)                                           \
-  F(rl_all_gather) F(rl_all_gather_list) F(rl_all_gather_v)                                                   \
-  F(rl_reduce_scatter) F(rl_reduce_scatter_list) F(rl_reduce_scatter_v)                                       \
-  F(rl_all_to_all) F(rl_all_to_all_list) F(rl_all_to_all_v)                                            \
-  F(rl_gather) F(rl_gather_list) F(rl_scatter) F(rl_scatter_list) F(rl_barrier)                             \
-  F(rl_send) F(rl_recv) F(rl_batch) F(rl_work_source)                                                           \
-  F(rl_window_create) F(rl_window_free) F(rl_window_drop) F(rl_window_put) F(rl_window_signal) F(rl_window_wait_signal)              \
-  F(rl_window_take_signal) F(rl_window_attributes) F(rl_window_map_remote) F(rl_alloc) F(rl_allocation_free)           \
+#define ROUNDELAY_FUNCTIONS(F)                                                                  \
+  F(rl_abi_version) F(rl_version) F(rl_last_error) F(rl_process_word)                           \
+  F(rl_join) F(rl_alone) F(rl_reconfigure_handle) F(rl_reconfigure)                             \
+  F(rl_cuda) F(rl_split) F(rl_free) F(rl_rank) F(rl_size)                                       \
+  F(rl_set_timeout) F(rl_set_hints) F(rl_hint_known) F(rl_explain) F(rl_abort) F(rl_is_aborted) \
+  F(rl_all_reduce) F(rl_all_reduce_into) F(rl_reduce) F(rl_broadcast)                           \
+  F(rl_all_gather) F(rl_all_gather_list) F(rl_all_gather_v)                                     \
+  F(rl_reduce_scatter) F(rl_reduce_scatter_list) F(rl_reduce_scatter_v)                         \
+  F(rl_all_to_all) F(rl_all_to_all_list) F(rl_all_to_all_v)                                     \
+  F(rl_gather) F(rl_gather_list) F(rl_scatter) F(rl_scatter_list) F(rl_barrier)                 \
+  F(rl_send) F(rl_recv) F(rl_batch) F(rl_work_source)                                           \
+  F(rl_window_create) F(rl_window_free) F(rl_window_drop) F(rl_window_put) F(rl_window_signal)  \
+  F(rl_window_wait_signal)                                                                      \
+  F(rl_window_take_signal) F(rl_window_attributes) F(rl_window_map_remote) F(rl_alloc)          \
+  F(rl_allocation_free)                                                                         \
   F(rl_work_wait) F(rl_work_is_done) F(rl_work_on_done) F(rl_work_free)
 
 // The functions of the C interface.

@@ -1,4 +1,4 @@
-//! An all_to_all whose counts lie on the device. [`roundelay_compiler::emit::cuda::counted`] has how it is played.
+//! An all_to_all whose counts lie on the device. [`roundelay_compiler::emit::cuda::counted`] has how it is run.
 
 use std::sync::Arc;
 

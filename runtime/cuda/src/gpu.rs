@@ -200,7 +200,7 @@ impl Gpu {
         self.counted.exchange(&mut self.rank, core, call, stream)
     }
 
-    /// Returns how a call would be played: the protocol, and the number of blocks, those that are left out filled in.
+    /// Returns how a call would be run: the protocol, and the number of blocks, those that are left out filled in.
     pub fn how(
         &mut self,
         core: &mut EngineCore,

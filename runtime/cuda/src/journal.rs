@@ -10,7 +10,7 @@ pub(super) struct StreamJournal(Arc<Mutex<JournalEntries>>);
 
 #[derive(Debug)]
 pub(super) struct JournalEntries {
-    /// The stream of the latest call that is played.
+    /// The stream of the latest call that is run.
     latest: Option<CudaStream>,
     order: StreamEvent,
     /// The capture and the stream of the latest call that was captured, and the point behind it.

@@ -38,7 +38,7 @@ roundelay_net::tunables! {
     /// The most of a chunk that a block moves to another host in a pass: a proxy sends it while the next one is
     /// made.
     pub(crate) const FAR_PASS_CHUNK_BYTES_MAX: u64 = 512 << 10;
-    /// What a link could carry while a hop's waits and barriers last: 12 us at 350 GB/s. On four H200
+    /// The bytes that a link could carry while a hop's waits and barriers last: 12 us at 350 GB/s. On four H200
     /// broadcast.chain of 32 MiB took 101.7 us with this, 106.8 with a half and 121.5 with an eighth.
     pub(crate) const HOP_BYTES: u64 = 4 << 20;
 

@@ -49,8 +49,8 @@ roundelay_net::tunables! {
 
     // Copies and choices.
 
-    /// What is copied of another process's memory at a time to be folded: little enough to stay in the cache,
-    /// enough to pay for the system call.
+    /// The bytes of another process's memory that are copied at a time to be folded: few enough to stay in the
+    /// cache, enough to pay for the system call.
     pub(crate) const FOREIGN_FOLD_BYTES: usize = 128 << 10;
     /// The size from which on a message in memory that peers do not map goes without a slot: through a pipe, or
     /// read through the kernel. Slots are few, so the receiver's cache still has their lines when they are
@@ -101,8 +101,8 @@ roundelay_net::tunables! {
     pub(crate) const RENDEZVOUS_SEGMENT_BYTES: u64 = 256 << 20;
     /// The most that is read of a sender's memory before other connections are served again.
     pub(crate) const READ_QUANTUM_BYTES: u64 = 1 << 20;
-    /// What is read of a sender's memory between two reports of it to the sender, which sees by them that the
-    /// read progresses.
+    /// The bytes of a sender's memory that are read between two reports of it to the sender, which sees by them
+    /// that the read progresses.
     pub(crate) const READ_REPORT_BYTES: u64 = 64 << 20;
     /// The time for which a peer whose memory cannot be read may still turn out to have ended.
     pub(crate) const UNREADABLE_GRACE: Duration = Duration::from_secs(1);
@@ -135,7 +135,7 @@ roundelay_net::tunables! {
     pub(crate) const LOCKED_COMBINE_BYTES: usize = 64 << 10;
     /// Polls of a lock before the waiting thread yields its core.
     pub(crate) const LOCK_POLLS: u32 = 200;
-    /// What is copied to or from a window between two checks whether the job has ended.
+    /// The bytes that are copied to or from a window between two checks whether the job has ended.
     pub const WINDOW_COPY_BYTES: usize = 4 << 20;
     /// The most of a part on a device that one get returns: it is staged in host memory.
     pub const DEVICE_GET_BYTES: u64 = 1 << 20;
@@ -159,7 +159,7 @@ roundelay_net::tunables! {
     pub(crate) const REPORTED_DELAY_MIN: Duration = Duration::from_millis(10);
     /// The part of the observed time, in percent, that a delay must have to be reported.
     pub(crate) const REPORTED_DELAY_PERCENT: u64 = 20;
-    /// How many times a delay must exceed the next longest one to be reported.
+    /// The factor by which a delay must exceed the next longest one to be reported.
     pub(crate) const REPORTED_DELAY_FACTOR: u64 = 2;
     /// The time between the two readings of a running rank's state: a wait that is the same in both is one that
     /// lasts.

@@ -17,7 +17,7 @@ pub struct TunableRow {
     pub name: &'static str,
     /// Its value.
     pub default: TunableValue,
-    /// What it bounds, and why it has this value.
+    /// The quantity that it bounds, and why it has this value.
     pub meaning: &'static str,
 }
 
@@ -211,7 +211,7 @@ tunables! {
     pub(crate) const STORE_VALUE_BYTES: usize = 1 << 20;
     /// The most that a store holds, beside `STORE_CONTENT_BYTES_PER_RANK`.
     pub(crate) const STORE_CONTENT_BYTES: usize = 64 << 20;
-    /// What each rank adds to `STORE_CONTENT_BYTES`: jobs of many ranks store more.
+    /// The bytes that each rank adds to `STORE_CONTENT_BYTES`: jobs of many ranks store more.
     pub(crate) const STORE_CONTENT_BYTES_PER_RANK: usize = 4 << 10;
     /// The longest text of a failure that a store passes on.
     pub(crate) const STORE_FAILURE_BYTES: usize = 4 << 10;
@@ -287,7 +287,7 @@ tunables! {
     pub(crate) const COPY_WARM_MESSAGES: usize = 14;
     /// Samples of which one is of another copy path than the preferred one.
     pub(crate) const COPY_TRIAL_SAMPLES: u32 = 32;
-    /// How many times more seldom a copy path is tried that was much slower.
+    /// The factor by which a copy path that was much slower is tried more seldom.
     pub(crate) const COPY_SLOW_TRIAL_FACTOR: u32 = 4;
     /// Calls without a new sample of the peer's after which messages no longer count as going both ways.
     pub(crate) const COPY_ONE_WAY_CALLS: u32 = 32;
@@ -310,8 +310,8 @@ tunables! {
     /// Retransmissions without an acknowledgement after which a connection is silent, however little time has
     /// passed.
     pub(crate) const TCP_SILENT_ATTEMPTS: u8 = 4;
-    /// What may wait to be sent to a peer on this host; the kernel doubles it for its own use. Both ends share
-    /// the caches, and what is sent should be read before it has left them: of 112 to 512 KiB this was the
+    /// The bytes that may wait to be sent to a peer on this host; the kernel doubles it for its own use. Both ends
+    /// share the caches, and what is sent should be read before it has left them: of 112 to 512 KiB this was the
     /// fastest.
     pub(crate) const LOCAL_SEND_BUFFER_BYTES: usize = 256 << 10;
     /// Reads and writes that move nothing before a stream over several paths checks its connections.
@@ -335,7 +335,7 @@ tunables! {
     /// The time on its own path after which a stream that leaves it again tries to return at the shortest
     /// interval.
     pub(crate) const HOME_SETTLED_TIME: Duration = Duration::from_secs(10);
-    /// What a stream keeps to send again without asking the system what the peer's has acknowledged.
+    /// The bytes that a stream keeps to send again without asking the system what the peer's has acknowledged.
     pub(crate) const UNTRIMMED_RESEND_BYTES: usize = 64 << 10;
     /// The most that a stream keeps to send again: far more than a system takes that the peer's has not
     /// acknowledged.
@@ -353,8 +353,8 @@ tunables! {
     pub(crate) const RDMA_INLINE_BYTES: u32 = 192;
     /// A packet without an acknowledgement is sent again after 4.096 us times 2 to this power: half a second.
     pub(crate) const RDMA_ACK_TIMEOUT_EXPONENT: u8 = 17;
-    /// How often a packet without an acknowledgement is sent again. A queue whose peer does not answer fails
-    /// after four seconds (some devices take four times that); 7 stands for no end on the kernel's device in
+    /// The number of times that a packet without an acknowledgement is sent again. A queue whose peer does not answer
+    /// fails after four seconds (some devices take four times that); 7 stands for no end on the kernel's device in
     /// software.
     pub(crate) const RDMA_ACK_RETRIES: u8 = 6;
     /// The time for which nothing may be delivered through a queue while other queues deliver.

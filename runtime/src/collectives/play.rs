@@ -1,4 +1,4 @@
-//! Algorithms that users bring, played without being installed.
+//! Algorithms that users bring, run without being installed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use roundelay_net::error::Error;
 
 impl Communicator {
     /// Reads the algorithms of a file and gives the first one. Names are resolved now; what depends
-    /// on the ranks is proved when it is played or installed.
+    /// on the ranks is proved when it is run or installed.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl Communicator {
         }
     }
 
-    /// Returns this rank's plan of an algorithm, compiled and proved at the first time. To be played by
+    /// Returns this rank's plan of an algorithm, compiled and proved at the first time. To be run by
     /// [`Communicator::run`].
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl Communicator {
         self.plan_of(algorithm.algorithm()?, placement)
     }
 
-    /// Plays an algorithm in place.
+    /// Runs an algorithm in place.
     ///
     /// ```
     /// # use roundelay::RedOp;
@@ -104,12 +104,12 @@ impl Communicator {
         algorithm: &impl RunnableAlgorithm,
         data: &mut M,
         op: impl Into<Reduction>,
-    ) -> Result<<M::Engine as MemoryEngine>::Played, Error> {
+    ) -> Result<<M::Engine as MemoryEngine>::Outcome, Error> {
         let stats = self.execute(algorithm.algorithm()?, &mut data.operand_mut(), op.into());
-        stats.map(M::Engine::played)
+        stats.map(M::Engine::outcome)
     }
 
-    /// Plays an algorithm out of place, as in the example of [`Communicator::load_text`]. A buffer that has no meaning
+    /// Runs an algorithm out of place, as in the example of [`Communicator::load_text`]. A buffer that has no meaning
     /// on this rank (the output of a gather beside the root, the input of a scatter) may be empty if the algorithm does
     /// not use it.
     ///
@@ -122,13 +122,13 @@ impl Communicator {
         output: &mut O,
         input: &I,
         op: impl Into<Reduction>,
-    ) -> Result<<O::Engine as MemoryEngine>::Played, Error>
+    ) -> Result<<O::Engine as MemoryEngine>::Outcome, Error>
     where
         O: MemoryMut + ?Sized,
         I: ElementMemory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
         let (output, input) = (&mut output.operand_mut(), &input.operand());
         let stats = self.execute_into(algorithm.algorithm()?, output, input, op.into());
-        stats.map(O::Engine::played)
+        stats.map(O::Engine::outcome)
     }
 }

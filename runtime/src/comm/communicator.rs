@@ -34,7 +34,7 @@ use roundelay_net::transport::shm::ShmSegment;
 /// A process that was forked from a rank's is no rank: what it calls fails by [`Error::Forked`], as do messages,
 /// windows, links and pending work of its parent, and the rank goes on unharmed. It may make a communicator of its own.
 ///
-/// The examples of the calls are the code of one rank, and are played by two.
+/// The examples of the calls are the code of one rank, and are run by two.
 ///
 /// Dropping it waits for pending work, and for the calls in its GPU's streams; each has its deadline. Dropped in a
 /// process that was forked from the rank's it does nothing: that process is no rank, and what the rank holds
@@ -170,7 +170,7 @@ impl Communicator {
         Ok((core.topology(), core.transports()))
     }
 
-    /// Plays a plan in place.
+    /// Runs a plan in place.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl Communicator {
         self.run(plan, PlanCall { count, dtype: T::DTYPE, op, factor: 1.0, args })
     }
 
-    /// Plays a plan out of place.
+    /// Runs a plan out of place.
     ///
     /// # Errors
     ///
@@ -203,7 +203,7 @@ impl Communicator {
         self.run(plan, PlanCall { count, dtype: T::DTYPE, op, factor: 1.0, args })
     }
 
-    /// Plays a plan: this rank's side of a collective call. Returns when this rank's result is
+    /// Runs a plan: this rank's side of a collective call. Returns when this rank's result is
     /// there and its buffers are its own again.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ impl Communicator {
 
     /// Returns the communicator with a stream for the calls that are made through it.
     ///
-    /// Calls are played in the order in which they are made, even in different streams: a call that is put into
+    /// Calls are run in the order in which they are made, even in different streams: a call that is put into
     /// another stream than the one before waits for that one.
     pub fn on(&mut self, stream: &CudaStream) -> WithOptions<'_> {
         self.with(CallOptions::new().stream(stream))
@@ -163,7 +163,7 @@ impl Communicator {
     }
 
     /// Puts a call of an algorithm (of a text, or of the library by [`Communicator::algorithm`]) into a stream.
-    /// Returns before it is played. The first call of its kind compiles and loads its kernel, and waits for
+    /// Returns before it is run. The first call of its kind compiles and loads its kernel, and waits for
     /// the other ranks to do so; later ones exchange nothing.
     ///
     /// # Errors
@@ -182,7 +182,7 @@ impl Communicator {
         gpu.play(core, &plans, &launch, None, stream)
     }
 
-    /// Returns how a call would be played: the protocol, and the number of blocks, those that are left out filled in.
+    /// Returns how a call would be run: the protocol, and the number of blocks, those that are left out filled in.
     ///
     /// # Errors
     ///

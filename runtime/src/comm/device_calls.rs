@@ -20,7 +20,7 @@ impl SealedMemory for Cuda {}
 impl MemoryEngine for Cuda {
     type Input<'a> = DevicePtr;
     type Output<'a> = DevicePtr;
-    type Played = ();
+    type Outcome = ();
 
     unsafe fn input<'a: 'a>(lent: DevicePtr, elements: usize, dtype: DType) -> InputBuffer<'a> {
         // SAFETY: the promise of the address's maker.
@@ -32,7 +32,7 @@ impl MemoryEngine for Cuda {
         unsafe { CallBuffer::on_device(lent.address(), elements, dtype) }
     }
 
-    fn played(_: CallStats) {}
+    fn outcome(_: CallStats) {}
 }
 
 /// Returns the address of the one buffer of an operand, null if there is none.

@@ -35,7 +35,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] and [`Error::Usage`] if a hint names what cannot be played.
+    /// [`Error::Refused`] and [`Error::Usage`] if a hint names what cannot be run.
     pub fn explain(
         &mut self,
         collective: &str,
@@ -64,7 +64,7 @@ impl Communicator {
     /// # Errors
     ///
     /// [`Error::PlanMismatch`] if ranks disagree, on all ranks; [`Error::Refused`] and
-    /// [`Error::Usage`] if the algorithm cannot be played here. Nothing has changed then, and the
+    /// [`Error::Usage`] if the algorithm cannot be run here. Nothing has changed then, and the
     /// communicator stays usable. Otherwise the errors of [`Communicator::barrier`].
     pub fn install(&mut self, algorithm: &impl RunnableAlgorithm) -> Result<(), Error> {
         self.core()?.install(algorithm.algorithm()?)

@@ -59,7 +59,7 @@ pub trait MemoryEngine: SealedMemory + Sized {
     /// A buffer that is written.
     type Output<'a>: Debug;
     /// The record of a call when it returns.
-    type Played;
+    type Outcome;
 
     /// Names memory as an operand that is read.
     ///
@@ -86,7 +86,7 @@ pub trait MemoryEngine: SealedMemory + Sized {
     ) -> OutputBuffer<'a>;
 
     #[doc(hidden)]
-    fn played(stats: CallStats) -> Self::Played;
+    fn outcome(stats: CallStats) -> Self::Outcome;
 }
 
 /// The engine of this host's memory.
@@ -98,7 +98,7 @@ impl SealedMemory for Host {}
 impl MemoryEngine for Host {
     type Input<'a> = &'a [u8];
     type Output<'a> = &'a mut [u8];
-    type Played = CallStats;
+    type Outcome = CallStats;
 
     #[inline]
     unsafe fn input<'a: 'a>(lent: &'a [u8], elements: usize, dtype: DType) -> InputBuffer<'a> {
@@ -116,7 +116,7 @@ impl MemoryEngine for Host {
         unsafe { OutputBuffer::of_host_mut(lent, elements, dtype) }
     }
 
-    fn played(stats: CallStats) -> CallStats {
+    fn outcome(stats: CallStats) -> CallStats {
         stats
     }
 }

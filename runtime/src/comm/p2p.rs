@@ -68,8 +68,8 @@ impl<'a, E: MemoryEngine> MessageBatch<'a, E> {
     /// each other; nothing has moved then. All others end the job: [`Error::MessageMismatch`] if a
     /// peer sends another length or type, [`Error::Timeout`], [`Error::LostRank`],
     /// [`Error::Aborted`], [`Error::Memory`].
-    pub fn run(mut self, comm: &mut Communicator) -> Result<E::Played, Error> {
-        comm.exchange("batch", &mut self.messages).map(E::played)
+    pub fn run(mut self, comm: &mut Communicator) -> Result<E::Outcome, Error> {
+        comm.exchange("batch", &mut self.messages).map(E::outcome)
     }
 }
 

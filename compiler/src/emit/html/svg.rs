@@ -17,7 +17,7 @@ const LEAST: f64 = 420.0;
 /// Most chunks in the legend.
 const LEGEND: u32 = 8;
 
-/// What the classes of the drawing look like. Programs that draw SVG know neither variables nor `light-dark`.
+/// The style of each class of the drawing. Programs that draw SVG know neither variables nor `light-dark`.
 const STYLE: &str = "\
 svg { color: #59616d; font: 12px ui-monospace, \"DejaVu Sans Mono\", Menlo, Consolas, monospace; }
 text { fill: #1b1f24; }

@@ -17,9 +17,7 @@ use roundelay_dsl::span::SourceMap;
 use super::attempt::RankLowering;
 use crate::instance::ProgramInstance;
 use crate::num::{count, index};
-use crate::plan::{
-    BufferPlacement, MAX_SLOTS, MessageDirection, OperationInput, PlanOperation, UnprovedPlan,
-};
+use crate::plan::{BufferPlacement, MAX_SLOTS, MessageDirection, OperationInput, UnprovedPlan};
 use crate::verify::plan::races;
 use crate::walk::{ChunkTransfer, RankProjection};
 
@@ -76,10 +74,6 @@ fn rounds(transfers: &[ChunkTransfer], rank: u32) -> ConnectionRounds {
     rounds
 }
 
-fn hears(op: &PlanOperation) -> bool {
-    op.inputs.iter().any(|i| matches!(i, OperationInput::Message { .. }))
-}
-
 /// Checks that every wait is for something of an earlier time.
 fn times(
     instance: &ProgramInstance,
@@ -102,8 +96,8 @@ fn times(
         for op in &lane.ops {
             // Copies of what no round writes stand wherever there is time.
             let loose =
-                op.round == u32::MAX && placement == BufferPlacement::OutOfPlace && !hears(op);
-            let now = if loose { last } else { (op.round, u8::from(hears(op))) };
+                op.round == u32::MAX && placement == BufferPlacement::OutOfPlace && !op.receives();
+            let now = if loose { last } else { (op.round, u8::from(op.receives())) };
             if now < last {
                 return wrong(format!("round {} is played after a later one", op.round));
             }

@@ -92,7 +92,7 @@ impl Drop for ExecutableGraph {
 }
 
 impl CudaStream {
-    /// Returns true if it is being captured, so that what is put into it is not played.
+    /// Returns true if it is being captured, so that what is put into it is not run.
     pub(crate) fn is_captured(&self) -> Result<bool, DriverFault> {
         Ok(self.capture()?.is_some())
     }

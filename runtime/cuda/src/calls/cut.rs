@@ -1,4 +1,4 @@
-//! Cuts a call: which elements a block plays in which pass, and what a slot holds. The cut is a function of
+//! Cuts a call: which elements a block runs in which pass, and what a slot holds. The cut is a function of
 //! what all ranks have in common, so that all cut alike.
 
 use roundelay_compiler::device::DeviceProtocol;
@@ -19,7 +19,7 @@ const GROUP: u64 = 16;
 pub(crate) struct CallCut {
     /// B.
     pub(crate) blocks: u32,
-    /// Elements of a chunk that a block plays in a pass.
+    /// Elements of a chunk that a block runs in a pass.
     pub(crate) pass: u64,
     /// Passes.
     pub(crate) passes: u64,
@@ -47,7 +47,7 @@ impl CallSizes<'_> {
     ///
     /// # Errors
     ///
-    /// The reason for which it cannot be played so: the same on all ranks.
+    /// The reason for which it cannot be run so: the same on all ranks.
     pub(crate) fn cut(&self, blocks: u32, half: u64) -> Result<CallCut, UnplayableCall> {
         let (header, size) = (self.header, self.dtype.size() as u64);
         let ceil = self.ceil()?;

@@ -14,7 +14,7 @@ use super::packet::{self, PacketKind, ProxyPacket};
 use super::peer_slots::{PeerSlots, SlotWord};
 use super::queues::{BatchEnd, ProxyBatch};
 use super::stream::DIGEST;
-use super::tests::{PATIENCE, Rank, World, everywhere, hears_the_end, late, long};
+use super::tests::{PATIENCE, Rank, World, everywhere, late, long, sees_the_end};
 use roundelay_net::error::Error;
 
 /// A message from a rank to another.
@@ -288,7 +288,7 @@ fn a_peer_that_does_not_receive_is_named_in_time() {
             Some((left, rank.lanes.failure()))
         }
         _ => {
-            hears_the_end(rank.core);
+            sees_the_end(rank.core);
             rank.lanes.stop();
             None
         }
@@ -332,7 +332,7 @@ fn pieces_without_a_slot_are_refused() {
                     // SAFETY: the content lives until the other rank has ended the group.
                     _ => unsafe { sender.post_with(first, header, std::iter::once(whole)) },
                 }
-                hears_the_end(rank.core);
+                sees_the_end(rank.core);
                 return None;
             }
             let batch = Arc::new(batch(rank, &received, 2, PATIENCE));

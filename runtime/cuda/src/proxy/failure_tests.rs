@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::emulated::{EmulatedLaunch, KernelExit};
-use super::tests::{PATIENCE, World, everywhere, hears_the_end, late, long};
+use super::tests::{PATIENCE, World, everywhere, late, long, sees_the_end};
 use roundelay_net::error::Error;
 
 /// Checks that an error names the lost rank, and the place in the algorithm.
@@ -86,7 +86,7 @@ fn an_abort_makes_kernels_leave_and_lanes_end() {
         }
         std::thread::scope(|scope| {
             let (device, core) = (&rank.device, &mut *rank.core);
-            scope.spawn(move || hears_the_end(core));
+            scope.spawn(move || sees_the_end(core));
             let (program, call) = (&jobs[0].lowered[0].program, jobs[0].call(0, 1));
             let call = call.expect("far links");
             let (fold, synchronized, proves) = (jobs[0].fold(), false, true);
@@ -125,7 +125,7 @@ fn a_peer_whose_kernel_does_not_come_is_named_in_time() {
         match own {
             0 => Some((rank.play(0, 1, false).map(drop), rank.lanes.failure())),
             _ => {
-                hears_the_end(rank.core);
+                sees_the_end(rank.core);
                 rank.lanes.stop();
                 None
             }
@@ -153,7 +153,7 @@ fn what_is_no_packet_is_refused() {
             );
             sender.stage(1, 32);
             sender.post(meta(7, 32, ContentKind::Slot), 32);
-            hears_the_end(rank.core);
+            sees_the_end(rank.core);
             return None;
         }
         rank.launch([(0, 1)].into_iter());

@@ -494,7 +494,7 @@ pub(super) fn captured(slots: Slots) {
                 };
                 if round == 2 && at == 0 {
                     // Lanes have gone to sleep.
-                    hears_nothing(rank.core, Duration::from_millis(5));
+                    sees_no_end(rank.core, Duration::from_millis(5));
                 }
                 let result = rank.play_as(at, epoch, synchronized, number);
                 synchronized = job.proves();
@@ -520,14 +520,14 @@ pub(super) fn long(hosts: &[u32]) -> Vec<Job> {
     vec![Job { count: 100_000, blocks: 2, pass: 16, ..job }]
 }
 
-/// Waits until a rank hears that the group has ended.
-pub(super) fn hears_the_end(core: &mut EngineCore) {
+/// Waits until a rank sees that the group has ended.
+pub(super) fn sees_the_end(core: &mut EngineCore) {
     let since = Instant::now();
     while core.hear(None).is_ok() && since.elapsed() < PATIENCE {}
 }
 
 /// Waits for that long, in which nothing is wrong.
-fn hears_nothing(core: &mut EngineCore, time: Duration) {
+fn sees_no_end(core: &mut EngineCore, time: Duration) {
     let since = Instant::now();
     while since.elapsed() < time {
         core.hear(None).expect("nothing is wrong");

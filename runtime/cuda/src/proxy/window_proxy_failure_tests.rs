@@ -8,7 +8,7 @@ use roundelay_dsl::diag::codes;
 use roundelay_engine::tunables::DEVICE_GET_BYTES;
 
 use super::emulated::KernelExit;
-use super::tests::{PATIENCE, hears_the_end};
+use super::tests::{PATIENCE, sees_the_end};
 use super::window_proxy::WindowTarget;
 use super::window_proxy_tests::{BYTES, hosts};
 use roundelay_engine::messages::{MessageBuffer as Memory, MessageShape, TransferKind};
@@ -40,7 +40,7 @@ fn a_part_on_a_device_is_checked_by_its_own_process() {
     for (what, lie, offset, len) in lies {
         let ends = hosts(2, |player| {
             if player.rank.core.rank() == 1 {
-                hears_the_end(player.rank.core);
+                sees_the_end(player.rank.core);
                 assert!(player.content().iter().all(|&byte| byte == 0), "something was written");
                 return None;
             }
@@ -170,7 +170,7 @@ fn a_window_that_its_owner_has_ended_is_gone() {
         if player.rank.core.rank() == 1 {
             player.beyond.end(false);
             player.all_here();
-            hears_the_end(player.rank.core);
+            sees_the_end(player.rank.core);
             return None;
         }
         player.all_here();

@@ -14,7 +14,7 @@ use roundelay_net::digest::mix;
 use roundelay_net::error::Error;
 
 impl EngineCore {
-    /// Plays a call by its plan, which is out of place where an installed algorithm cannot do it in
+    /// Runs a call by its plan, which is out of place where an installed algorithm cannot do it in
     /// place. The plans of calls made before are lent, not counted: to count is an atomic operation,
     /// and waits until the message just sent has left the processor.
     pub(crate) fn with_plan<R>(
@@ -63,7 +63,7 @@ impl EngineCore {
     }
 
     /// Returns the algorithm for a call on GPUs, the one installed or the library's; and how it is best
-    /// played, as measured.
+    /// run, as measured.
     pub fn device_algorithm(
         &mut self,
         call: &NamedCall,
@@ -84,7 +84,7 @@ impl EngineCore {
         Ok(if shape.axes.len() > 1 { algorithm.on(shape) } else { algorithm })
     }
 
-    /// Returns what a call over these links plays: what is installed, or the resolver's choice.
+    /// Returns what a call over these links runs: what is installed, or the resolver's choice.
     pub fn choice(&mut self, call: &NamedCall, transport: &str) -> Result<AlgorithmChoice, Error> {
         let NamedCall { collective, bytes, dtype, op, root, placement } = *call;
         let request = ChoiceRequest {
