@@ -11,16 +11,16 @@ pub use roundelay_cuda::backend::wheels;
 use roundelay_engine::bind::CallStats;
 pub use roundelay_engine::custom::{AlgorithmFiles, allow_imports};
 use roundelay_engine::{CallArgs, EngineCore, PlanCall};
-use roundelay_net::dtype::{Element, RedOp};
-use roundelay_net::error::Error;
-pub use roundelay_net::fork::{OwnerProcess, give_up_in_children};
 use roundelay_net::memory::{bytes, bytes_mut};
 pub use roundelay_net::net::scale;
-pub use roundelay_net::ports::bind_within;
-pub use roundelay_net::process::ChildStatuses;
-pub use roundelay_net::threads::{run_shared, run_together};
-pub use roundelay_net::tunables;
 pub use roundelay_net::wire::WireMessage;
+use roundelay_support::dtype::{Element, RedOp};
+use roundelay_support::error::Error;
+pub use roundelay_support::fork::{OwnerProcess, give_up_in_children};
+pub use roundelay_support::ports::bind_within;
+pub use roundelay_support::process::ChildStatuses;
+pub use roundelay_support::threads::{run_shared, run_together};
+pub use roundelay_support::tunables;
 
 /// Returns the address of the network interface that the hint `interface` names.
 ///
@@ -45,6 +45,7 @@ pub fn wires() -> Vec<WireMessage> {
 /// Returns the tunables of the packages that this library is made of.
 pub fn library_tunables() -> Vec<tunables::TunableRow> {
     let all = [
+        roundelay_support::tunables::TUNABLES,
         roundelay_net::tunables::TUNABLES,
         roundelay_engine::tunables::TUNABLES,
         #[cfg(feature = "cuda")]
@@ -56,7 +57,7 @@ pub fn library_tunables() -> Vec<tunables::TunableRow> {
 
 /// Interrupts of waits: see [`set_interrupt_check`](interrupt::set_interrupt_check).
 pub mod interrupt {
-    pub use roundelay_net::interrupt::{error, is_in_check, set_interrupt_check};
+    pub use roundelay_support::interrupt::{error, is_in_check, set_interrupt_check};
 }
 
 /// Returns the state of a rank, ready for a call.
@@ -79,7 +80,7 @@ pub fn settle(comm: &mut Communicator) -> Result<(), Error> {
 
 /// The devices of this host, as the system lists them.
 pub mod system {
-    pub use roundelay_net::fabric::system::{SYS, devices, named_paths};
+    pub use roundelay_support::fabric::system::{SYS, devices, named_paths};
 }
 
 /// Sets shares of the parts for plans that are split by bandwidth into as many, in place of those that

@@ -55,12 +55,14 @@ pub use roundelay_engine::hints::{HintError, Hints};
 // No item may have the name of one of these: without the feature, it would hide rustc's note that names it.
 #[cfg(feature = "macros")]
 pub use roundelay_macros::{algo_file, algorithm, algorithm_fn};
-pub use roundelay_net::dtype::{DType, Element, RedOp, UnknownName};
-pub use roundelay_net::error::Error;
-pub use roundelay_net::error_kind::ErrorKind;
-pub use roundelay_net::memory::Buffer;
 #[doc(hidden)]
-pub use roundelay_net::{limits, variables};
+pub use roundelay_net::limits;
+pub use roundelay_net::memory::Buffer;
+pub use roundelay_support::dtype::{DType, Element, RedOp, UnknownName};
+pub use roundelay_support::error::Error;
+pub use roundelay_support::error_kind::ErrorKind;
+#[doc(hidden)]
+pub use roundelay_support::variables;
 
 /// Algorithms that Rust code builds at run time, for one number of ranks: searched, measured, computed.
 pub mod build {
@@ -112,13 +114,15 @@ pub mod endpoint {
 
 /// The parts of errors.
 pub mod error {
-    pub use roundelay_net::error::{AccessRefusal, CompileDiagnostics, ErrorLocation, ErrorSource};
-    pub use roundelay_net::error_kind::ErrorParts;
+    pub use roundelay_support::error::{
+        AccessRefusal, CompileDiagnostics, ErrorLocation, ErrorSource,
+    };
+    pub use roundelay_support::error_kind::ErrorParts;
 }
 
 /// Topology files: the paths between hosts, what they are on each host, and what they can do.
 pub mod fabric {
-    pub use roundelay_net::fabric::{
+    pub use roundelay_support::fabric::{
         FabricDevice, FabricError, FabricHost, FabricTopology, HostPair, LinkClass, NetworkPath,
         RDMA, TCP, VERSION,
     };
@@ -136,7 +140,7 @@ pub mod hints {
 /// only.
 pub mod memory {
     pub use crate::comm::{ElementMemory, Host, MemoryEngine, MemoryMut, TypedMemory};
-    pub use roundelay_net::dtype::MemoryBool;
+    pub use roundelay_support::dtype::MemoryBool;
 }
 
 /// Messages between single ranks: at once in a batch, or with tags in any order.

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use roundelay_dsl::diag::codes;
 
 use roundelay_engine::custom::Algorithm;
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// An algorithm that can be given where one is run, installed or planned.
 pub trait RunnableAlgorithm {

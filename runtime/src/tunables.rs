@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-roundelay_net::tunables! {
+roundelay_support::tunables! {
     /// The timeout of a wait for another rank, unless a hint or the caller gives one.
     pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
     /// The longest time that an abort waits for this rank's own threads to leave the callers' buffers.

@@ -21,7 +21,7 @@ const LEFT: [(&str, &[&str]); 8] = [
     ("dsl", &["parse", "parse/build", "parse/explain", "parse/parts"]),
     ("macros", &["generate", "generate/shadow"]),
     ("macros", &["parse", "parse/chain", "parse/function"]),
-    ("runtime/net", &["fabric", "fabric/write"]),
+    ("runtime/support", &["fabric", "fabric/write"]),
     (
         "tests",
         &[

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 /// The files that may read variables: the place, and one that is built before it.
-const READERS: [&str; 2] = ["runtime/net/src/variables.rs", "macros/src/prove.rs"];
-const PACKAGES: [&str; 12] = [
+const READERS: [&str; 2] = ["runtime/support/src/variables.rs", "macros/src/prove.rs"];
+const PACKAGES: [&str; 13] = [
     "dsl",
     "compiler",
     "algorithms",
     "macros",
+    "runtime/support",
     "runtime/net",
     "runtime/engine",
     "runtime/cuda",

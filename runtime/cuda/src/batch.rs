@@ -17,7 +17,7 @@ use super::rank::GpuRank;
 use crate::backend::{CudaStream, LoadedKernel, RelaxedCapture};
 use roundelay_engine::bind::{BatchTransfer, own_pairs};
 use roundelay_engine::{CallMessage, EngineCore, RecentList, check_peers};
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// A batch that was made ready: all that a launch needs but the addresses. Batches of the same messages share it.
 #[derive(Debug)]
@@ -330,7 +330,7 @@ fn ends(
 mod tests {
     use super::*;
     use crate::CudaOptions;
-    use roundelay_net::dtype::DType;
+    use roundelay_support::dtype::DType;
 
     fn transfer(peer: u32, dir: MessageDirection, bytes: u64) -> BatchTransfer {
         BatchTransfer { peer, dir, dtype: DType::U8, bytes }

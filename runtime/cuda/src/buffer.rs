@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::region::MappedRegion;
 use crate::backend::{CudaStream, DriverFault};
 use crate::tunables::BUFFER_COPY_TIMEOUT;
-use roundelay_net::dtype::{DType, Element};
-use roundelay_net::error::Error;
 use roundelay_net::memory::{bytes, bytes_mut};
+use roundelay_support::dtype::{DType, Element};
+use roundelay_support::error::Error;
 
 /// An address in device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::nvlink::{DescriptorError, DescriptorMessage, DescriptorSocket};
 use roundelay_engine::EngineCore;
-use roundelay_net::error::{Error, ErrorSource};
+use roundelay_support::error::{Error, ErrorSource};
 
 /// The most bytes of a reason that are passed on.
 const REASON: usize = 600;

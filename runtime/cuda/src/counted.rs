@@ -19,9 +19,9 @@ use super::rank::GpuRank;
 use crate::backend::{CudaStream, LoadedKernel, RelaxedCapture};
 use roundelay_engine::EngineCore;
 use roundelay_engine::bind::BatchTransfer;
-use roundelay_net::digest::mix;
-use roundelay_net::dtype::DType;
-use roundelay_net::error::Error;
+use roundelay_support::digest::mix;
+use roundelay_support::dtype::DType;
+use roundelay_support::error::Error;
 
 /// The layout of the blocks of a vector in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

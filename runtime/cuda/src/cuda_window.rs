@@ -3,7 +3,7 @@
 use super::gpu::Gpu;
 use super::windows::WindowPart;
 use roundelay_engine::EngineCore;
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// Device memory of every rank that the others put to and get from, by what is put into their streams:
 /// `Communicator::device_window` makes it.

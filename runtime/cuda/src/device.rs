@@ -10,7 +10,7 @@ use crate::backend::kernels::KernelStore;
 use crate::backend::{
     CompileMode, CudaStream, DeviceContext, DriverFault, KernelMailbox, LoadedKernel, SideStream,
 };
-use roundelay_net::error::{Error, ErrorSource};
+use roundelay_support::error::{Error, ErrorSource};
 
 /// A rank's device: what is this rank's alone, and needs no agreement.
 pub(crate) struct RankDevice {

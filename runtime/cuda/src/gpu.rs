@@ -21,8 +21,8 @@ use roundelay_engine::choose::ProtocolChoice;
 use roundelay_engine::custom::Algorithm;
 use roundelay_engine::window::AtomicFetch;
 use roundelay_engine::{CallBlocks, CallMessage, Collective, EngineCore, PlanCall};
-use roundelay_net::dtype::{DType, Element};
-use roundelay_net::error::Error;
+use roundelay_support::dtype::{DType, Element};
+use roundelay_support::error::Error;
 
 /// A rank's GPU: a table of what was made ready for each kind of call, and what all of them use. Tables are dropped
 /// before the memory that their kernels use.

@@ -3,7 +3,7 @@
 use super::device::RankDevice;
 use super::journal::StreamJournal;
 use crate::backend::{CudaStream, DriverFault, ExecutableGraph, StreamCapture, StreamEvent};
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// Work that was captured, to be played again and again. It is good as long as the communicator whose calls are in it.
 #[derive(Debug)]

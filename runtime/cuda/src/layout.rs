@@ -8,7 +8,7 @@ use roundelay_compiler::emit::cuda::{batch, counted};
 
 use super::options::CudaOptions;
 use crate::tunables::{PACKET_HALF_BYTES, STAGING_HALF_BYTES};
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// Offsets in an arena, in bytes. The same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use super::share::MemorySharing;
 use crate::backend::{CudaStream, DriverFault, MappedRange, RelaxedCapture};
 use crate::nvlink::{SharedRanges, offer};
 use roundelay_engine::EngineCore;
-use roundelay_net::dtype::Element;
-use roundelay_net::error::Error;
+use roundelay_support::dtype::Element;
+use roundelay_support::error::Error;
 
 /// A rank's share of the memory of all ranks.
 pub(crate) struct SharedMemory {

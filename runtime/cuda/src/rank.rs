@@ -12,7 +12,7 @@ use crate::backend::{CudaStream, DriverFault, RelaxedCapture};
 use crate::tunables::{ABORT_TIMEOUT, LOST_RANK_GRACE, STALLED_STREAM_TIMEOUTS};
 use roundelay_engine::EngineCore;
 use roundelay_engine::executor::wait::{WaitAction, WaitLoop};
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// The state of a rank that every kind of call uses. The fields are dropped in this order: proxies before the memory
 /// that they use, memory before the device.

@@ -7,7 +7,7 @@ use super::calls::{LoweredProgram, ProgramTable};
 use super::device::RankDevice;
 use roundelay_engine::EngineCore;
 use roundelay_engine::bind::tagged;
-use roundelay_net::error::{Error, ErrorLocation};
+use roundelay_support::error::{Error, ErrorLocation};
 
 /// Returns the error of a wait that a kernel gave up.
 pub(crate) fn report_error(

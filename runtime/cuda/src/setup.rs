@@ -28,8 +28,8 @@ use crate::backend::{
 use crate::nvlink::{DescriptorSocket, SharedRanges};
 use crate::tunables::SETUP_COPY_TIMEOUT;
 use roundelay_engine::EngineCore;
-use roundelay_net::digest::mix;
-use roundelay_net::error::{Error, ErrorSource};
+use roundelay_support::digest::mix;
+use roundelay_support::error::{Error, ErrorSource};
 
 /// The description that a rank sends of its GPU to those of its host.
 #[derive(Debug, Serialize, Deserialize)]

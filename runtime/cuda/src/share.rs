@@ -12,7 +12,7 @@ use crate::backend::{
 use crate::nvlink::{DescriptorSocket, SharedRanges, offer};
 use crate::tunables::ZERO_TIMEOUT;
 use roundelay_engine::EngineCore;
-use roundelay_net::error::{Error, ErrorSource};
+use roundelay_support::error::{Error, ErrorSource};
 
 /// The resources with which memory is shared.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-roundelay_net::tunables! {
+roundelay_support::tunables! {
     // Setup and failures.
 
     /// The time that a copy of some kilobytes may take while a rank is set up.

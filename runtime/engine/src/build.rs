@@ -10,7 +10,7 @@ use roundelay_dsl::ast::{self, BinOp, ExprKind, RegionIndex, SpannedName, Transf
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
 use crate::custom::{Algorithm, AlgorithmFiles};
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// The transfers of an algorithm, under construction. Diagnostics point at the lines of Rust that called it.
 pub struct AlgorithmBuilder {
@@ -111,7 +111,7 @@ impl Algorithm {
     ///         });
     ///     }
     /// })?;
-    /// # Ok::<(), roundelay_net::error::Error>(())
+    /// # Ok::<(), roundelay_support::error::Error>(())
     /// ```
     ///
     /// # Errors

@@ -20,8 +20,8 @@ use roundelay_dsl::diag::{Diagnostic, ErrorCode, codes};
 use roundelay_dsl::span::SourceMap;
 use roundelay_dsl::{MAX_BYTES, check_text};
 
-use roundelay_net::error::{CompileDiagnostics, Error, ErrorSource};
-use roundelay_net::variables;
+use roundelay_support::error::{CompileDiagnostics, Error, ErrorSource};
+use roundelay_support::variables;
 
 /// An algorithm of a text, which can be run by
 /// `Communicator::run_algorithm` and installed by

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-roundelay_net::tunables! {
+roundelay_support::tunables! {
     // Waits in a call.
 
     /// Polls without a pause at the start of a wait: what arrives within a fraction of a microsecond is seen

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::error::Error;
 use crate::group::RankGroup;
 use crate::net::{ConnectionId, WaitPolicy};
 use crate::transport::fault::ConnectionFault;
@@ -22,6 +21,7 @@ use crate::transport::posted::{PostedReceiver, PostedSender};
 use crate::transport::shm;
 use crate::transport::stream::{self, StreamConnection};
 use crate::tunables::{BLIND_SLEEP_MAX, SOCKET_SLEEP_MAX};
+use roundelay_support::error::Error;
 
 /// The sending end of a connection.
 pub enum EndpointSender<M = shm::SlotSender, P = stream::StreamSender> {

@@ -9,11 +9,8 @@
 //! | [`group`], [`net`] | the ranks of a communicator, their addresses, connections and failures |
 //! | [`transport`] | the list of transports; shared memory, streams over TCP and RDMA, one-sided access |
 //! | [`endpoints`], [`route`], [`paths`] | open connections, the link of each pair, the shares of several paths |
-//! | [`backend`], [`dtype`] | element types, operators, and the kernels that fold them on processors |
 //! | [`memory`] | a rank's arena, which peers map, and buffers in it |
-//! | [`error`] | the one error type of the runtime, with stable codes |
-//! | [`fabric`], [`limits`], [`secret`], [`ports`], [`variables`] | settings: topology files, bounds of ports, secrets, the environment |
-//! | [`abort`], [`interrupt`], [`fork`], [`waiting`], [`contention`], [`process`], [`threads`] | what all waits share |
+//! | [`limits`] | bounds of ports: what strangers may hold |
 //!
 //! Conventions: a wait has a deadline and polls the abort word; a message names rank and peer; what strangers send is
 //! bounded by [`limits`].
@@ -23,32 +20,16 @@
     reason = "its documentation is for those who change it, who read it with private items"
 )]
 
-pub mod abort;
-pub mod backend;
 pub mod bootstrap;
-pub mod contention;
-pub mod digest;
-pub mod dtype;
 pub mod endpoints;
-pub mod error;
-pub mod error_kind;
-pub mod fabric;
-pub mod fork;
 pub mod group;
 mod guesses;
-pub mod interrupt;
 pub mod limits;
 pub mod memory;
 pub mod net;
 pub mod paths;
-pub mod ports;
-pub mod process;
 pub mod route;
-pub mod secret;
 pub mod store;
-pub mod threads;
 pub mod transport;
 pub mod tunables;
-pub mod variables;
-pub mod waiting;
 pub mod wire;

@@ -9,9 +9,9 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::dtype::Element;
-use crate::error::{ByteCount, Error};
 use crate::transport::shm::{PAGE, ShmSegment, populate};
+use roundelay_support::dtype::Element;
+use roundelay_support::error::{ByteCount, Error};
 
 /// The memory of one rank that its peers map as well.
 pub struct Arena {

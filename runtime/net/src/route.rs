@@ -1,7 +1,7 @@
 //! Decides which link a pair of ranks uses, and records the reason. No other module decides it.
 
-use crate::error::Error;
 use crate::transport::{Transport, TransportSet};
+use roundelay_support::error::Error;
 
 /// The way to a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]

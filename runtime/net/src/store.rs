@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use crate::error::Error;
+use roundelay_support::error::Error;
 
 /// A store that all ranks of a job write to and read from while they come together.
 ///

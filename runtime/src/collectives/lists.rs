@@ -6,7 +6,7 @@ use roundelay_engine::{
     ALL_GATHER, ALL_TO_ALL, CallOperand, Collective, GATHER, Operation, REDUCE_SCATTER, Reduction,
     SCATTER,
 };
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 impl Communicator {
     /// Gathers the inputs of all ranks on every rank: that of rank r in `outputs[r]`. All have the length of

@@ -19,7 +19,7 @@ use roundelay_engine::{
     ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, CallOperand, Collective, GATHER,
     Operation, REDUCE, REDUCE_SCATTER, Reduction, SCATTER,
 };
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 impl Communicator {
     /// Sums (or otherwise reduces) the buffers of all ranks; everyone ends with the result.

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 
 use crate::comm::{Communicator, Work};
 use roundelay_engine::Reduction;
-use roundelay_net::dtype::Element;
+use roundelay_support::dtype::Element;
 
 impl Communicator {
     /// Starts [`Communicator::all_reduce`].

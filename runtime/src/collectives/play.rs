@@ -10,7 +10,7 @@ use crate::comm::{Communicator, ElementMemory, MemoryEngine, MemoryMut};
 use crate::prototype::RunnableAlgorithm;
 use roundelay_engine::Reduction;
 use roundelay_engine::custom::Algorithm;
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 impl Communicator {
     /// Reads the algorithms of a file and gives the first one. Names are resolved now; what depends

@@ -7,7 +7,7 @@
 
 use crate::comm::{Communicator, ElementMemory, MemoryMut};
 use roundelay_engine::{ALL_GATHER, ALL_TO_ALL, CallOperand, Operation, REDUCE_SCATTER, Reduction};
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 impl Communicator {
     /// Gathers the inputs of all ranks on every rank, one after the other; rank r's has `counts[r]` elements.

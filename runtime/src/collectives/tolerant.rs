@@ -2,8 +2,8 @@
 
 use crate::comm::{Communicator, Host, MemoryMut};
 use crate::prototype::RunnableAlgorithm;
-use roundelay_net::dtype::RedOp;
-use roundelay_net::error::Error;
+use roundelay_support::dtype::RedOp;
+use roundelay_support::error::Error;
 
 impl Communicator {
     /// Reduces the buffers of all ranks, and goes on if one of them ends meanwhile: all others then end with the same

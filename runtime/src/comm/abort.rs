@@ -7,8 +7,8 @@ use roundelay_dsl::diag::codes;
 use super::communicator::Communicator;
 use crate::tunables::ABORT_WAIT_TIMEOUT;
 use roundelay_engine::StopHandle;
-use roundelay_net::abort::AbortRecord;
-use roundelay_net::error::Error;
+use roundelay_support::abort::AbortRecord;
+use roundelay_support::error::Error;
 
 /// Ends a communicator from any thread ([`Communicator::abort_handle`]).
 #[derive(Clone)]

@@ -3,7 +3,7 @@
 use roundelay_compiler::plan::{BufferPlacement, PlanHeader};
 
 use roundelay_engine::custom::Algorithm;
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// Returns the elements of a block, of buffers (input or data, and output) with that many elements.
 pub(super) fn block_count(

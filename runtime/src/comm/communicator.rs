@@ -16,9 +16,6 @@ use roundelay_engine::custom::Algorithm;
 use roundelay_engine::hints::OnFailure;
 use roundelay_engine::messages::RankMessenger;
 use roundelay_engine::{CallArgs, EngineCore, PlanCall, StopHandle};
-use roundelay_net::dtype::{Element, RedOp};
-use roundelay_net::error::Error;
-use roundelay_net::fork::OwnerProcess;
 use roundelay_net::group::{RankGroup, RankIdentity};
 use roundelay_net::memory::{Arena, Buffer, bytes, bytes_mut};
 use roundelay_net::net::WaitPolicy;
@@ -26,6 +23,9 @@ use roundelay_net::route::RankRoute;
 use roundelay_net::store::Store;
 use roundelay_net::transport::TransportSet;
 use roundelay_net::transport::shm::ShmSegment;
+use roundelay_support::dtype::{Element, RedOp};
+use roundelay_support::error::Error;
+use roundelay_support::fork::OwnerProcess;
 
 /// A rank of a job. Calls are collective: all ranks make the same ones in the same order, on the
 /// caller's thread or, by [`Communicator::start`], in the background. After a failed call (other than

@@ -2,8 +2,8 @@
 
 use super::communicator::Communicator;
 use roundelay_cuda::{CountedCall, CountedShape, CudaSlice};
-use roundelay_net::dtype::Element;
-use roundelay_net::error::Error;
+use roundelay_support::dtype::Element;
+use roundelay_support::error::Error;
 
 impl Communicator {
     /// Puts an all_to_all of blocks of unequal length into the stream of calls, whose counts the host never reads: they

@@ -17,8 +17,8 @@ use roundelay_cuda::{
 };
 use roundelay_engine::custom::Algorithm;
 use roundelay_engine::{BARRIER, CallArgs, EngineCore, PlanCall, Reduction};
-use roundelay_net::dtype::{DType, Element};
-use roundelay_net::error::Error;
+use roundelay_support::dtype::{DType, Element};
+use roundelay_support::error::Error;
 
 /// The means to make a call on memory of this rank's GPU.
 pub(super) enum DeviceMeans<'c> {

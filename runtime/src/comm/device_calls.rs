@@ -12,8 +12,8 @@ use roundelay_engine::{
     CallArgs, CallBlocks, CallBuffer, CallForm, CallMessage, CallOperand, CallerRank, InputBuffer,
     Operation, OperationShape, OutputBuffer, PlanCall, Reduction,
 };
-use roundelay_net::dtype::{DType, Element};
-use roundelay_net::error::Error;
+use roundelay_support::dtype::{DType, Element};
+use roundelay_support::error::Error;
 
 impl SealedMemory for Cuda {}
 

@@ -3,7 +3,7 @@
 use super::communicator::Communicator;
 use super::mixed::{OpenedGpu, StagedGpu};
 use roundelay_cuda::{CudaOptions, agree, open};
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 impl Communicator {
     /// Opens these ranks on their GPUs. All ranks call together. The communicator that comes back is a part

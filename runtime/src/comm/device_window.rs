@@ -5,7 +5,7 @@ use super::memory::{ElementMemory, MemoryMut};
 use roundelay_cuda::{CopyDirection, Cuda, CudaRank, CudaWindow, DevicePtr, Gpu, WindowSpan};
 use roundelay_engine::EngineCore;
 use roundelay_engine::window::AtomicFetch;
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// The bytes of a word that is changed in one step.
 const WORD: usize = 8;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::communicator::Communicator;
 use roundelay_engine::EngineCore;
-use roundelay_net::error::Error;
 use roundelay_net::group::{KeptMemory, RankGroup, RankIdentity};
 use roundelay_net::memory::Arena;
 use roundelay_net::net::WaitPolicy;
+use roundelay_support::error::Error;
 
 impl Communicator {
     /// Returns this rank's identity, which it has once its handle was asked for, or since it joined.

@@ -7,8 +7,8 @@ use crate::prototype::RunnableAlgorithm;
 use roundelay_engine::choose::AlgorithmChoice;
 use roundelay_engine::hints::Hints;
 use roundelay_engine::{Collective, NamedCall, SERVED, served};
-use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::Error;
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::error::Error;
 
 impl Communicator {
     /// Sets the hints of this communicator, in place of those it had: they hold for the calls that

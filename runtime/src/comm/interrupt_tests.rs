@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use roundelay_net::error::Error;
-use roundelay_net::interrupt::set_interrupt_check;
-use roundelay_net::tunables::INTERRUPT_CHECK_INTERVAL;
+use roundelay_support::error::Error;
+use roundelay_support::interrupt::set_interrupt_check;
+use roundelay_support::tunables::INTERRUPT_CHECK_INTERVAL;
 
 use crate::Communicator;
 use crate::launch::JobSetup;

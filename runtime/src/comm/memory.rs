@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use roundelay_engine::bind::CallStats;
 use roundelay_engine::{InputBuffer, OutputBuffer};
-use roundelay_net::dtype::{DType, Element};
 use roundelay_net::memory::{Buffer, bytes, bytes_mut};
+use roundelay_support::dtype::{DType, Element};
 
 /// Keeps traits to the types of this crate.
 pub trait SealedMemory {}

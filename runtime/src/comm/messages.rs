@@ -13,7 +13,7 @@ use super::work::WorkStatus;
 use roundelay_engine::messages::{
     DeliveredMessage, MessageBuffer, MessageOperation, MessageShape, RankMessenger, ReceiveSource,
 };
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// Sends and receives messages with tags ([`Communicator::messages`]). Any thread may, whatever else the
 /// communicator does: a message needs no call of it. Clones are the same.
@@ -82,7 +82,7 @@ impl<M> Drop for MessageMemory<M> {
     }
 }
 
-fn place(bytes: &[u8], of: roundelay_net::dtype::DType) -> MessageBuffer {
+fn place(bytes: &[u8], of: roundelay_support::dtype::DType) -> MessageBuffer {
     let shape = MessageShape { dtype: of, bytes: bytes.len() as u64 };
     MessageBuffer { address: bytes.as_ptr().cast_mut(), shape }
 }

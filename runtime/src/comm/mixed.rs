@@ -14,7 +14,7 @@ use roundelay_engine::{
     BARRIER, CallArgs, CallBuffer, CallMessage, CallOperand, EngineCore, InputBuffer, MemoryKind,
     MessageEnd, Operation, OperationShape, OutputBuffer, PlanCall, Reduction,
 };
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// Returns the address of a buffer on the GPU.
 pub(super) fn pointer<A>(buffer: &CallBuffer<A>) -> DevicePtr {

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use super::communicator::Communicator;
 use super::memory::{ElementMemory, MemoryEngine, MemoryMut};
 use roundelay_engine::CallMessage;
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// Messages that are sent and received at once ([`Communicator::batch`]).
 ///

@@ -10,7 +10,7 @@ use roundelay_engine::{
     CallArgs, CallMessage, InputBuffer, MemoryKind, Operation, OutputBuffer, PlanCall, Reduction,
     common_memory,
 };
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 impl Communicator {
     /// Performs an operation that is given as data. The methods of the collectives' names make theirs from typed

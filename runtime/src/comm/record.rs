@@ -2,7 +2,7 @@
 
 use super::communicator::Communicator;
 use roundelay_engine::trace::{FlightDump, RankTrace, SpanTracer, now};
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 impl Communicator {
     /// Returns the record of this rank: its latest calls, its long waits, and after a failure, the wait that

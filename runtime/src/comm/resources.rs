@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::communicator::Communicator;
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// The resources that one rank of a communicator holds, and the connections it made to meet the others. Parts
 /// that were split off share the listener and the arenas with the whole, and count them too.

@@ -2,11 +2,11 @@
 
 use super::communicator::Communicator;
 use roundelay_engine::trace::now;
-use roundelay_net::digest::mix;
-use roundelay_net::error::Error;
 use roundelay_net::group::GroupPart;
 use roundelay_net::net::WaitPolicy;
 use roundelay_net::route::RankRoute;
+use roundelay_support::digest::mix;
+use roundelay_support::error::Error;
 
 /// The word that a rank shows when its list, or its attempt, is invalid. No list has this digest, and no
 /// descriptor this number.

@@ -8,7 +8,7 @@ use super::settings::CallSettings;
 use super::work::{Work, promised};
 use super::worker::{Job, ProgressWorker, WorkerOrder, WorkerState};
 use roundelay_engine::EngineCore;
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 impl WorkerState for Communicator {
     fn of_core(core: Box<EngineCore>) -> Self {

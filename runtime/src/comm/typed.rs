@@ -3,8 +3,8 @@
 use super::memory::{ElementMemory, Host, MemoryMut, SealedMemory};
 #[cfg(feature = "cuda")]
 use roundelay_cuda::{Cuda, DevicePtr};
-use roundelay_net::dtype::DType;
-use roundelay_net::error::Error;
+use roundelay_support::dtype::DType;
+use roundelay_support::error::Error;
 
 /// Stands for the element type of [`TypedMemory`] memory, which the compiler does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

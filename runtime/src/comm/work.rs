@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use roundelay_net::error::Error;
-use roundelay_net::fork::OwnerProcess;
+use roundelay_support::error::Error;
+use roundelay_support::fork::OwnerProcess;
 
 /// The progress of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -13,10 +13,10 @@ use std::time::Duration;
 use super::settings::CallSettings;
 use super::work::{CallbackThread, Work, WorkCallback, WorkPromise, WorkWaiter, pair};
 use roundelay_engine::{EngineCore, StopHandle};
-use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
-use roundelay_net::fork::OwnerProcess;
-use roundelay_net::interrupt;
-use roundelay_net::tunables::INTERRUPT_CHECK_INTERVAL;
+use roundelay_support::error::{Error, PROCESS_LIMIT_REMEDY};
+use roundelay_support::fork::OwnerProcess;
+use roundelay_support::interrupt;
+use roundelay_support::tunables::INTERRUPT_CHECK_INTERVAL;
 
 /// What the thread does its work with: the communicator that has the core meanwhile.
 pub(super) trait WorkerState: Sized + 'static {

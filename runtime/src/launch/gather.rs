@@ -12,9 +12,9 @@ use roundelay_net::bootstrap::store::protocol::ROSTER;
 use roundelay_net::bootstrap::store::{GuestRefusal, StoreAddress, StoreGuest};
 use roundelay_net::bootstrap::torch::TorchStore;
 use roundelay_net::bootstrap::{ReporterRoster, STORE};
-use roundelay_net::error::Error;
 use roundelay_net::group::ReporterAt;
-use roundelay_net::threads::run_shared;
+use roundelay_support::error::Error;
+use roundelay_support::threads::run_shared;
 
 /// The state of a job that was looked at from outside.
 #[derive(Debug, Clone)]

@@ -25,7 +25,7 @@ pub use roundelay_net::bootstrap::{
     ByHand, JobMembership, JobOutcome, LauncherKind, ProcessEnding, RankLauncher, Store, StoreAt,
     host_addresses, listen_everywhere, membership, membership_with, secret, store,
 };
-pub use roundelay_net::ports::PortRange;
+pub use roundelay_support::ports::PortRange;
 pub use setup::JobSetup;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,9 +33,9 @@ use std::time::Duration;
 
 use crate::comm::Communicator;
 use roundelay_net::bootstrap::{RANK, SHM_FD, SIZE, STORE, TIMEOUT_MS};
-use roundelay_net::error::Error;
 use roundelay_net::transport::shm::{SegmentLayout, ShmSegment};
-use roundelay_net::variables;
+use roundelay_support::error::Error;
+use roundelay_support::variables;
 
 /// The number of the process that has joined the job of its environment, or is about to; 0 before.
 static JOINED: AtomicU32 = AtomicU32::new(0);

@@ -9,9 +9,9 @@ use crate::comm::Communicator;
 use roundelay_net::bootstrap::handle::{RankHandle, names, order};
 use roundelay_net::bootstrap::limit::JoinDeadline;
 use roundelay_net::bootstrap::store::outward;
-use roundelay_net::error::Error;
 use roundelay_net::group::{RankGroup, RankIdentity, RankNote};
 use roundelay_net::net::{GenerationMembers, RankListener, RankNetwork, WaitPolicy};
+use roundelay_support::error::Error;
 
 /// The beginning of an address, which is no handle of a rank.
 const SCHEME: &str = "roundelay:";

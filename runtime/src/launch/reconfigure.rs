@@ -15,12 +15,12 @@ use roundelay_net::bootstrap::handle::{RankHandle, names, order, place};
 use roundelay_net::bootstrap::limit::JoinDeadline;
 use roundelay_net::bootstrap::store::InProcessStore;
 use roundelay_net::bootstrap::store::outward;
-use roundelay_net::error::Error;
 use roundelay_net::group::{RankGroup, RankIdentity, RankNote, reporters};
 use roundelay_net::net::{GenerationMembers, RankNetwork, WaitPolicy};
 use roundelay_net::paths;
 use roundelay_net::paths::{PathMedium, PathOptions};
 use roundelay_net::transport::rdma;
+use roundelay_support::error::Error;
 
 /// The remedy where not all ranks come.
 const LATE: &str =

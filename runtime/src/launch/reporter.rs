@@ -13,11 +13,11 @@ use roundelay_net::bootstrap::store::job::ServedJob;
 use roundelay_net::bootstrap::store::protocol::{ROSTER, digest};
 use roundelay_net::bootstrap::store::{StoreListener, StoreServer};
 use roundelay_net::bootstrap::{ReporterRoster, Store};
-use roundelay_net::error::Error;
 use roundelay_net::group::{DoctorReporting, RankGroup, ReporterAt};
 use roundelay_net::net::RankListener;
-use roundelay_net::ports::bind_within;
-use roundelay_net::secret::{JobSecret, random};
+use roundelay_support::error::Error;
+use roundelay_support::ports::bind_within;
+use roundelay_support::secret::{JobSecret, random};
 
 /// Returns the name by which guests call a reporter.
 pub(super) fn name(key: u128) -> String {

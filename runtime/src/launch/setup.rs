@@ -12,17 +12,17 @@ use roundelay_engine::hints::Hints;
 use roundelay_net::bootstrap::rendezvous::{StorePlace, shared, store_at};
 use roundelay_net::bootstrap::store::InProcessStore;
 use roundelay_net::bootstrap::{HOST, JobMembership, Store, given_secret, secret};
-use roundelay_net::digest::mix;
-use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
 use roundelay_net::group::{JobTerms, RankGroup, RankNote, reporters};
 use roundelay_net::net::{RankListener, RankNetwork};
 use roundelay_net::paths::PathOptions;
-use roundelay_net::ports::PortRange;
-use roundelay_net::secret::JobSecret;
-use roundelay_net::threads::run_together;
 use roundelay_net::transport::TransportSet;
 use roundelay_net::transport::rdma;
-use roundelay_net::variables;
+use roundelay_support::digest::mix;
+use roundelay_support::error::{Error, PROCESS_LIMIT_REMEDY};
+use roundelay_support::ports::PortRange;
+use roundelay_support::secret::JobSecret;
+use roundelay_support::threads::run_together;
+use roundelay_support::variables;
 
 /// The settings with which the ranks of a job are brought together. All ranks are given the same.
 #[derive(Debug, Clone)]

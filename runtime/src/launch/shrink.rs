@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::comm::Communicator;
 use crate::launch::RankHandles;
 use roundelay_engine::executor::watchdog;
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 impl Communicator {
     /// Goes on with the ranks that are left: after a call has failed, all that still run call this together, without

@@ -15,8 +15,8 @@ use super::served_region::ServedRegion;
 use crate::comm::{Host, KeptOwner, MemoryMut, Work, ended, promised};
 use crate::launch::{JobSetup, PeerAddress, PeerListener};
 use roundelay_engine::window::{MemorySpan, WindowRights};
-use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
-use roundelay_net::fork::OwnerProcess;
+use roundelay_support::error::{Error, PROCESS_LIMIT_REMEDY};
+use roundelay_support::fork::OwnerProcess;
 
 /// A place at which peers meet this process, to read and write the memory that it registers: one-sided communication
 /// without a communicator. Clones are the same; any thread may use it.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::link_state::LinkState;
 use super::served_region::ServedRegion;
 use crate::launch::PeerListener;
-use roundelay_net::fork::OwnerProcess;
+use roundelay_support::fork::OwnerProcess;
 
 /// The state of an endpoint.
 pub(super) struct EndpointState {

@@ -1,7 +1,7 @@
 //! The bytes by which a peer names a region.
 
 use roundelay_engine::window::WindowRights;
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// The beginning of a key of this version.
 const MAGIC: &[u8; 4] = b"rlk1";

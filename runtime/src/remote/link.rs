@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::key::RegionKey;
 use super::link_state::LinkState;
 use super::target::{OpenRegions, RemoteRegion};
-use roundelay_net::error::Error;
 use roundelay_net::transport::TransportSet;
+use roundelay_support::error::Error;
 
 /// The connection of two endpoints ([`Endpoint::connect`](crate::endpoint::Endpoint::connect)). Clones are the same;
 /// any thread may use it. It is closed when the last of them and of its [`RemoteRegion`]s is dropped: keep one until

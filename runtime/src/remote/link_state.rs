@@ -14,11 +14,11 @@ use roundelay_engine::messages::{
     MessageBuffer, MessageOperation, MessageShape, RankMessenger, ReceiveSource, TransferKind,
 };
 use roundelay_engine::window::{ExposedPart, ServedPart, WindowBlock};
-use roundelay_net::dtype::DType;
-use roundelay_net::error::{AccessRefusal, Error, ErrorLocation};
-use roundelay_net::fork::OwnerProcess;
 use roundelay_net::group::RankGroup;
 use roundelay_net::transport::TransportSet;
+use roundelay_support::dtype::DType;
+use roundelay_support::error::{AccessRefusal, Error, ErrorLocation};
+use roundelay_support::fork::OwnerProcess;
 
 /// The tag of notifications: nothing else is sent on a link.
 const NOTIFICATION_TAG: u64 = 0;

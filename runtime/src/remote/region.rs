@@ -6,8 +6,8 @@ use super::endpoint_state::EndpointState;
 use super::served_region::ServedRegion;
 use crate::comm::KeptOwner;
 use roundelay_engine::window::WindowRights;
-use roundelay_net::error::{AccessRefusal, Error};
-use roundelay_net::fork::OwnerProcess;
+use roundelay_support::error::{AccessRefusal, Error};
+use roundelay_support::fork::OwnerProcess;
 
 /// Memory that the peers of an [`Endpoint`](crate::endpoint::Endpoint) may read and write by its key.
 ///

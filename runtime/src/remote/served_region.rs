@@ -13,10 +13,10 @@ use crate::tunables::QUIET_POLL_INTERVAL;
 use roundelay_engine::window::{
     self, ExposedPart, MemorySpan, PartMemory, WindowBlock, WindowRights,
 };
-use roundelay_net::dtype::DType;
-use roundelay_net::error::{Error, ErrorLocation};
-use roundelay_net::interrupt;
-use roundelay_net::secret::random;
+use roundelay_support::dtype::DType;
+use roundelay_support::error::{Error, ErrorLocation};
+use roundelay_support::interrupt;
+use roundelay_support::secret::random;
 
 /// A region of this process, with the links that serve it.
 pub(super) struct ServedRegion {

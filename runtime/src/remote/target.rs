@@ -13,8 +13,8 @@ use crate::comm::{
 };
 use roundelay_engine::messages::{MessageOperation, TransferKind};
 use roundelay_engine::window::{ServedPart, WindowRights};
-use roundelay_net::error::{ByteCount, Error};
-use roundelay_net::fork::OwnerProcess;
+use roundelay_support::error::{ByteCount, Error};
+use roundelay_support::fork::OwnerProcess;
 
 /// A region of the peer of a [`EndpointLink`](crate::endpoint::EndpointLink). Clones are the same; any thread may use
 /// it. Places are counted in bytes.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sha2::{Digest, Sha256};
 
 use crate::tunables::CACHED_KERNEL_BYTES;
-use roundelay_net::variables;
+use roundelay_support::variables;
 
 /// The mark behind the code, which is followed by the digest of the code.
 const MARK: &[u8; 8] = b"rdlcuda1";

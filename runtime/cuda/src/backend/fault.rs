@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char};
 use cudarc::driver::sys;
 
 use super::device::CudaDevice;
-use roundelay_net::error::{Error, ErrorSource};
+use roundelay_support::error::{Error, ErrorSource};
 
 /// A call of the driver that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

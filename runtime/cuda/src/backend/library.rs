@@ -6,7 +6,7 @@ use cudarc::driver::sys;
 use libloading::Library;
 
 use super::fault::{DriverFault, cuda};
-use roundelay_net::error::ErrorSource;
+use roundelay_support::error::ErrorSource;
 
 /// The library as drivers install it.
 const NAME: &str = "libcuda.so.1";

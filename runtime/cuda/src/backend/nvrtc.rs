@@ -11,8 +11,8 @@ use libloading::Library;
 
 use super::library::spell;
 use super::wheels::{entries, wheels};
-use roundelay_net::error::ErrorSource;
-use roundelay_net::variables;
+use roundelay_support::error::ErrorSource;
+use roundelay_support::variables;
 
 /// The environment variable with the path of the library.
 pub(crate) const VARIABLE: &str = "ROUNDELAY_NVRTC";

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use roundelay_net::variables;
+use roundelay_support::variables;
 
 /// Lists the folders `nvidia/*/lib` of Python's packages, in which pip installs NVRTC, NCCL and others: of
 /// the active virtual environment, of every `python3` on the path, of the system and of the user.

@@ -8,8 +8,8 @@ use crate::control::{agree, same};
 use crate::layout::ArenaLayout;
 use crate::rank::GpuRank;
 use roundelay_engine::{EngineCore, check_factor};
-use roundelay_net::digest::mix;
-use roundelay_net::error::Error;
+use roundelay_support::digest::mix;
+use roundelay_support::error::Error;
 
 /// Agrees with all ranks on a call of a kind (0 a launch, 1 a function), and on memory for it; returns its sizes.
 pub(super) fn agree_call(

@@ -21,8 +21,8 @@ use crate::proxy::ProxyCall;
 use crate::rank::GpuRank;
 use crate::tunables::BOUND_CALLS_MAX;
 use roundelay_engine::EngineCore;
-use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::Error;
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::error::Error;
 
 /// A call with all that is left out filled in.
 pub(super) type ReadyCall = (CallKey, Arc<LoweredProgram>, LaunchArgs);

@@ -17,7 +17,7 @@ use crate::tunables::PROXY_BLOCKS_MAX;
 use roundelay_engine::choose::{ProtocolChoice, device};
 use roundelay_engine::custom::Algorithm;
 use roundelay_engine::{EngineCore, served};
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// Returns how a call would be played: the protocol, and the number of blocks, those that are left out filled in.
 pub(crate) fn resolve_launch(

@@ -9,7 +9,7 @@ use crate::tunables::{
     FAR_PASS_CHUNK_BYTES_MAX, HOP_BYTES, PASS_CHUNK_BYTES_MAX, PASS_CHUNK_BYTES_MIN,
     PROXY_BLOCKS_MAX, PROXY_SLOTS_BYTES,
 };
-use roundelay_net::dtype::DType;
+use roundelay_support::dtype::DType;
 
 /// The alignment of kernels' addresses, in bytes.
 const GROUP: u64 = 16;

@@ -19,7 +19,7 @@ use crate::rank::GpuRank;
 use crate::region::RegionSpot;
 use roundelay_engine::EngineCore;
 use roundelay_engine::custom::Algorithm;
-use roundelay_net::error::{Error, ErrorSource};
+use roundelay_support::error::{Error, ErrorSource};
 
 /// A proved schedule as a function of a CUDA kernel: its text, and the handle with which kernels call it.
 ///

@@ -7,8 +7,8 @@ use super::program::{BUFFERS, LoweredProgram};
 use super::unplayable::UnplayableCall;
 use crate::layout::ArenaLayout;
 use crate::region::RegionSpot;
-use roundelay_net::digest::mix;
-use roundelay_net::dtype::{DType, RedOp};
+use roundelay_support::digest::mix;
+use roundelay_support::dtype::{DType, RedOp};
 
 /// The key that tells one bound call from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,7 +6,7 @@ use roundelay_compiler::plan::PlanHeader;
 
 use crate::buffer::DevicePtr;
 use roundelay_engine::{CallArgs, EngineCore, PlanCall};
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// A call on device memory.
 pub(crate) type DeviceCall = PlanCall<DevicePtr, DevicePtr>;

@@ -15,7 +15,7 @@ use roundelay_engine::choose::ProtocolChoice;
 use roundelay_engine::{
     BARRIER, CallArgs, Collective, EngineCore, NamedCall, PlanCall, RecentList, writes_output,
 };
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// The choice for a call by name.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use crate::backend::CudaStream;
 use crate::buffer::DevicePtr;
 use crate::rank::GpuRank;
 use roundelay_engine::{CallArgs, CallBlocks, Collective, EngineCore, PlanCall};
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// The alignment of kernels' addresses at its best, in bytes.
 const ALIGN: u64 = 256;

@@ -13,7 +13,7 @@ use roundelay_compiler::plan::{PlanBuffer, PlanRegion, SourceLine};
 
 use super::unplayable::UnplayableCall;
 use crate::proxy::ProxyProgram;
-use roundelay_net::dtype::{DType, RedOp};
+use roundelay_support::dtype::{DType, RedOp};
 
 /// The user's buffers of a call: data, input, output.
 pub(crate) const BUFFERS: [&str; 3] = ["data", "input", "output"];

@@ -5,8 +5,8 @@ use roundelay_compiler::emit::cuda::UnsupportedKernel;
 use roundelay_compiler::emit::cuda::batch::{ENDS, MESSAGES};
 use thiserror::Error;
 
-use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::{ByteCount, Error};
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::error::{ByteCount, Error};
 
 /// A call that a GPU cannot play, for a reason that all ranks find alike.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

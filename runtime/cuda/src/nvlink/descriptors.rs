@@ -23,7 +23,7 @@ use rustix::net::{
 };
 use sha2::{Digest, Sha256};
 
-use roundelay_net::fork::give_up_in_children;
+use roundelay_support::fork::give_up_in_children;
 
 /// The head of every message: this, the receiver's token, the sender, the round; 8 bytes each.
 const MARK: u64 = 0x726f_756e_6465_6c01;

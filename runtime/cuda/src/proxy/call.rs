@@ -6,7 +6,7 @@ use std::time::Duration;
 use roundelay_compiler::device::{DeviceEvent, DeviceProgram, DeviceTask, TaskInput, TaskOutput};
 use roundelay_compiler::plan::{ChunkSizes, MessageDirection, PlanHeader, SourceLine, WireType};
 
-use roundelay_net::error::ErrorLocation;
+use roundelay_support::error::ErrorLocation;
 
 /// The far links of a rank's program.
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use super::packet::{PacketKind, ProxyPacket};
 use super::stream::ProxyStream;
 use crate::tunables::GPU_DIRECT_PROBE_TIMEOUT;
 use roundelay_engine::EngineCore;
-use roundelay_net::digest::mix;
-use roundelay_net::error::Error;
 use roundelay_net::transport::one_sided::{AccessGrant, AccessRights};
+use roundelay_support::digest::mix;
+use roundelay_support::error::Error;
 
 /// Bytes of a probe, of which each connection has two: what it sends, and what comes.
 const PROBE: u64 = 64;

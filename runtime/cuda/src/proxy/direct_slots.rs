@@ -21,8 +21,8 @@ use std::sync::Arc;
 #[cfg(test)]
 use super::mapped::MappedMemory;
 use crate::backend::{DeviceContext, DriverFault, NetworkMemory};
-use roundelay_net::error::Error;
 use roundelay_net::transport::rdma::MemoryExposure;
+use roundelay_support::error::Error;
 
 /// The answer to whether messages between hosts go from the memory of one GPU to that of the other, without a stop in
 /// memory of hosts.

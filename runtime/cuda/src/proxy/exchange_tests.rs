@@ -15,7 +15,7 @@ use super::peer_slots::{PeerSlots, SlotWord};
 use super::queues::{BatchEnd, ProxyBatch};
 use super::stream::DIGEST;
 use super::tests::{PATIENCE, Rank, World, everywhere, late, long, sees_the_end};
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// A message from a rank to another.
 #[derive(Debug, Clone, PartialEq)]

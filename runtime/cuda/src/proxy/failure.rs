@@ -9,8 +9,8 @@ use super::flow::MessageFlow;
 use super::pause::ProxyPause;
 use super::thread::{EnteredCall, ProxyExit, ProxyThread};
 use crate::tunables::{FAILURE_REASON_TIMEOUT, PROXY_CHECK_INTERVAL};
-use roundelay_net::error::{Error, ErrorLocation, ErrorSource};
 use roundelay_net::transport::fault::ConnectionFault;
+use roundelay_support::error::{Error, ErrorLocation, ErrorSource};
 
 impl ProxyThread {
     /// Fails if a connection is lost over which messages are still due, or if a call has stalled for which a kernel

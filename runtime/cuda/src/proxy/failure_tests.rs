@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::emulated::{EmulatedLaunch, KernelExit};
 use super::tests::{PATIENCE, World, everywhere, late, long, sees_the_end};
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// Checks that an error names the lost rank, and the place in the algorithm.
 fn names(error: Option<&Error>, peer: u32) {
@@ -76,7 +76,7 @@ fn an_abort_makes_kernels_leave_and_lanes_end() {
         if rank.core.rank() == 1 {
             let text = "enough".to_string();
             let code = roundelay_dsl::diag::codes::ABORTED;
-            rank.core.group.abort(&roundelay_net::abort::AbortRecord { code, rank: 1, text });
+            rank.core.group.abort(&roundelay_support::abort::AbortRecord { code, rank: 1, text });
             // The other one must hear it, and not that the sockets end.
             let since = Instant::now();
             while !rank.device.aborted.load(Ordering::Acquire) && since.elapsed() < PATIENCE {

@@ -20,8 +20,8 @@ use crate::{CudaBuffer, CudaLaunch, CudaOptions, open, probe};
 use roundelay::Communicator;
 use roundelay::launch::JobSetup;
 use roundelay_engine::{CallArgs, EngineCore, PlanCall};
-use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::Error;
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::error::Error;
 
 /// The variable with the note by which the second process joins.
 const NOTE: &str = "ROUNDELAY_TEST_FAR_NOTE";

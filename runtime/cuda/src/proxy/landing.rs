@@ -10,10 +10,10 @@ use super::stream::ReceiveStage;
 use super::thread::{ProxyExit, ProxyThread};
 use crate::backend;
 use crate::tunables::PACKETS_PER_TURN;
-use roundelay_net::error::Error;
 use roundelay_net::transport::fault::ConnectionFault;
 use roundelay_net::transport::message::IoVecMut;
 use roundelay_net::transport::posted::PostedReceiver;
+use roundelay_support::error::Error;
 
 /// The reason for which a packet of a peer is refused.
 enum ReceiveError {

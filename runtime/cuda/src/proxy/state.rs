@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use roundelay_net::abort;
-use roundelay_net::error::Error;
 use roundelay_net::group::GroupAlarm;
+use roundelay_support::abort;
+use roundelay_support::error::Error;
 
 /// The state that the proxies of a rank share.
 pub(super) struct ProxyState {

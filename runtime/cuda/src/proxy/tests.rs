@@ -19,8 +19,8 @@ use crate::calls::LoweredProgram;
 use roundelay::Communicator;
 use roundelay::launch::JobSetup;
 use roundelay_engine::{CallArgs, EngineCore, PlanCall};
-use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::{Error, ErrorLocation};
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::error::{Error, ErrorLocation};
 
 /// No wait that succeeds comes near it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);

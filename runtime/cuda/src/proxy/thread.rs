@@ -10,7 +10,7 @@ use super::queues::{PieceQueues, ProxyBatch};
 use super::state::ProxyState;
 use super::stream::ProxyStream;
 use crate::tunables::PROXY_BLOCKS_MAX;
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// An order announces what kernels will ask for. The kernels themselves say what they ask for, and when.
 #[derive(Debug)]

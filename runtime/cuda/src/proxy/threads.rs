@@ -21,9 +21,9 @@ use crate::backend::DriverFault;
 use crate::tunables::PROXY_THREADS_MAX;
 use roundelay_engine::EngineCore;
 use roundelay_engine::messages::RankMessenger;
-use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
 use roundelay_net::net::{ConnectionId, WaitPolicy};
 use roundelay_net::transport::shm::cores;
+use roundelay_support::error::{Error, PROCESS_LIMIT_REMEDY};
 
 /// The memory that a rank can have for words and slots: memory whose slots devices of the network reach, or why there
 /// is none; and a maker of memory on the host, called if ranks do not agree on the former.

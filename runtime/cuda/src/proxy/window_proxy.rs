@@ -30,8 +30,8 @@ use roundelay_engine::messages::{
     MessageBuffer, MessageOperation, MessageShape, RankMessenger, TransferKind,
 };
 use roundelay_engine::window::{AtomicFetch, ServedPart};
-use roundelay_net::dtype::DType;
-use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
+use roundelay_support::dtype::DType;
+use roundelay_support::error::{Error, PROCESS_LIMIT_REMEDY};
 
 /// The bytes of a word.
 const WORD: u64 = 8;

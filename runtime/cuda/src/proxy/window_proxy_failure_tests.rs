@@ -13,8 +13,8 @@ use super::window_proxy::WindowTarget;
 use super::window_proxy_tests::{BYTES, hosts};
 use roundelay_engine::messages::{MessageBuffer as Memory, MessageShape, TransferKind};
 use roundelay_engine::window::{AtomicFetch, ServedPart, WindowRights};
-use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::{AccessRefusal, Error};
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::error::{AccessRefusal, Error};
 
 /// Operations that pass by the checks of the origin are refused where the part is, and nothing is written.
 #[test]

@@ -17,8 +17,8 @@ use crate::windows::RemoteWindow;
 use roundelay_engine::window::{
     AtomicFetch, DeviceMemory, ExposedPart, MemorySpan, PartMemory, WindowRights,
 };
-use roundelay_net::dtype::DType;
-use roundelay_net::error::Error;
+use roundelay_support::dtype::DType;
+use roundelay_support::error::Error;
 
 /// Bytes of a part.
 pub(super) const BYTES: usize = 12 << 20;

@@ -10,7 +10,7 @@ use crate::buffer::DevicePtr;
 use crate::rank::GpuRank;
 use roundelay_engine::EngineCore;
 use roundelay_engine::window::AtomicFetch;
-use roundelay_net::error::{AccessRefusal, Error};
+use roundelay_support::error::{AccessRefusal, Error};
 
 /// Returns the address of a peer's part, as mapped here.
 pub(crate) fn map_part(rank: &GpuRank, part: &WindowPart, peer: u32) -> Result<DevicePtr, Error> {

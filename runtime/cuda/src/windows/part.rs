@@ -8,7 +8,7 @@ use crate::buffer::DevicePtr;
 use crate::rank::GpuRank;
 use crate::region::{MappedRegion, RegionSpot};
 use roundelay_engine::window::ServedPart;
-use roundelay_net::error::{AccessRefusal, Error};
+use roundelay_support::error::{AccessRefusal, Error};
 
 /// A window without its memory's type.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use crate::rank::GpuRank;
 use crate::tunables::RMA_STREAM_TIMEOUTS;
 use roundelay_engine::EngineCore;
 use roundelay_engine::window::ServedPart;
-use roundelay_net::dtype::DType;
-use roundelay_net::error::Error;
+use roundelay_support::dtype::DType;
+use roundelay_support::error::Error;
 
 /// Fails if a stream is being captured: what goes to other hosts is not in graphs.
 pub(super) fn not_captured(rank: &GpuRank, what: &str, stream: &CudaStream) -> Result<(), Error> {

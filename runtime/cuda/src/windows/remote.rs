@@ -15,9 +15,9 @@ use crate::proxy::StreamSteps;
 use roundelay_engine::EngineCore;
 use roundelay_engine::messages::RankMessenger;
 use roundelay_engine::window::{ExposedPart, ServedPart, WindowRights};
-use roundelay_net::dtype::DType;
-use roundelay_net::error::Error;
-use roundelay_net::secret::random;
+use roundelay_support::dtype::DType;
+use roundelay_support::error::Error;
+use roundelay_support::secret::random;
 
 /// The service of a window to ranks on other hosts, and their parts of it.
 #[derive(Clone)]

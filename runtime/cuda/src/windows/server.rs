@@ -18,8 +18,8 @@ use crate::backend::{
 use crate::region::MappedRegion;
 use crate::tunables::ABORT_TIMEOUT;
 use roundelay_engine::window::{AtomicFetch, DeviceMemory};
-use roundelay_net::error::Error;
 use roundelay_net::group::GroupAlarm;
+use roundelay_support::error::Error;
 
 /// Bytes of a slot, and how many there are.
 const SLOT: usize = 1 << 20;

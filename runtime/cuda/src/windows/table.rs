@@ -18,8 +18,8 @@ use crate::region::{MappedRegion, RegionSpot};
 use roundelay_engine::EngineCore;
 use roundelay_engine::messages::RankMessenger;
 use roundelay_engine::window::{ExposedPart, MemorySpan, PartMemory, WindowRights};
-use roundelay_net::dtype::DType;
-use roundelay_net::error::Error;
+use roundelay_support::dtype::DType;
+use roundelay_support::error::Error;
 
 /// The windows of a rank, and what they have in common.
 #[derive(Default)]

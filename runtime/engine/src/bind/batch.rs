@@ -24,12 +24,12 @@ use super::key::PlanKey;
 use super::shape::{CallShape, PassDivision};
 use super::transfer::{BatchShape, BatchTransfer, content};
 use crate::tunables::{BATCH_FOREIGN_BYTES_MIN, BATCH_PIECES_MAX, POSTED_DIRECT_BYTES_MIN};
-use roundelay_net::backend::HostKernel;
-use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::endpoints::{EndpointTable, RecvEnd, SendEnd};
-use roundelay_net::error::{ByteCount, Error};
 use roundelay_net::group::RankGroup;
 use roundelay_net::net::{ConnectionId, WaitPolicy};
+use roundelay_support::backend::HostKernel;
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::error::{ByteCount, Error};
 
 /// The number of pieces in flight on a connection: as many small messages may be sent before one is received.
 const SLOTS: u32 = 8;

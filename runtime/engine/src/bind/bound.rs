@@ -8,9 +8,9 @@ use super::key::PlanKey;
 use super::shape::{CallShape, PassDivision, digest};
 use super::stats::CallStats;
 use super::transfer::BatchShape;
-use roundelay_net::backend::HostKernel;
 use roundelay_net::endpoints::{RecvEnd, SendEnd};
-use roundelay_net::waiting::AwaitedEvent;
+use roundelay_support::backend::HostKernel;
+use roundelay_support::waiting::AwaitedEvent;
 
 /// The index that stands for no address in this rank's memory.
 pub(crate) const NOWHERE: u32 = u32::MAX;

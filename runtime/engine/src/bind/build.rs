@@ -18,12 +18,12 @@ use crate::tunables::{
     POSTED_DIRECT_BYTES_MIN, STREAM_SEARCH_OPERATIONS, UNSLOTTED_BYTES_MIN,
     UNSLOTTED_BYTES_MIN_CROWDED,
 };
-use roundelay_net::backend::HostKernel;
-use roundelay_net::digest::mix;
 use roundelay_net::endpoints::{EndpointTable, RecvEnd, SendEnd};
-use roundelay_net::error::Error;
 use roundelay_net::group::RankGroup;
 use roundelay_net::net::{ConnectionId, WaitPolicy};
+use roundelay_support::backend::HostKernel;
+use roundelay_support::digest::mix;
+use roundelay_support::error::Error;
 
 /// The index of the input among the buffers.
 const INPUT: u32 = 1;

@@ -6,9 +6,9 @@ use roundelay_compiler::plan::{
 };
 
 use super::shape::CallShape;
-use roundelay_net::error::Error;
 use roundelay_net::group::RankGroup;
 use roundelay_net::transport::shm::RING;
+use roundelay_support::error::Error;
 
 /// Checks that a plan fits the job, and that its parts refer to each other.
 pub(crate) fn references(plan: &Plan, group: &RankGroup) -> Result<(), Error> {

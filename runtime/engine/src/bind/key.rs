@@ -2,7 +2,7 @@
 
 use roundelay_compiler::plan::PathShares;
 
-use roundelay_net::dtype::{DType, RedOp};
+use roundelay_support::dtype::{DType, RedOp};
 
 /// The key by which bound plans are distinguished.
 #[derive(Debug, Clone, Copy)]

@@ -20,9 +20,9 @@
 use roundelay_compiler::plan::{LEAST_PIECE, PathShares, PlanBuffer, PlanHeader, WHOLE};
 
 use super::key::{CallSizing, PlanKey};
-use roundelay_net::digest::mix;
-use roundelay_net::dtype::DType;
-use roundelay_net::error::Error;
+use roundelay_support::digest::mix;
+use roundelay_support::dtype::DType;
+use roundelay_support::error::Error;
 
 /// The division of a part into passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

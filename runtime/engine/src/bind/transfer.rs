@@ -2,8 +2,8 @@
 
 use roundelay_compiler::plan::MessageDirection;
 
-use roundelay_net::dtype::DType;
-use roundelay_net::error::ByteCount;
+use roundelay_support::dtype::DType;
+use roundelay_support::error::ByteCount;
 
 /// The value that a tag without content has, so that no message reads as zeros.
 const TAG: u32 = 0x5265_6c61;
@@ -29,7 +29,7 @@ impl BatchTransfer {
         let mask = (1 << LENGTH_BITS) - 1;
         let length = match u32::try_from(self.bytes) {
             Ok(bytes) if bytes <= mask => bytes,
-            _ => (roundelay_net::digest::mix(0, self.bytes) as u32 & mask) | 1 << LENGTH_BITS,
+            _ => (roundelay_support::digest::mix(0, self.bytes) as u32 & mask) | 1 << LENGTH_BITS,
         };
         TAG ^ ((self.dtype as u32) << (LENGTH_BITS + 1) | length)
     }

@@ -14,8 +14,8 @@ use super::lost::RejectionReason;
 use super::request::{ChoiceRequest, NVLINK};
 use crate::hints::{Hints, LossyType};
 use crate::tunables::{CANDIDATES_MAX, UNROLLED_MOVES_MAX};
-use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::Error;
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::error::Error;
 
 /// An algorithm, and whether it can run.
 #[derive(Debug, Clone)]

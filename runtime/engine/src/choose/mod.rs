@@ -37,9 +37,9 @@ use lost::ALIKE;
 pub use lost::{RejectedCandidate, RejectionReason};
 pub use machine::MachineDescription;
 pub use request::{ChoiceRequest, NVLINK};
-use roundelay_net::backend::host::environment::DefaultEnvironment;
-use roundelay_net::error::{ByteCount, Error};
 use roundelay_net::transport::Transport;
+use roundelay_support::backend::host::environment::DefaultEnvironment;
+use roundelay_support::error::{ByteCount, Error};
 pub use tuned::{TableFault, TunedError, TunedSetting, TunedTable, VARIABLE};
 
 /// The inputs of choices, beside the request. Keeps the properties of algorithms between choices.

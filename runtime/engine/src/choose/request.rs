@@ -4,8 +4,8 @@ use crate::tunables::FAR_PASS_BYTES;
 use roundelay_compiler::cost::Topology;
 use roundelay_compiler::{BufferPlacement, Shape};
 
-use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::transport::{Transport, TransportSet};
+use roundelay_support::dtype::{DType, RedOp};
 
 /// The transport of buffers on GPUs.
 pub const NVLINK: &str = "nvlink";

@@ -4,7 +4,7 @@ use roundelay_compiler::BufferPlacement;
 use roundelay_compiler::cost::{LinkCost, LinkRates, PathCost, Topology};
 
 use super::*;
-use roundelay_net::dtype::{DType, RedOp};
+use roundelay_support::dtype::{DType, RedOp};
 
 fn machine() -> MachineDescription {
     MachineDescription { cpu: "test".into(), cores: 64 }

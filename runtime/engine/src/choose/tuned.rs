@@ -17,8 +17,8 @@ use toml::Spanned;
 
 use super::MachineDescription;
 use super::how::{HowError, Times, parts};
-use roundelay_net::error::{Error, ErrorSource};
-use roundelay_net::variables;
+use roundelay_support::error::{Error, ErrorSource};
+use roundelay_support::variables;
 
 /// The version of the format.
 const VERSION: u32 = 1;

@@ -11,7 +11,7 @@ use crate::bind::{self, BoundPlan, bind_batch};
 use crate::executor::wait::WaitLoop;
 use crate::executor::{BufferAddress, PlanExecution};
 use crate::operation::{CallMessage, check_peers};
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 impl EngineCore {
     /// Plays a batch. `collective` is the word by which ranks know each other's calls, if all ranks

@@ -10,9 +10,9 @@ use crate::executor::wait::WaitLoop;
 use crate::executor::{BufferAddress, ExecutionBuffers, PlanExecution, run_ahead};
 use crate::operation::CallArgs;
 use crate::tunables::ABORT_CHECK_BYTES;
-use roundelay_net::backend::{FoldSource, FoldTarget, HostKernel, kernel};
-use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::Error;
+use roundelay_support::backend::{FoldSource, FoldTarget, HostKernel, kernel};
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::error::Error;
 
 impl EngineCore {
     pub(crate) fn bind(

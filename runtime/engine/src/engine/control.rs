@@ -10,10 +10,10 @@ use crate::executor::wait::{WaitAction, WaitLoop};
 use crate::executor::watchdog::{self, PeerFailure};
 use crate::trace::{AwaitedEvent, WaitRecord};
 use crate::tunables::CALL_REPORT_DELAY;
-use roundelay_net::abort::AbortRecord;
-use roundelay_net::digest::mix;
-use roundelay_net::error::{Error, ErrorLocation};
 use roundelay_net::group::ShownWord;
+use roundelay_support::abort::AbortRecord;
+use roundelay_support::digest::mix;
+use roundelay_support::error::{Error, ErrorLocation};
 
 impl EngineCore {
     /// Counts a call; the result tells it, with all before it, from others.

@@ -20,15 +20,15 @@ use crate::messages::{MessengerGuard, RankMessenger};
 use crate::operation::{BARRIER, CallArgs, PlanCall, check_factor};
 use crate::trace::{FlightRecorder, RankStanding};
 use crate::window::{WindowBlock, WindowLifetime};
-use roundelay_net::abort;
 use roundelay_net::endpoints::EndpointTable;
-use roundelay_net::error::Error;
 use roundelay_net::group::RankGroup;
 use roundelay_net::memory::Buffer;
 use roundelay_net::memory::{Arena, ArenaPiece};
 use roundelay_net::net::WaitPolicy;
 use roundelay_net::paths::PathBalance;
 use roundelay_net::transport::TransportSet;
+use roundelay_support::abort;
+use roundelay_support::error::Error;
 
 /// The name of calls without a plan that come before others: those of `split`, `cuda`, `window` and `install`.
 pub(super) const SET_UP: &str = "set-up";

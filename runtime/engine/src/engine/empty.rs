@@ -12,8 +12,8 @@ use super::call::kernel_for;
 use super::core::EngineCore;
 use crate::bind::{BoundPlan, CallStats, PlanKey, references};
 use crate::operation::{NamedCall, PlanCall};
-use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::Error;
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::error::Error;
 
 impl EngineCore {
     /// Performs a call by name without elements, on memory of any kind.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::core::EngineCore;
 use crate::executor::watchdog::{self, PeerFailure};
-use roundelay_net::error::{Error, ErrorLocation};
-use roundelay_net::process::is_stopped;
 use roundelay_net::transport::shm::RankPresence;
+use roundelay_support::error::{Error, ErrorLocation};
+use roundelay_support::process::is_stopped;
 
 impl EngineCore {
     /// Returns the longest time without progress.

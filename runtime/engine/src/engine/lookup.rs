@@ -10,8 +10,8 @@ use super::core::EngineCore;
 use crate::choose::{AlgorithmChoice, ChoiceRequest, ChoiceResolver, NVLINK, ProtocolChoice};
 use crate::custom::Algorithm;
 use crate::operation::{NamedCall, served};
-use roundelay_net::digest::mix;
-use roundelay_net::error::Error;
+use roundelay_support::digest::mix;
+use roundelay_support::error::Error;
 
 impl EngineCore {
     /// Runs a call by its plan, which is out of place where an installed algorithm cannot do it in

@@ -8,9 +8,9 @@ use crate::operation::{
     CallArgs, CallForm, CallOperand, CallerRank, Collective, Operation, OperationShape, PlanCall,
 };
 use crate::tunables::ABORT_CHECK_BYTES;
-use roundelay_net::digest::mix;
-use roundelay_net::error::Error;
 use roundelay_net::memory::Buffer;
+use roundelay_support::digest::mix;
+use roundelay_support::error::Error;
 
 /// The number that tells `all_to_all_v` from other exchanges where calls are compared.
 const ALL_TO_ALL_V: u64 = 2;

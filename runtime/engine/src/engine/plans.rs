@@ -10,7 +10,7 @@ use crate::choose::ChoiceResolver;
 use crate::custom::Algorithm;
 use crate::hints::Hints;
 use crate::operation::NamedCall;
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// The plans of a communicator, and the settings that choose them.
 #[derive(Debug, Default)]

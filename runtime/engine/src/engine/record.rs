@@ -3,8 +3,8 @@
 use super::core::EngineCore;
 use crate::executor::watchdog;
 use crate::trace::{FlightDump, now};
-use roundelay_net::error::Error;
 use roundelay_net::net::host_name;
+use roundelay_support::error::Error;
 
 impl EngineCore {
     /// Returns the record of this rank.

@@ -7,8 +7,8 @@ use roundelay_compiler::plan::{PathShares, Plan, WeightedSplit};
 
 use super::core::EngineCore;
 use crate::bind::PlanKey;
-use roundelay_net::error::Error;
 use roundelay_net::paths::{PathBalance, PathCode};
+use roundelay_support::error::Error;
 
 impl EngineCore {
     /// Returns the shares for a plan that is split by bandwidth: those that were set, or else those of the

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::messages::RankMessenger;
 use crate::tunables::STOP_POLL_INTERVAL;
-use roundelay_net::abort::AbortRecord;
-use roundelay_net::error::Error;
-use roundelay_net::fork::OwnerProcess;
 use roundelay_net::group::{AlarmClock, GroupAlarm, RankGroup};
+use roundelay_support::abort::AbortRecord;
+use roundelay_support::error::Error;
+use roundelay_support::fork::OwnerProcess;
 
 /// The number of calls, one inside another, in which the thread that makes calls uses memory of callers. That thread
 /// alone changes it, and nothing else shares its cache line.

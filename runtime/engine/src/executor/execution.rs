@@ -3,10 +3,10 @@
 use super::wait::WaitLoop;
 use crate::bind::{BoundPlan, CallStats};
 use crate::trace::FlightRecorder;
-use roundelay_net::backend::{CacheLine, FoldSource, FoldTarget, HostKernel};
 use roundelay_net::endpoints::EndpointTable;
 use roundelay_net::group::RankGroup;
 use roundelay_net::paths::PartClock;
+use roundelay_support::backend::{CacheLine, FoldSource, FoldTarget, HostKernel};
 
 /// The place of a buffer of the call.
 #[derive(Debug, Clone, Copy)]

@@ -6,13 +6,13 @@ use super::execution::{BufferAddress, ExecutionBuffers, OperandSource, PlanExecu
 use super::watchdog;
 use crate::bind::{BoundPlan, BoundStep, BufferPlace, NOWHERE, StepOperand};
 use crate::tunables::FOREIGN_FOLD_BYTES;
-use roundelay_net::backend::{CacheLine, FoldSource, FoldTarget};
 use roundelay_net::endpoints::EndpointReceiver;
-use roundelay_net::error::{Error, ErrorSource};
 use roundelay_net::transport::mapped::MappedReceiver;
 use roundelay_net::transport::message::IoVecMut;
 use roundelay_net::transport::posted::PostedReceiver;
 use roundelay_net::transport::shm;
+use roundelay_support::backend::{CacheLine, FoldSource, FoldTarget};
+use roundelay_support::error::{Error, ErrorSource};
 
 /// The elements of a segment that are moved.
 #[derive(Clone, Copy)]

@@ -9,12 +9,12 @@ use super::fold::pieces;
 use super::wait::WaitAction;
 use super::watchdog;
 use crate::bind::{BoundStep, CallStats, LaneCondition, NOWHERE, OutEnd};
-use roundelay_net::backend::FoldTarget;
-use roundelay_net::error::Error;
-use roundelay_net::interrupt;
 use roundelay_net::transport::message::{ContentKind, IoVec, meta};
 use roundelay_net::transport::shm::INLINE;
 use roundelay_net::tunables::INTERRUPT_CHECK_STEPS;
+use roundelay_support::backend::FoldTarget;
+use roundelay_support::error::Error;
+use roundelay_support::interrupt;
 
 impl PlanExecution<'_> {
     /// Executes the plan to its end, all lanes from their beginning, or its only lane from a step on.

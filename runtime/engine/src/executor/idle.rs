@@ -6,7 +6,7 @@ use super::wait::WaitAction;
 use super::watchdog;
 use crate::bind::LaneCondition;
 use crate::bind::{BoundPlan, BoundStep};
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 impl PlanExecution<'_> {
     /// Returns true if the peer of a send may still read memory of this call that was not copied, or a socket

@@ -7,11 +7,11 @@
 
 use super::execution::ExecutionBuffers;
 use crate::bind::{BoundPlan, BoundStep, NOWHERE};
-use roundelay_net::backend::{FoldSource, FoldTarget};
 use roundelay_net::endpoints::{EndpointReceiver, EndpointSender, EndpointTable};
 use roundelay_net::transport::mapped::{MappedReceiver, MappedSender};
 use roundelay_net::transport::message::{ContentKind, meta};
 use roundelay_net::transport::shm::RING;
+use roundelay_support::backend::{FoldSource, FoldTarget};
 
 /// Executes a short call as far as it goes without long waits: until a message or room has been missing for `polls`
 /// polls. Returns the number of steps that are done.

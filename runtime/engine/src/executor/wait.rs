@@ -15,10 +15,10 @@ use crate::tunables::{
     POLLS_BEFORE_YIELD, POLLS_BEFORE_YIELD_CROWDED, SERVE_POLLS_BUSY, SERVE_POLLS_MEMORY,
     SERVE_POLLS_SOCKETS, SOCKET_SPIN_TIME, WORD_SLEEP_MAX,
 };
-use roundelay_net::contention::CoreShare;
-use roundelay_net::error::Error;
 use roundelay_net::group::{RankGroup, ServingWait};
-use roundelay_net::interrupt;
+use roundelay_support::contention::CoreShare;
+use roundelay_support::error::Error;
+use roundelay_support::interrupt;
 
 /// The next action of a waiting rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -284,8 +284,8 @@ impl WaitLoop {
 mod tests {
     use super::*;
     use roundelay_dsl::diag::codes;
-    use roundelay_net::abort::AbortRecord;
     use roundelay_net::transport::shm::{SegmentLayout, ShmSegment, SleeperRole};
+    use roundelay_support::abort::AbortRecord;
 
     /// Records that others had the rank's core twice.
     fn contend(group: &mut RankGroup) {

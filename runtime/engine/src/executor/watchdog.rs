@@ -15,11 +15,11 @@ use crate::trace::{
     WaitRecord, now,
 };
 use crate::tunables::DIAGNOSIS_INTERVAL;
-use roundelay_net::error::{Error, ErrorLocation, ErrorSource};
 use roundelay_net::group::RankGroup;
-use roundelay_net::process::{has_gone, no_longer};
 use roundelay_net::transport::fault::ConnectionFault;
 use roundelay_net::transport::shm::RankPresence;
+use roundelay_support::error::{Error, ErrorLocation, ErrorSource};
+use roundelay_support::process::{has_gone, no_longer};
 
 /// The fault of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Errors of hints.
 
 use roundelay_net::bootstrap::HINTS as VARIABLE;
-use roundelay_net::error::{Error, ErrorSource};
+use roundelay_support::error::{Error, ErrorSource};
 
 /// A hint that is not understood, with the nearest known ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! Reads hints from pairs, texts and the environment, by the rows of the table.
 
 use roundelay_net::bootstrap::HINTS as VARIABLE;
-use roundelay_net::variables;
+use roundelay_support::variables;
 
 use super::error::{HintError, ValueError};
 use super::table::find;

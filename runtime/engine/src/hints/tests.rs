@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use roundelay_dsl::diag::codes;
-use roundelay_net::error::Error;
 use roundelay_net::transport::TransportSet;
+use roundelay_support::error::Error;
 
 fn hints(text: &str) -> Hints {
     text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))
@@ -41,7 +41,7 @@ fn values_are_read() {
     assert_eq!(h.timeout(), Some(Duration::from_millis(1500)));
     assert_eq!((h.interface(), h.rdma_gid()), (Some("eth0.5"), Some(3)));
     assert_eq!(h.gpu_direct(), Some(true));
-    assert_eq!(h.ports(), roundelay_net::ports::PortRange::new(50000, 50999));
+    assert_eq!(h.ports(), roundelay_support::ports::PortRange::new(50000, 50999));
     assert!(hints("").is_empty() && hints(" , ").is_empty());
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use roundelay_compiler::device::DeviceProtocol;
-use roundelay_net::ports::PortRange;
 use roundelay_net::transport::TransportSet;
+use roundelay_support::ports::PortRange;
 
 /// The goal of a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl Hints {
         self.ports
     }
 
-    /// Returns the topology file, as [`Fabric::load`](roundelay_net::fabric::FabricTopology::load) reads it.
+    /// Returns the topology file, as [`Fabric::load`](roundelay_support::fabric::FabricTopology::load) reads it.
     pub fn topology(&self) -> Option<&str> {
         self.topology.as_deref()
     }

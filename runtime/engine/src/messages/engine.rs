@@ -11,11 +11,11 @@ use super::operation::{DeliveredMessage, MessageOperation, OperationCompletion};
 use super::packet::MessageShape;
 use super::transfer::{MessageTransfer, TransferKind};
 use crate::window::{ExposedPart, ServedPart};
-use roundelay_net::abort;
 use roundelay_net::endpoints::{EndpointTable, RecvEnd, SendEnd, SocketSleep};
-use roundelay_net::error::{Error, ErrorLocation};
 use roundelay_net::group::RankGroup;
 use roundelay_net::net::ConnectionId;
+use roundelay_support::abort;
+use roundelay_support::error::{Error, ErrorLocation};
 
 /// A message that has come before its receive.
 pub(super) enum UnexpectedMessage {

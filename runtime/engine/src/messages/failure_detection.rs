@@ -8,7 +8,7 @@ use super::matching::ReceiveSource;
 use super::transfer::{MessageTransfer, TransferKind};
 use crate::executor::watchdog::{PeerFailure, PeerLoss, examine};
 use crate::tunables::CHANGE_CHECK_INTERVAL;
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 impl MessageEngine {
     /// Ends all operations if one of them waits for a lost peer or has timed out.

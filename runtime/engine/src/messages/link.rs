@@ -10,8 +10,8 @@ use super::payload::IncomingPayload;
 use super::transfer::{MessageTransfer, PartialTransfer};
 use crate::tunables::{ASKED_OPERATIONS_MAX, EAGER_CREDITS, OFFERS_MAX, UNSOLICITED_PARTS_MAX};
 use roundelay_net::endpoints::EndpointSender;
-use roundelay_net::error::Error;
 use roundelay_net::group::ConnectionAttempt;
+use roundelay_support::error::Error;
 
 /// The state of the connection below a link.
 pub(super) enum ConnectionState {

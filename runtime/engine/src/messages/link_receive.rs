@@ -11,11 +11,11 @@ use crate::tunables::{
     EAGER_BYTES, READ_QUANTUM_BYTES, READ_REPORT_BYTES, UNREADABLE_GRACE, WINDOW_COPY_BYTES,
 };
 use roundelay_net::endpoints::EndpointReceiver;
-use roundelay_net::error::Error;
 use roundelay_net::transport::mapped::MappedReceiver;
 use roundelay_net::transport::message::{ContentKind, IoVecMut, meta};
 use roundelay_net::transport::posted::PostedReceiver;
 use roundelay_net::transport::shm;
+use roundelay_support::error::Error;
 
 /// The next arrival on a connection.
 pub(super) enum IncomingEvent {

@@ -11,8 +11,8 @@ use crate::tunables::{
     ASKED_OPERATIONS_MAX, EAGER_BYTES, RENDEZVOUS_SEGMENT_BYTES, WINDOW_COPY_BYTES,
 };
 use roundelay_net::endpoints::EndpointSender;
-use roundelay_net::error::Error;
 use roundelay_net::transport::message::{ContentKind, IoVec, meta};
+use roundelay_support::error::Error;
 
 /// The path by which the next queue entry leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

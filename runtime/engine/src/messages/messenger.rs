@@ -14,9 +14,9 @@ use super::operation::{MessageOperation, OperationCompletion};
 use super::packet::MessageShape;
 use super::transfer::{MessageTransfer, TransferKind};
 use crate::window::{ExposedPart, ServedPart};
-use roundelay_net::error::Error;
-use roundelay_net::fork::OwnerProcess;
 use roundelay_net::group::{AlarmClock, RankGroup};
+use roundelay_support::error::Error;
+use roundelay_support::fork::OwnerProcess;
 
 /// The messages of a rank. Clones are the same.
 #[derive(Clone)]

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use roundelay_net::error::Error;
-use roundelay_net::fork::OwnerProcess;
+use roundelay_support::error::Error;
+use roundelay_support::fork::OwnerProcess;
 
 /// A message that was sent or received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

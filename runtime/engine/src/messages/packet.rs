@@ -30,9 +30,9 @@
 //! of its own, of the length that the packet before it states.
 
 use crate::window::{AtomicFetch, PartMemory, WindowRights};
-use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::{AccessRefusal, ByteCount};
 use roundelay_net::transport::one_sided::{AccessGrant, AccessRights};
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::error::{AccessRefusal, ByteCount};
 
 /// The bytes of a packet: it fits the first cache line of a header in shared memory.
 pub(super) const PACKET_BYTES: usize = 48;

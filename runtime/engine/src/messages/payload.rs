@@ -1,7 +1,7 @@
 //! Payloads of window operations that are received in segments.
 
 use crate::window::PeerAccess;
-use roundelay_net::dtype::RedOp;
+use roundelay_support::dtype::RedOp;
 
 /// The payload of a put or an accumulate that is being received.
 pub(super) struct IncomingPayload {

@@ -13,7 +13,7 @@ use super::transfer::{MessageTransfer, PartialTransfer};
 use crate::executor::watchdog::PeerLoss;
 use crate::tunables::READ_QUANTUM_BYTES;
 use roundelay_net::endpoints::{EndpointReceiver, EndpointSender};
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 impl MessageEngine {
     /// Starts a send.

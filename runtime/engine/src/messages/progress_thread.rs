@@ -15,8 +15,8 @@ use crate::tunables::{
 };
 use roundelay_net::endpoints::SocketSleep;
 use roundelay_net::group::WindowServer;
-use roundelay_net::interrupt::DeferredInterrupt;
 use roundelay_net::tunables::BLIND_SLEEP_MAX;
+use roundelay_support::interrupt::DeferredInterrupt;
 
 impl RankMessenger {
     /// Keeps the progress thread alive while windows are served.

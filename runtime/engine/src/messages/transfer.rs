@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::operation::MessageOperation;
 use super::packet::MessageShape;
 use crate::window::AtomicFetch;
-use roundelay_net::dtype::RedOp;
+use roundelay_support::dtype::RedOp;
 
 /// The kind of a transfer; that of an operation on a peer's part of a window has the key of the part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use super::messenger::{MessengerState, RankMessenger, lock};
 use super::operation::{MessageOperation, OperationCompletion};
 use crate::executor::wait::{WaitAction, WaitLoop};
 use crate::tunables::{CHANGE_CHECK_INTERVAL, SERVE_BLIND_SLEEP_MAX, SERVE_LINGER_TIMEOUT};
-use roundelay_net::interrupt::{self, DeferredInterrupt};
 use roundelay_net::tunables::BLIND_SLEEP_MAX;
+use roundelay_support::interrupt::{self, DeferredInterrupt};
 
 /// Closes a rank's messages when it is dropped: the rank leaves.
 pub struct MessengerGuard(pub(crate) RankMessenger);

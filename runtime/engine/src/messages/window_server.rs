@@ -26,9 +26,9 @@ use crate::tunables::{
 use crate::window::{
     AccumulateFailure, AtomicFetch, DeviceMemory, ExposedPart, PeerAccess, ServedPart, WindowRights,
 };
-use roundelay_net::dtype::RedOp;
-use roundelay_net::error::{AccessRefusal, Error, ErrorLocation};
 use roundelay_net::transport::shm::SleeperRole;
+use roundelay_support::dtype::RedOp;
+use roundelay_support::error::{AccessRefusal, Error, ErrorLocation};
 
 impl MessageEngine {
     /// Serves this rank's part of a window, and opens the connections by which it and its peers reach each other.

@@ -2,9 +2,9 @@
 
 use super::packet::{MessagePacket, MessageShape, RefusalReason};
 use crate::window::{AtomicFetch, WindowRights};
-use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::transport::one_sided::{AccessGrant, AccessRights};
 use roundelay_net::wire::{WireMessage, sized};
+use roundelay_support::dtype::{DType, RedOp};
 
 /// Returns packets of all kinds, as one rank sends them to another.
 fn packets() -> Vec<MessagePacket> {

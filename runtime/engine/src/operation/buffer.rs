@@ -2,8 +2,8 @@
 
 use std::marker::PhantomData;
 
-use roundelay_net::dtype::DType;
-use roundelay_net::error::Error;
+use roundelay_support::dtype::DType;
+use roundelay_support::error::Error;
 
 /// The kind of memory that a buffer lies in. All buffers of a call lie in one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use roundelay_compiler::plan::BufferPlacement;
 
-use roundelay_net::dtype::{DType, RedOp};
+use roundelay_support::dtype::{DType, RedOp};
 
 /// One call of a plan, on buffers of any kind.
 #[derive(Debug, Clone, Copy, PartialEq)]

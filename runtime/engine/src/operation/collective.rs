@@ -5,8 +5,8 @@ use std::fmt::Display;
 use roundelay_compiler::plan::BufferPlacement;
 
 use super::call::PlanCall;
-use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::Error;
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::error::Error;
 
 /// The blocks of a call that a buffer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::buffer::{InputBuffer, MemoryKind, OutputBuffer};
 use crate::bind::BatchTransfer;
 use roundelay_compiler::plan::MessageDirection;
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// A message of a call.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use super::collective::{CallerRank, Collective};
 use super::message::CallMessage;
 use super::operand::CallOperand;
 use super::reduction::Reduction;
-use roundelay_net::dtype::DType;
-use roundelay_net::error::Error;
+use roundelay_support::dtype::DType;
+use roundelay_support::error::Error;
 
 /// A collective call: what is called, on which memory.
 ///

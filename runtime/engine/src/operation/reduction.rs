@@ -1,7 +1,7 @@
 //! Reductions: an operator with its factor.
 
-use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::Error;
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::error::Error;
 
 /// An operator with what belongs to it. Calls that reduce take anything that becomes one: a plain
 /// [`RedOp`], or [`Reduction::premul_sum`].

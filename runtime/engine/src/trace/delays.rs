@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use super::diagnose::{CauseClass, TraceVerdict, names};
 use super::dump::{DumpEntry, FlightDump};
 use crate::tunables::{REPORTED_DELAY_FACTOR, REPORTED_DELAY_MIN, REPORTED_DELAY_PERCENT};
-use roundelay_net::waiting::AwaitedEvent;
+use roundelay_support::waiting::AwaitedEvent;
 
 /// A position in the calls of a rank.
 #[derive(Debug, Clone, Copy)]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::tunables::{CHAIN_LINKS_MAX, NAMED_RANKS_MAX};
 use roundelay_net::transport::shm::CALLS;
-use roundelay_net::waiting::WaitDescription;
+use roundelay_support::waiting::WaitDescription;
 
 /// The remedy if nothing else helps.
 pub(super) const PATIENCE: &str = "if it is only slow, allow more time (`--timeout`)";

@@ -8,7 +8,7 @@ use super::diagnose::{RankCondition, RankStanding, SeenCall};
 use super::flight::{FlightEvent, FlightRecorder};
 use crate::tunables::{COMPARED_CALLS, DUMP_EVENTS_MAX, DUMP_RANKS_MAX};
 use roundelay_net::bootstrap::ProcessEnding;
-use roundelay_net::waiting::{AwaitedEvent, WaitDescription};
+use roundelay_support::waiting::{AwaitedEvent, WaitDescription};
 
 /// The dump of one rank's flight recorder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

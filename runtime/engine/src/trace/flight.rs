@@ -3,9 +3,9 @@
 use super::spans::SpanTracer;
 use crate::bind::BoundPlan;
 use crate::tunables::{EVENTS_PER_CLOCK_READ, FLIGHT_NAMES_MAX};
-use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::waiting::WaitRecord;
-use roundelay_net::waiting::{AwaitedEvent, coarse, now};
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::waiting::WaitRecord;
+use roundelay_support::waiting::{AwaitedEvent, coarse, now};
 
 /// Events that a rank remembers.
 pub const EVENTS: usize = 1024;

@@ -12,11 +12,11 @@ use super::diagnose::{RankCondition, RankStanding, SeenCall};
 use super::dump::{DumpEntry, FlightDump};
 use super::process::condition;
 use crate::tunables::LIVE_CHECK_INTERVAL;
-use roundelay_net::digest::mix;
-use roundelay_net::error::Error;
 use roundelay_net::net::host_name;
 use roundelay_net::transport::shm::{NAME, RankPresence, ShmSegment};
-use roundelay_net::waiting::{WaitRecord, now};
+use roundelay_support::digest::mix;
+use roundelay_support::error::Error;
+use roundelay_support::waiting::{WaitRecord, now};
 
 /// The remedy where there is nothing to see.
 const REMEDY: &str = "name the process of a rank, or of the launcher that started it";

@@ -1,8 +1,8 @@
 //! The condition of ranks of this host, by their processes.
 
 use super::diagnose::RankCondition;
-use roundelay_net::process::{has_gone, is_stopped, no_longer};
 use roundelay_net::transport::shm::RankPresence;
+use roundelay_support::process::{has_gone, is_stopped, no_longer};
 
 /// Returns the condition of a rank, by its state and its process, if that is of this machine.
 pub(crate) fn condition(state: RankPresence, pid: Option<i32>, is_own: bool) -> RankCondition {

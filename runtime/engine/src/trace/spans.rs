@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::bind::{BoundPlan, LaneCondition, NOWHERE};
 use crate::tunables::SPAN_NAMES_MAX;
-use roundelay_net::waiting::AwaitedEvent;
-use roundelay_net::waiting::now;
+use roundelay_support::waiting::AwaitedEvent;
+use roundelay_support::waiting::now;
 
 /// Spans that a rank keeps at most by default.
 pub const SPANS: usize = 16 << 10;

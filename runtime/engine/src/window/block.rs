@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::protocol::{self, WordAccess};
 use super::rights::WindowRights;
-use roundelay_net::error::Error;
 use roundelay_net::transport::shm::ShmSegment;
+use roundelay_support::error::Error;
 
 const LINE: u64 = 64;
 

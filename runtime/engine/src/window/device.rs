@@ -1,7 +1,7 @@
 //! Memory of a part that lies on a device, which reads and writes it for this process.
 
 use super::place::AtomicFetch;
-use roundelay_net::error::Error;
+use roundelay_support::error::Error;
 
 /// Memory of a part on a device, as the window server uses it. Operations take effect in the order of the calls. The
 /// caller ensures that places are in bounds, and words at multiples of 8 bytes.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::block::Announced;
 use super::place::{AtomicFetch, PartMemory};
 use super::rights::WindowRights;
-use roundelay_net::dtype::RedOp;
-use roundelay_net::error::AccessRefusal;
+use roundelay_support::dtype::RedOp;
+use roundelay_support::error::AccessRefusal;
 
 /// A peer's part, with the number by which this rank is known there.
 pub struct MappedPart {

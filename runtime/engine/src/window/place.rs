@@ -9,9 +9,9 @@ use super::block::WindowBlock;
 use super::rights::WindowRights;
 use super::span::MemorySpan;
 use crate::tunables::{LOCK_POLLS, LOCKED_COMBINE_BYTES};
-use roundelay_net::backend::{FoldSource, FoldTarget, kernel};
-use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::{AccessRefusal, Error};
+use roundelay_support::backend::{FoldSource, FoldTarget, kernel};
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::error::{AccessRefusal, Error};
 
 /// The memory of one rank's part, with its words.
 pub struct PartMemory {

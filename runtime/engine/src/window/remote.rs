@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::place::PartMemory;
 use super::rights::WindowRights;
-use roundelay_net::error::AccessRefusal;
+use roundelay_support::error::AccessRefusal;
 
 /// The facts that this rank knows of a peer's part.
 pub struct ServedPart {

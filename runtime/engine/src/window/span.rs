@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::tunables::WINDOW_COPY_BYTES;
-use roundelay_net::backend::host::copy::copy;
-use roundelay_net::error::AccessRefusal;
+use roundelay_support::backend::host::copy::copy;
+use roundelay_support::error::AccessRefusal;
 
 /// The memory of a part.
 #[derive(Debug, Clone, Copy)]

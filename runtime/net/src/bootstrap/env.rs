@@ -28,8 +28,8 @@ use super::launch_variables::{LaunchReport, LaunchVariables, RankNumber, wrong};
 use super::membership::{ByHand, JobMembership, LauncherKind, StoreAt};
 use super::names::{RANK, SHM_FD, SIZE, STORE};
 use super::slurm;
-use crate::error::Error;
-use crate::variables;
+use roundelay_support::error::Error;
+use roundelay_support::variables;
 
 /// Returns the membership that this process's environment describes, or `None` if no launcher started it. The
 /// environment of the ranks of a [`RankLauncher`](super::launcher::RankLauncher) describes none either: they inherit

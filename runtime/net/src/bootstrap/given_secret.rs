@@ -8,9 +8,9 @@ use std::path::Path;
 use roundelay_dsl::diag::codes;
 
 use super::{SECRET, SECRET_FILE};
-use crate::error::{Error, ErrorSource};
 use crate::tunables::SECRET_FILE_BYTES;
-use crate::variables;
+use roundelay_support::error::{Error, ErrorSource};
+use roundelay_support::variables;
 
 /// Returns the secret that the environment gives: the bytes of `ROUNDELAY_SECRET`, or those of the file that
 /// `ROUNDELAY_SECRET_FILE` names, without an end of line behind them. `None` if neither is set.

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
-use crate::error::Error;
+use roundelay_support::error::Error;
 
 /// The beginning of a handle of this version.
 const VERSION: &str = "rl1";

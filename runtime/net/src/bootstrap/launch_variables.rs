@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
 use super::membership::{LauncherKind, StoreAt};
-use crate::error::Error;
-use crate::variables;
+use roundelay_support::error::Error;
+use roundelay_support::variables;
 
 /// The variables of a process; an empty one counts as not set, and one that cannot be read is an error.
 pub(super) struct LaunchVariables {

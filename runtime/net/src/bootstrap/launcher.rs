@@ -19,14 +19,14 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use super::ending::ProcessEnding;
 use super::lines::LineReader;
 use super::{HINTS, HOST, RANK, SECRET, SECRET_FILE, SHM_FD, SIZE, STORE, TIMEOUT_MS};
-use crate::abort::AbortRecord;
-use crate::error::{Error, PROCESS_LIMIT_REMEDY};
-use crate::fork::OwnerProcess;
-use crate::process::ChildStatuses;
-use crate::secret::random;
 use crate::transport::shm::{RankPresence, SegmentLayout, ShmSegment, cores};
 use crate::tunables::{DEATH_REPORT_GRACE, PROCESS_POLL_INTERVAL};
-use crate::variables;
+use roundelay_support::abort::AbortRecord;
+use roundelay_support::error::{Error, PROCESS_LIMIT_REMEDY};
+use roundelay_support::fork::OwnerProcess;
+use roundelay_support::process::ChildStatuses;
+use roundelay_support::secret::random;
+use roundelay_support::variables;
 
 /// A job to be started: how many ranks, and which program each of them runs. Its ranks share a random secret unless
 /// `ROUNDELAY_SECRET` or `ROUNDELAY_SECRET_FILE` gives one.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use super::Store;
-use crate::error::Error;
+use roundelay_support::error::Error;
 
 /// The deadline of ranks that rendezvous by their handles. As a store it holds no notes.
 #[derive(Clone)]

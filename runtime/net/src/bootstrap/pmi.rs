@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 
-use crate::error::Error;
-use crate::interrupt;
-use crate::tunables::{INTERRUPT_CHECK_INTERVAL, PMI_LINE_BYTES};
+use crate::tunables::PMI_LINE_BYTES;
+use roundelay_support::error::Error;
+use roundelay_support::interrupt;
+use roundelay_support::tunables::INTERRUPT_CHECK_INTERVAL;
 
 /// True once the connection was taken: there is one a process, and no way back after the farewell.
 static TAKEN: AtomicBool = AtomicBool::new(false);

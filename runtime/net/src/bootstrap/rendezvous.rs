@@ -10,12 +10,12 @@ use super::store::job::ServedJob;
 use super::store::protocol::digest;
 use super::store::{ClientIdentity, StoreAddress, StoreClient, StoreListener, StoreServer};
 use super::torch::TorchStore;
-use crate::error::{Error, PROCESS_LIMIT_REMEDY};
 use crate::net::address;
 use crate::paths::PathOptions;
-use crate::ports::{PortRange, bind_within};
-use crate::secret::random;
 use crate::store::Store;
+use roundelay_support::error::{Error, PROCESS_LIMIT_REMEDY};
+use roundelay_support::ports::{PortRange, bind_within};
+use roundelay_support::secret::random;
 
 /// Opens the store of that job. Rank 0 serves it, unless the launcher does, until its store is dropped.
 ///

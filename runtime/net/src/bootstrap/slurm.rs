@@ -2,7 +2,7 @@
 
 use super::launch_variables::{LaunchReport, LaunchVariables, wrong};
 use super::membership::{LauncherKind, StoreAt};
-use crate::error::Error;
+use roundelay_support::error::Error;
 
 /// The first of the step numbers that are Slurm's own: the batch script, an interactive shell.
 const NO_STEP: u64 = 0xffff_fff0;

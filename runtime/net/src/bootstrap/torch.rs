@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use super::store::reachable;
 use super::store::stream::{StoreAddress, StoreStream};
-use crate::error::Error;
-use crate::interrupt;
 use crate::tunables::TORCH_NOTE_BYTES;
+use roundelay_support::error::Error;
+use roundelay_support::interrupt;
 
 const VALIDATE: u8 = 0;
 const SET: u8 = 1;

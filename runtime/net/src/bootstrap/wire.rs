@@ -6,10 +6,10 @@ use super::store::protocol::{
     GUEST, StoreFrame, StoreHello, StoreRequest, digest, failure, failure_body, frame,
     key_and_value, push_frame,
 };
-use crate::abort::AbortRecord;
 use crate::group::ReporterAt;
 use crate::wire::{WireMessage, again, sized};
 use roundelay_dsl::diag::codes;
+use roundelay_support::abort::AbortRecord;
 
 /// Returns the messages of stores and reporters, and handles.
 pub fn wires() -> Vec<WireMessage> {

@@ -7,10 +7,10 @@ use roundelay_dsl::diag::codes;
 
 use super::alarm::{AlarmClock, AlarmScope, GroupAlarm};
 use super::rank_group::RankGroup;
-use crate::abort::{self, AbortRecord};
-use crate::error::{Error, ErrorLocation};
 use crate::transport::shm::RankPresence;
 use crate::tunables::{MISMATCH_POLL_INTERVAL, MISMATCH_TIMEOUT};
+use roundelay_support::abort::{self, AbortRecord};
+use roundelay_support::error::{Error, ErrorLocation};
 
 impl RankGroup {
     /// Returns what wakes the thread that this belongs to, from any other.

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use parking_lot::FairMutex;
 
-use crate::abort::AbortRecord;
 use crate::net::RankNetwork;
 use crate::transport::shm::{ShmSegment, SleeperRole};
+use roundelay_support::abort::AbortRecord;
 
 /// The end of the text by which a part reports a failure of its whole.
 pub(super) const OF_WHOLE: &str = "; these are numbers in the whole of this part";

@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 
 use super::note::ReporterAt;
 use super::terms::JobTerms;
-use crate::digest::mix;
-use crate::error::Error;
 use crate::net::{GuardedListener, RankListener};
 use crate::paths::PathOptions;
-use crate::secret::random;
 use crate::store::Store;
 use crate::transport::rdma;
+use roundelay_support::digest::mix;
+use roundelay_support::error::Error;
+use roundelay_support::secret::random;
 
 /// The means by which a rank reports to `roundelay doctor` as long as it lives.
 #[derive(Clone)]

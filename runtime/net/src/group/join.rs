@@ -12,13 +12,13 @@ use super::kept::KeptMemory;
 use super::note::{GroupNotes, read_notes};
 use super::rank_group::{LocalRank, RankGroup};
 use super::terms::JobTerms;
-use crate::abort;
-use crate::error::Error;
 use crate::net::{EndpointAddress, RankNetwork, WaitPolicy};
 use crate::paths;
 use crate::route::{RoutePeer, neighbours};
 use crate::store::Store;
 use crate::transport::shm::{PAGE, SegmentLayout, ShmSegment};
+use roundelay_support::abort;
+use roundelay_support::error::Error;
 
 impl RankGroup {
     /// Makes a group of the ranks that `net` has brought together. All of them call together. Ranks that were

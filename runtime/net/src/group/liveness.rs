@@ -4,10 +4,10 @@ use std::sync::Weak;
 use std::time::Instant;
 
 use super::rank_group::RankGroup;
-use crate::process::is_stopped;
 use crate::transport::shm::RankPresence;
 use crate::tunables::{LOSS_REASON_GRACE, WAIT_REPORT_TIMEOUT};
-use crate::waiting::WaitRecord;
+use roundelay_support::process::is_stopped;
+use roundelay_support::waiting::WaitRecord;
 
 impl RankGroup {
     /// Receives the reports of ranks elsewhere: alarms, and ranks that are gone.

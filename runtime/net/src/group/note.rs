@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::kept::KeptMemory;
 use super::terms::JobTerms;
-use crate::error::Error;
 use crate::net::{EndpointAddress, RankListener};
 use crate::paths;
 use crate::paths::PathOptions;
 use crate::route::RoutePeer;
 use crate::transport::{Transport, TransportSet};
+use roundelay_support::error::Error;
 
 /// The place at which a rank's process reports to `roundelay doctor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,15 +10,15 @@ use roundelay_compiler::cost::PathCost;
 use super::alarm::AlarmScope;
 use super::server::WindowServer;
 use super::terms::JobTerms;
-use crate::contention::CoreContention;
-use crate::digest::mix;
-use crate::fork::OwnerProcess;
 use crate::net::{ConnectionId, NetworkCounts, RankNetwork};
 use crate::route::RankRoute;
 use crate::transport::rdma;
 use crate::transport::shm::{RankPresence, SegmentLayout, ShmSegment, SleeperRole, WordExchange};
 use crate::transport::stream::StreamConnection;
 use crate::transport::{StreamResources, TransportSet};
+use roundelay_support::contention::CoreContention;
+use roundelay_support::digest::mix;
+use roundelay_support::fork::OwnerProcess;
 
 /// The numbers of a rank of this machine in the memory that it shares with this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl RankGroup {
             costs: Vec::new(),
             streamed: Vec::new(),
             all_have: TransportSet::NONE,
-            contention: CoreContention::new(),
+            contention: CoreContention::default(),
             sleeper: SleeperRole::Calls,
             server: None,
             stopped: Arc::default(),
@@ -149,7 +149,7 @@ impl RankGroup {
             streamed: Vec::new(),
             means: self.means.clone(),
             all_have: self.all_have,
-            contention: CoreContention::new(),
+            contention: CoreContention::default(),
             sleeper: SleeperRole::Messages,
             server: None,
             stopped: self.stopped.clone(),

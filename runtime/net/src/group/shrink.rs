@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::rank_group::RankGroup;
-use crate::error::Error;
 use crate::net::{RankListener, RankPlace, RankStanding, ShrinkProtocol, SurvivorView};
-use crate::secret::random;
 use crate::transport::shm::RankPresence;
+use roundelay_support::error::Error;
+use roundelay_support::secret::random;
 
 /// A rank's view of the others of its group.
 struct GroupView<'a> {

@@ -7,11 +7,11 @@ use roundelay_dsl::diag::codes;
 
 use super::alarm::{AlarmScope, OF_WHOLE};
 use super::rank_group::{LocalRank, RankGroup};
-use crate::abort;
-use crate::abort::AbortRecord;
-use crate::error::Error;
 use crate::net::RankNetwork;
 use crate::transport::shm::{PAGE, SegmentLayout, ShmSegment};
+use roundelay_support::abort;
+use roundelay_support::abort::AbortRecord;
+use roundelay_support::error::Error;
 
 /// A part being split off: what its ranks exchange through the whole group.
 pub struct GroupPart {

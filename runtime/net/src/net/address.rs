@@ -6,10 +6,10 @@ use std::sync::OnceLock;
 use if_addrs::Interface;
 use sha2::{Digest, Sha256};
 
-use crate::error::Error;
-use crate::fabric::system;
 use crate::paths::{PathMedium, PathOptions};
-use crate::secret::random;
+use roundelay_support::error::Error;
+use roundelay_support::fabric::system;
+use roundelay_support::secret::random;
 
 /// An address that a peer listens at, and this rank's own on that path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,9 +13,9 @@ use super::dial::{DialProgress, PeerDial};
 use super::hello::ConnectionName;
 use super::listener::RankListener;
 use super::wait_policy::{WaitPolicy, called, pause};
-use crate::error::{Error, ErrorLocation, ErrorSource};
-use crate::interrupt;
 use crate::tunables::{ACCEPT_SHORTAGE_TIMEOUT, CONNECT_WATCH_INTERVAL, LOSS_REASON_GRACE};
+use roundelay_support::error::{Error, ErrorLocation, ErrorSource};
+use roundelay_support::interrupt;
 
 /// A connection that is wanted.
 pub(super) struct WantedConnection<'a> {

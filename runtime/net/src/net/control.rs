@@ -11,10 +11,10 @@ use super::overlay::steps;
 use super::rank_network::RankNetwork;
 use super::wait_policy::pause;
 use super::waits::{StopReport, WaitReport};
-use crate::abort::{AbortRecord, code_named};
 use crate::tunables::{
     ALARM_TEXT_BYTES, CONTROL_POLL_INTERVAL, CONTROL_YIELDS, GOODBYE_TIMEOUT, REPORTED_DEATHS_MAX,
 };
+use roundelay_support::abort::{AbortRecord, code_named};
 
 const ANNOUNCED_YIELD: u32 = CONTROL_YIELDS + 1;
 

@@ -12,14 +12,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use super::address::DialTarget;
 use super::hello::{ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello, REPLY};
 use super::socket::tune;
-use crate::error::ErrorSource;
-use crate::fork::give_up_in_children;
 use crate::paths::PathOptions;
-use crate::secret::{NONCE, PROOF, ProofSide, random};
 use crate::tunables::{
     CONNECT_ATTEMPT_TIMEOUT, CONNECT_RETRY_INTERVAL, CONNECT_RETRY_INTERVAL_MAX,
     PEER_UNREACHABLE_TIMEOUT,
 };
+use roundelay_support::error::ErrorSource;
+use roundelay_support::fork::give_up_in_children;
+use roundelay_support::secret::{NONCE, PROOF, ProofSide, random};
 
 /// A connection that this rank makes.
 pub(super) struct PeerDial {

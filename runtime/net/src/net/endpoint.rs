@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::address;
 use super::listener::RankListener;
-use crate::error::Error;
 use crate::tunables::ENDPOINT_NOTE_BYTES;
+use roundelay_support::error::Error;
 
 /// The information that a rank publishes to its peers: addresses, host, process, note.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

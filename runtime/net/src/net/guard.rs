@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::listener::RankListener;
-use crate::fork::OwnerProcess;
 use crate::tunables::{GUARD_DELAY, GUARD_TURNS_MAX};
+use roundelay_support::fork::OwnerProcess;
 
 /// A listener with a thread that sleeps until a connection comes or its time is over, and then accepts connections and
 /// turns strangers away unless ranks of this process do so. Where the system gives no thread, that is done when a rank

@@ -13,7 +13,7 @@
 //! A peer that is not asked for a proof must name the job, 128 random bits that ranks get from the
 //! rendezvous store. The first ten bytes of a hello and the form of a reply are the same in all versions.
 
-use crate::secret::{NONCE, PROOF};
+use roundelay_support::secret::{NONCE, PROOF};
 
 /// Version of this exchange and of everything that follows on a connection.
 const VERSION: u16 = 3;

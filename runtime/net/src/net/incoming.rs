@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::hello::{ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello};
 use crate::paths::PathOptions;
-use crate::secret::{NONCE, PROOF, ProofSide, random};
+use roundelay_support::secret::{NONCE, PROOF, ProofSide, random};
 
 /// A connection that has not proved yet that it is of a rank.
 pub(super) struct PendingHello {

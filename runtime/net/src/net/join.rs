@@ -8,10 +8,10 @@ use super::endpoint::{damaged, encode, own_endpoint};
 use super::listener::RankListener;
 use super::rank_network::RankNetwork;
 use super::wait_policy::WaitPolicy;
-use crate::abort;
-use crate::error::Error;
-use crate::secret::random;
 use crate::store::Store;
+use roundelay_support::abort;
+use roundelay_support::error::Error;
+use roundelay_support::secret::random;
 
 impl RankNetwork {
     /// Joins a communicator as one of `size` ranks, all of which make this call. `id` is the

@@ -23,14 +23,14 @@ use super::address::DialTarget;
 use super::hello::{ConnectionName, HelloRefusal, HelloReply};
 use super::incoming::{HelloOutcome, PendingHello};
 use super::socket::{listen, tune};
-use crate::error::Error;
-use crate::fabric::system;
-use crate::fork::give_up_in_children;
 use crate::guesses::WrongGuesses;
 use crate::limits::LISTENER;
 use crate::paths::{PathMedium, PathOptions};
 use crate::transport::rdma;
 use crate::tunables::{ACCEPT_BATCH_MAX, ENDED_COMMUNICATORS_MAX, HANDSHAKE_GRACE};
+use roundelay_support::error::Error;
+use roundelay_support::fabric::system;
+use roundelay_support::fork::give_up_in_children;
 
 /// The token of the clock among the events.
 const CLOCK: u64 = u64::MAX;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::overlay::neighbours;
-use crate::error::Error;
 use crate::transport::shm::{ShmSegment, StreamBoard};
+use roundelay_support::error::Error;
 
 /// The ranks of a new generation that share memory with this one already, all in one: survivors of its last one.
 pub struct MemoryPeers {

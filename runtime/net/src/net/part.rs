@@ -6,7 +6,7 @@ use super::connect::ConnectionWait;
 use super::overlay::neighbours;
 use super::rank_network::RankNetwork;
 use super::wait_policy::WaitPolicy;
-use crate::error::Error;
+use roundelay_support::error::Error;
 
 impl RankNetwork {
     /// Makes a communicator of some of this one's ranks: `members` gives their numbers here, in the order of

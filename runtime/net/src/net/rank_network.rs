@@ -14,8 +14,8 @@ use super::overlay::neighbours;
 use super::redial::{DialTargets, StreamRedial};
 use super::waits::WaitReports;
 use super::words::WordRounds;
-use crate::abort::AbortRecord;
 use crate::transport::shm::{BoardStream, ShmSegment, StreamBoard};
+use roundelay_support::abort::AbortRecord;
 
 /// The counts of what a [`RankNetwork`] has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -11,13 +11,13 @@ use super::address::DialTarget;
 use super::dial::{DialError, DialProgress, PeerDial};
 use super::hello::{ConnectionName, again};
 use super::listener::RankListener;
-use crate::fabric::system;
 use crate::transport::Carrier;
 use crate::transport::fault::ConnectionFault;
 use crate::transport::rdma;
 use crate::transport::stream::{DialResult, PeerDialer, ResumableStream, StreamHandshake};
 use crate::transport::tcp::TcpSocket;
 use crate::tunables::{RECONNECT_INTERVAL, RECONNECT_TIMEOUT};
+use roundelay_support::fabric::system;
 
 /// The addresses of a peer, by path. Links are made before all endpoints are known.
 pub(super) type DialTargets = Arc<OnceLock<Vec<DialTarget>>>;

@@ -9,8 +9,8 @@ use super::listener::RankListener;
 use super::memory_peers::MemoryPeers;
 use super::rank_network::RankNetwork;
 use super::wait_policy::WaitPolicy;
-use crate::abort;
-use crate::error::Error;
+use roundelay_support::abort;
+use roundelay_support::error::Error;
 
 /// A generation that ranks are to make.
 pub struct GenerationMembers<'a> {

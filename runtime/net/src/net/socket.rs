@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::error::Error;
-use crate::fork::give_up_in_children;
-use crate::ports::{PortRange, bind_within};
+use roundelay_support::error::Error;
+use roundelay_support::fork::give_up_in_children;
+use roundelay_support::ports::{PortRange, bind_within};
 
 /// Listens at an address, at a port of the range if there is one.
 pub(super) fn listen(at: SocketAddr, ports: Option<PortRange>) -> Result<TcpListener, Error> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, Timespec};
 
-use crate::error::Error;
+use roundelay_support::error::Error;
 
 /// The policy of a wait for other ranks: its timeout, and a check that may end it sooner.
 pub struct WaitPolicy<'a> {

@@ -5,8 +5,8 @@ use roundelay_compiler::plan::{PathShares, WHOLE, WeightedSplit};
 
 use super::trial::DivisionTrials;
 use super::{PathCode, PathMeasurement};
-use crate::backend::host::environment::DefaultEnvironment;
 use crate::tunables::{BALANCED_BYTES_MIN, BALANCED_CALLS_MAX};
+use roundelay_support::backend::host::environment::DefaultEnvironment;
 
 /// Shares change only if a call is to take less than this part of its time.
 const GAIN: f64 = 0.95;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use roundelay_compiler::cost::{LinkCost, PathCost};
 
 use super::options::{PathMedium, PathOptions, TopologyFile};
-use crate::digest::mix;
-use crate::error::Error;
-use crate::fabric::{FabricTopology, RDMA, system};
 use crate::transport::TransportSet;
 use crate::transport::rdma::{self, DeviceChoice};
+use roundelay_support::digest::mix;
+use roundelay_support::error::Error;
+use roundelay_support::fabric::{FabricTopology, RDMA, system};
 
 /// Settles which paths there are and what each is on this host: those of the topology file that the options
 /// name, or of these those that were named; without a file names are of interfaces and RDMA devices.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fabric::FabricTopology;
 use crate::limits::LISTENER;
-use crate::ports::PortRange;
-use crate::secret::JobSecret;
 use crate::transport::Transport;
 use crate::transport::rdma;
 use crate::tunables::HELLO_TIMEOUT;
+use roundelay_support::fabric::FabricTopology;
+use roundelay_support::ports::PortRange;
+use roundelay_support::secret::JobSecret;
 
 /// A topology file, and the digest by which ranks compare it.
 #[derive(Debug, Clone, PartialEq)]

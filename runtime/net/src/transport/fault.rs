@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::error::ErrorSource;
+use roundelay_support::error::ErrorSource;
 
 /// The reason for which a connection moves nothing any more, said of the peer.
 #[derive(Debug, Clone, PartialEq, Eq)]

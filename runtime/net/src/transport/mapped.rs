@@ -4,7 +4,7 @@
 //! lies, or what the sender pushes bit by bit.
 
 use super::message::{ArrivedMessage, IoVec};
-use crate::error::Error;
+use roundelay_support::error::Error;
 
 /// The sending end of a connection in memory that the peer maps.
 pub trait MappedSender {

@@ -1,6 +1,6 @@
 //! Why a transport cannot be used here.
 
-use crate::error::{Error, ErrorSource};
+use roundelay_support::error::{Error, ErrorSource};
 
 /// The reason why a transport cannot be used here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

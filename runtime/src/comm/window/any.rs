@@ -10,8 +10,8 @@ use crate::comm::communicator::Communicator;
 use crate::comm::memory::{ElementMemory, Host, MemoryMut};
 use crate::comm::work::Work;
 use roundelay_engine::window::{AtomicFetch, PartAttributes, WindowRights};
-use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::Error;
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::error::Error;
 
 /// A [`Window`](super::Window) of elements whose type is known when the program runs. Operations are those of
 /// [`Window`](super::Window); their elements are of the window's type, and places are counted in elements.

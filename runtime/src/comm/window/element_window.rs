@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::operations::WindowCopy;
 use super::parts::WindowParts;
 use roundelay_engine::window::{AtomicFetch, PartAttributes, WindowRights};
-use roundelay_net::dtype::{Element, RedOp};
-use roundelay_net::error::Error;
+use roundelay_support::dtype::{Element, RedOp};
+use roundelay_support::error::Error;
 
 /// Memory of every rank that the others put to and get from, while its owner does something else
 /// ([`Communicator::window`](crate::Communicator::window)). Any thread may use it; places are counted in elements.

@@ -12,10 +12,10 @@ use roundelay_dsl::diag::codes;
 use roundelay_engine::messages::TransferKind;
 use roundelay_engine::tunables::WINDOW_COPY_BYTES;
 use roundelay_engine::window::{AtomicFetch, ServedPart, WindowRights};
-use roundelay_net::dtype::RedOp;
-use roundelay_net::error::{AccessRefusal, Error};
 use roundelay_net::memory::Buffer;
 use roundelay_net::transport::TransportSet;
+use roundelay_support::dtype::RedOp;
+use roundelay_support::error::{AccessRefusal, Error};
 
 const LEN: usize = 100_000;
 const BYTES: u64 = 8 * LEN as u64;

@@ -10,10 +10,10 @@ use roundelay_engine::window::{
     ExposedPart, MappedPart, MemorySpan, PartMemory, PartOwners, ServedPart, WindowBlock,
     WindowRights,
 };
-use roundelay_net::dtype::{DType, Element};
-use roundelay_net::error::Error;
 use roundelay_net::memory::Buffer;
-use roundelay_net::secret::random;
+use roundelay_support::dtype::{DType, Element};
+use roundelay_support::error::Error;
+use roundelay_support::secret::random;
 
 /// The offset of memory that the peers do not map.
 const ELSEWHERE: u64 = u64::MAX;

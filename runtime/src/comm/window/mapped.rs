@@ -8,10 +8,10 @@ use super::any::AnyWindow;
 use super::element_window::Window;
 use super::parts::PartReach;
 use roundelay_engine::window::{Announced, WindowRights};
-use roundelay_net::dtype::Element;
-use roundelay_net::error::{AccessRefusal, Error};
-use roundelay_net::fork::OwnerProcess;
 use roundelay_net::transport::shm::ShmSegment;
+use roundelay_support::dtype::Element;
+use roundelay_support::error::{AccessRefusal, Error};
+use roundelay_support::fork::OwnerProcess;
 
 /// A peer's part of a window, mapped here ([`Window::map_remote`]). While it lives the peer cannot
 /// [withdraw](Window::withdraw) rights, nor free the window: it waits for it.

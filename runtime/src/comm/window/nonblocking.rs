@@ -13,8 +13,8 @@ use super::parts::{PartReach, WindowParts};
 use super::served::{pieces, typed};
 use crate::comm::work::{Work, WorkPromise, promised};
 use roundelay_engine::messages::{MessageOperation, TransferKind};
-use roundelay_net::dtype::{Element, RedOp};
-use roundelay_net::error::Error;
+use roundelay_support::dtype::{Element, RedOp};
+use roundelay_support::error::Error;
 
 /// The owner of memory that stays where it is.
 pub(crate) struct KeptOwner<B>(NonNull<B>);

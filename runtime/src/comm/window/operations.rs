@@ -7,8 +7,8 @@ use roundelay_engine::messages::TransferKind;
 use roundelay_engine::window::{
     AccumulateFailure, AtomicFetch, MappedPart, PartMemory, ServedPart,
 };
-use roundelay_net::dtype::RedOp;
-use roundelay_net::error::{AccessRefusal, Error};
+use roundelay_support::dtype::RedOp;
+use roundelay_support::error::{AccessRefusal, Error};
 
 /// An operation on bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,13 +14,13 @@ use roundelay_engine::messages::RankMessenger;
 use roundelay_engine::window::{
     ExposedPart, MappedPart, MemorySpan, PartAttributes, ServedPart, WindowAccess, WindowRights,
 };
-use roundelay_net::abort;
-use roundelay_net::dtype::DType;
-use roundelay_net::error::{AccessRefusal, Error, ErrorLocation};
-use roundelay_net::fork::OwnerProcess;
 use roundelay_net::group::RankGroup;
-use roundelay_net::interrupt;
 use roundelay_net::transport::shm::{ShmSegment, SleeperRole};
+use roundelay_support::abort;
+use roundelay_support::dtype::DType;
+use roundelay_support::error::{AccessRefusal, Error, ErrorLocation};
+use roundelay_support::fork::OwnerProcess;
+use roundelay_support::interrupt;
 
 /// The way to a peer's part.
 pub(super) enum PartReach {

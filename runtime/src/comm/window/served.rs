@@ -9,7 +9,7 @@ use roundelay_engine::messages::{
 };
 use roundelay_engine::tunables::WINDOW_COPY_BYTES;
 use roundelay_engine::window::{AtomicFetch, ServedPart, WindowRights};
-use roundelay_net::error::{AccessRefusal, Error};
+use roundelay_support::error::{AccessRefusal, Error};
 
 impl WindowParts {
     fn service(&self) -> Result<&WindowService, Error> {

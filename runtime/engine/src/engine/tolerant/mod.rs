@@ -25,10 +25,10 @@ use roundelay_dsl::ast::TransferOp;
 use super::EngineCore;
 use crate::executor::watchdog;
 use post::{TolerantCall, TolerantPost};
-use roundelay_net::backend::{FoldSource, FoldTarget, HostKernel, kernel};
-use roundelay_net::digest::mix;
-use roundelay_net::dtype::{DType, RedOp};
-use roundelay_net::error::{Error, ErrorLocation};
+use roundelay_support::backend::{FoldSource, FoldTarget, HostKernel, kernel};
+use roundelay_support::digest::mix;
+use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::error::{Error, ErrorLocation};
 
 /// The bytes that a chunk of a message has beside its content: its ranks, and its length.
 const PER_CHUNK: usize = 16;

@@ -13,12 +13,12 @@ use crate::executor::wait::{WaitAction, WaitLoop};
 use crate::executor::watchdog::{self, PeerFailure, PeerLoss};
 use crate::trace::{AwaitedEvent, FlightRecorder, WaitRecord};
 use crate::tunables::{ALARM_GRACE, ALARM_POLL_INTERVAL};
-use roundelay_net::abort::AbortRecord;
 use roundelay_net::endpoints::{EndpointReceiver, EndpointSender, EndpointTable, RecvEnd, SendEnd};
-use roundelay_net::error::{Error, ErrorLocation};
 use roundelay_net::group::RankGroup;
 use roundelay_net::net::{ConnectionId, WaitPolicy};
 use roundelay_net::transport::message::{ContentKind, meta};
+use roundelay_support::abort::AbortRecord;
+use roundelay_support::error::{Error, ErrorLocation};
 
 /// Messages in flight on a connection.
 const SLOTS: u64 = 4;

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use super::session::StoreSession;
 use super::state::{LISTENER, ResourceShortage, StoreState};
-use crate::error::shortage_remedy;
 use crate::tunables::{DELAYED_CONNECTIONS_MAX, DESCRIPTOR_SHORTAGE_TIMEOUT, STORE_ACCEPT_PAUSE};
+use roundelay_support::error::shortage_remedy;
 
 impl StoreState {
     /// Accepts the connections that wait.

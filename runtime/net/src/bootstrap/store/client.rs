@@ -13,18 +13,17 @@ use super::protocol::{
 };
 use super::server::StoreServer;
 use super::stream::{StoreAddress, StoreStream};
-use crate::abort;
-use crate::abort::AbortRecord;
-use crate::error::{Error, ErrorSource};
-use crate::fork::OwnerProcess;
-use crate::interrupt;
-use crate::secret::random;
-use crate::secret::{ProofSide, accepts, proof};
 use crate::store::Store;
 use crate::tunables::{
-    INTERRUPT_CHECK_INTERVAL, STORE_CULPRIT_TIMEOUT, STORE_ENTRY_TIMEOUT, STORE_KEY_BYTES,
-    STORE_VALUE_BYTES,
+    STORE_CULPRIT_TIMEOUT, STORE_ENTRY_TIMEOUT, STORE_KEY_BYTES, STORE_VALUE_BYTES,
 };
+use roundelay_support::abort;
+use roundelay_support::abort::AbortRecord;
+use roundelay_support::error::{Error, ErrorSource};
+use roundelay_support::fork::OwnerProcess;
+use roundelay_support::interrupt;
+use roundelay_support::secret::{ProofSide, accepts, proof, random};
+use roundelay_support::tunables::INTERRUPT_CHECK_INTERVAL;
 
 /// The identity with which a client connects.
 #[derive(Debug, Clone, Copy)]

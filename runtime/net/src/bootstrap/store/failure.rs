@@ -10,10 +10,10 @@ use rustix::event::epoll;
 use super::protocol::{StoreVerdict, failure_body};
 use super::session::{SessionStage, StoreSession};
 use super::state::{PresenceInquiry, RankState, ResourceShortage, StoreState};
-use crate::abort::AbortRecord;
 use crate::tunables::{
     DESCRIPTOR_SHORTAGE_TIMEOUT, PRESENCE_TIMEOUT, STORE_DISCONNECT_TIMEOUT, STORE_FLUSH_TIMEOUT,
 };
+use roundelay_support::abort::AbortRecord;
 
 impl StoreState {
     /// Forgets a connection.

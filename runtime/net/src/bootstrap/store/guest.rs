@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::client::{EntryFailure, StoreClient};
 use super::protocol::{StoreRequest, StoreVerdict};
 use super::stream::StoreAddress;
-use crate::abort::AbortRecord;
 use crate::tunables::GUEST_CULPRIT_TIMEOUT;
+use roundelay_support::abort::AbortRecord;
 
 /// A connection to a store or a reporter that was let in as a guest.
 pub struct StoreGuest(StoreClient);

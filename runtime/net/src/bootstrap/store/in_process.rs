@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::abort;
-use crate::abort::AbortRecord;
-use crate::error::Error;
-use crate::interrupt;
 use crate::store::Store;
-use crate::tunables::INTERRUPT_CHECK_INTERVAL;
+use roundelay_support::abort;
+use roundelay_support::abort::AbortRecord;
+use roundelay_support::error::Error;
+use roundelay_support::interrupt;
+use roundelay_support::tunables::INTERRUPT_CHECK_INTERVAL;
 
 #[derive(Default)]
 struct SharedNotes {

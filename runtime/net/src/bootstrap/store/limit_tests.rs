@@ -10,9 +10,9 @@ use super::protocol::{
 };
 use super::{ClientIdentity, StoreAddress, StoreClient, StoreListener, StoreServer};
 use crate::limits::{PortLimits, REPORTER, STORE};
-use crate::secret::{ProofSide, proof};
 use crate::store::Store;
 use crate::tunables::{STORE_VALUE_BYTES, WRONG_PROOF_DELAY, WRONG_PROOFS_MAX};
+use roundelay_support::secret::{ProofSide, proof};
 
 const FOREVER: Duration = Duration::from_secs(60);
 /// The time for which a server reports a failure to ranks that are late.

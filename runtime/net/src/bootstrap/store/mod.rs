@@ -27,7 +27,7 @@
 //!   frames                                  <->
 //! ```
 //!
-//! Proofs are those of [`secret`](crate::secret), compared in constant time, by both sides. The job is a digest of its
+//! Proofs are those of [`secret`](roundelay_support::secret), compared in constant time, by both sides. The job is a digest of its
 //! name. Without a secret the key is empty: the exchange then keeps strangers out by accident only. A message that is
 //! no hello, comes too slowly or is too large ends its connection and nothing else; an address that proves a wrong
 //! secret is answered later from then on. A frame is a length, an operation or verdict, a number that its answer

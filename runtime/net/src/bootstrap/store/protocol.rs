@@ -2,9 +2,9 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::abort::{AbortRecord, code_named};
-use crate::secret::{NONCE, PROOF};
 use crate::tunables::{STORE_FAILURE_BYTES, STORE_KEY_BYTES, STORE_VALUE_BYTES};
+use roundelay_support::abort::{AbortRecord, code_named};
+use roundelay_support::secret::{NONCE, PROOF};
 
 /// The first bytes of both sides; the last one is the version.
 pub(crate) const MAGIC: [u8; 8] = *b"rndlst\0\x02";

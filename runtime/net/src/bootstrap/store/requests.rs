@@ -10,7 +10,7 @@ use super::protocol::{
 };
 use super::session::{BrokenSession, SessionStage};
 use super::state::{RankState, StoreState};
-use crate::secret::{PROOF, ProofSide, accepts, proof};
+use roundelay_support::secret::{PROOF, ProofSide, accepts, proof};
 
 impl StoreState {
     /// Reads from and writes to a connection as long as that gets on.

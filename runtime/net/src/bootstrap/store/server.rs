@@ -13,10 +13,10 @@ use rustix::event::{Timespec, epoll};
 use super::job::ServedJob;
 use super::state::{LISTENER, StoreState};
 use super::stream::StoreListener;
-use crate::fork::{OwnerProcess, give_up_in_children};
 use crate::guesses::WrongGuesses;
-use crate::interrupt;
 use crate::tunables::{RESERVED_DESCRIPTORS, STORE_BACKLOG};
+use roundelay_support::fork::{OwnerProcess, give_up_in_children};
+use roundelay_support::interrupt;
 
 const WAKE: u64 = 1;
 /// The byte by which a server ends before all ranks are notified of a failure.

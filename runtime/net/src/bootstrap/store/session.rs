@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::protocol::{CHALLENGE, GUEST, HELLO, MAGIC, MAX_FRAME};
 use super::stream::StoreStream;
 use crate::limits::STORE;
-use crate::secret::random;
+use roundelay_support::secret::random;
 
 /// The progress of a connection's handshake.
 pub(super) enum SessionStage {

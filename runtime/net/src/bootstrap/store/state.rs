@@ -12,9 +12,9 @@ use super::job::ServedJob;
 use super::protocol::{HOST_KEY, StoreVerdict, push_frame};
 use super::session::{BrokenSession, StoreSession};
 use super::stream::StoreListener;
-use crate::abort::AbortRecord;
 use crate::guesses::WrongGuesses;
 use crate::tunables::{STORE_CONTENT_BYTES, STORE_CONTENT_BYTES_PER_RANK};
+use roundelay_support::abort::AbortRecord;
 
 /// The token of the listening socket among the events.
 pub(super) const LISTENER: u64 = 0;

@@ -12,10 +12,11 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::protocol::digest;
-use crate::fork::give_up_in_children;
-use crate::interrupt;
-use crate::ports::bind_within;
-use crate::tunables::{INTERRUPT_CHECK_INTERVAL, LISTENER_BACKLOG, SERVER_ADDRESS_TIMEOUT};
+use crate::tunables::{LISTENER_BACKLOG, SERVER_ADDRESS_TIMEOUT};
+use roundelay_support::fork::give_up_in_children;
+use roundelay_support::interrupt;
+use roundelay_support::ports::bind_within;
+use roundelay_support::tunables::INTERRUPT_CHECK_INTERVAL;
 
 /// The place at which a store is served.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use super::job::ServedJob;
 use super::protocol::{HELLO, MAGIC, MAX_FRAME, StoreHello, StoreRequest, digest, push_frame};
 use super::{ClientIdentity, StoreAddress, StoreClient, StoreListener, StoreServer};
-use crate::error::Error;
 use crate::store::Store;
 use crate::tunables::{STORE_KEY_BYTES, STORE_VALUE_BYTES};
+use roundelay_support::error::Error;
 
 /// A timeout that no test comes near unless something hangs.
 const FOREVER: Duration = Duration::from_secs(60);

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use super::words::WordMismatch;
 use super::*;
-use crate::abort::AbortRecord;
 use crate::bootstrap::InProcessStore;
-use crate::error::Error;
 use crate::paths::PathOptions;
 use crate::store::Store;
+use roundelay_support::abort::AbortRecord;
+use roundelay_support::error::Error;
 
 /// Longer than anything takes here.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -110,7 +110,7 @@ fn meet(mut part: RankNetwork, members: &[u32], rank: u32) -> Result<RankNetwork
     match part.connect_part(WaitPolicy { timeout: PATIENCE, watch: &mut |_| None, members }) {
         Ok(()) => Ok(part),
         Err(error) => {
-            part.give_up(&crate::abort::record(rank, &error));
+            part.give_up(&roundelay_support::abort::record(rank, &error));
             Err(error)
         }
     }

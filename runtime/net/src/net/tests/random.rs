@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use super::super::hello::{CONTROL, ConnectionName, HELLO, PeerHello};
 use super::*;
-use crate::secret::JobSecret;
+use roundelay_support::secret::JobSecret;
 use roundelay_tests::SeededRandom;
 use roundelay_tests::fuzz::mutated;
 

@@ -11,7 +11,7 @@ use super::super::dial::{DialError, DialProgress, PeerDial};
 use super::super::hello::{CONTROL, ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello};
 use super::super::wait_policy::pause;
 use super::*;
-use crate::secret::{JobSecret, ProofSide, random};
+use roundelay_support::secret::{JobSecret, ProofSide, random};
 
 /// Dials until that ends.
 pub(super) fn dial(

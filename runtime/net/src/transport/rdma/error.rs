@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::verbs::describe_status;
-use crate::error::ErrorSource;
+use roundelay_support::error::ErrorSource;
 
 /// The reason for which devices carry no connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,8 +7,8 @@ use roundelay_dsl::diag::codes;
 
 use super::segment::ShmSegment;
 use super::sleep::SleeperRole;
-use crate::abort::AbortRecord;
 use crate::tunables::ABORT_RECORD_TIMEOUT;
+use roundelay_support::abort::AbortRecord;
 
 /// The offset of the text in the abort record.
 const ABORT_TEXT: u64 = 64;

@@ -18,9 +18,9 @@ use super::control::RankPresence;
 use super::layout::{BOARD_LINE, STREAM, STREAMS};
 use super::segment::ShmSegment;
 use super::sleep::SleeperRole;
-use crate::error::Error;
-use crate::process::{has_gone, no_longer};
 use crate::tunables::PROCESS_CHECK_INTERVAL;
+use roundelay_support::error::Error;
+use roundelay_support::process::{has_gone, no_longer};
 
 /// The place of the word on the line of a board that is 1 once it has ended; its name is before.
 const ENDED: u64 = 16;

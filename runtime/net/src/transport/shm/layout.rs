@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::error::Error;
+use roundelay_support::error::Error;
 
 pub(crate) const PAGE: u64 = 4096;
 /// The number of message headers of a connection: the most messages in flight, whatever a plan asks for.

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use crate::error::ByteCount;
 use crate::tunables::CHECKED_RESERVATION_BYTES;
+use roundelay_support::error::ByteCount;
 
 /// Returns the reason for which that much more memory should not be taken, if there is one.
 pub(super) fn objection(wanted: u64) -> Option<String> {

@@ -13,7 +13,7 @@
 //! | `cma`, `pipe`, `copy_path` | private memory: read through the kernel, or pushed through a pipe, and the choice between them |
 //!
 //! **No SIGBUS.** The file is sparse. A page is reserved with `fallocate` before its first use, and a refusal is
-//! [`Error::Memory`](crate::error::Error::Memory). Reserving is a system call, so it happens when a connection is
+//! [`Error::Memory`](roundelay_support::error::Error::Memory). Reserving is a system call, so it happens when a connection is
 //! opened, when a buffer is allocated, and when a slot first carries a message of that size; never again afterwards.
 //!
 //! **Conventions.** Words that two ranks share are atomics and have one writer each; offsets count from the start of

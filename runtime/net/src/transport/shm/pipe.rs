@@ -24,10 +24,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::layout::{PAGE, PIPE_COUNTS};
 use super::segment::ShmSegment;
 use super::views::populate;
-use crate::backend::host::copy;
-use crate::error::Error;
 use crate::transport::message::IoVec;
 use crate::tunables::PIPE_TURN_BYTES;
+use roundelay_support::backend::host::copy;
+use roundelay_support::error::Error;
 
 /// Bytes handed over at a time, a quarter of a message: enough to pay for the exchange of a line, and for the processor
 /// to get into its stride.

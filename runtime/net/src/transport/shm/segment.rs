@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use super::layout::{PAGE, SegmentLayout};
 use super::limits;
 use super::views::{FileView, RegionViews};
-use crate::error::{ByteCount, Error, ErrorSource, shortage_remedy};
-use crate::secret::random;
+use roundelay_support::error::{ByteCount, Error, ErrorSource, shortage_remedy};
+use roundelay_support::secret::random;
 
 /// The name of the files, which the system shows for debugging.
 pub const NAME: &str = "roundelay";

@@ -10,7 +10,6 @@ use super::accesses::AccessQueue;
 use super::pieces::{PieceArrival, SentPiece};
 use super::renewals::RailRenewals;
 use super::ring::{ARRIVED_OFFSET, DEPTH, PIECE, SLOTS};
-use crate::error::ErrorSource;
 use crate::transport::fault::ConnectionFault;
 use crate::transport::rdma::error::{QueueError, VerbsError};
 use crate::transport::rdma::immediate::RAILS;
@@ -21,6 +20,7 @@ use crate::transport::rdma::targets::{OwnTargets, PeerTargets};
 use crate::transport::rdma::verbs::{
     OwnedRegion, QueueAddress, QueuePair, VerbsDevice, WorkCompletion,
 };
+use roundelay_support::error::ErrorSource;
 
 /// The description of this end that a peer needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::error::Error;
 use crate::transport::shm::copy_path::CopyPath;
 use crate::transport::shm::layout::{HEADER_PAYLOAD, HEADS, INLINE, RING};
 use crate::transport::shm::segment::ShmSegment;
 use crate::transport::shm::sleep::{SleeperRole, wake};
+use roundelay_support::error::Error;
 
 /// The word of a connection's first page with what the receiver asks for of private memory: whether
 /// it can read it through the kernel, above that bit the paths of all lengths, and in the upper half how many samples

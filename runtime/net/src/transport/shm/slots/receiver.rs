@@ -5,8 +5,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::end::{POSTED, PREFERENCES, PUSHED, SlotEnd, now, path_of};
-use crate::backend::CacheLine;
-use crate::error::Error;
 use crate::transport::mapped::MappedReceiver;
 use crate::transport::message::{ArrivedMessage, ContentKind};
 use crate::transport::shm::cma;
@@ -14,6 +12,8 @@ use crate::transport::shm::copy_path::{CopyPath, CopyPaths};
 use crate::transport::shm::layout::{HEADER_PAYLOAD, SegmentLayout};
 use crate::transport::shm::pipe::PipeReceiver;
 use crate::transport::shm::segment::ShmSegment;
+use roundelay_support::backend::CacheLine;
+use roundelay_support::error::Error;
 
 /// The receiving end of a connection.
 pub struct SlotReceiver {

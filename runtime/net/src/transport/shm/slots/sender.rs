@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::end::{POSTED, PREFERENCES, PUSHED, SlotEnd, now};
-use crate::error::Error;
 use crate::transport::mapped::MappedSender;
 use crate::transport::message::IoVec;
 use crate::transport::shm::cma;
@@ -14,6 +13,7 @@ use crate::transport::shm::layout::{HEADER_PAYLOAD, RING, SegmentLayout};
 use crate::transport::shm::pipe::PipeSender;
 use crate::transport::shm::segment::ShmSegment;
 use crate::tunables::COPY_ONE_WAY_CALLS;
+use roundelay_support::error::Error;
 
 /// The sending end of a connection.
 pub struct SlotSender {

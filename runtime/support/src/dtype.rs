@@ -130,15 +130,15 @@ red_ops!(define_red_ops);
 /// Other ranks and peers write these bytes, so that a type with forbidden ones, as `bool`, is none:
 ///
 /// ```compile_fail,E0277
-/// fn elements<T: roundelay_net::dtype::Element>(_: &[T]) {}
+/// fn elements<T: roundelay_support::dtype::Element>(_: &[T]) {}
 /// elements(&[true, false]);
 /// ```
 ///
 /// [`MemoryBool`] is its one for truth values:
 ///
 /// ```
-/// fn elements<T: roundelay_net::dtype::Element>(_: &[T]) {}
-/// elements(&[true, false].map(roundelay_net::dtype::MemoryBool::from));
+/// fn elements<T: roundelay_support::dtype::Element>(_: &[T]) {}
+/// elements(&[true, false].map(roundelay_support::dtype::MemoryBool::from));
 /// ```
 pub trait Element:
     sealed::SealedElement + bytemuck::Pod + PartialEq + fmt::Debug + Send + Sync + 'static

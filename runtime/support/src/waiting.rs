@@ -106,7 +106,7 @@ impl WaitRecord {
     }
 
     /// Returns the wait as words; the first one is never 0.
-    pub(crate) fn words(&self) -> [u64; 8] {
+    pub fn words(&self) -> [u64; 8] {
         let pair = |high: u32, low: u32| (u64::from(high) << 32) | u64::from(low);
         let [a, b, c, d, e, f] = self.others;
         [

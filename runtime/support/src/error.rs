@@ -227,7 +227,7 @@ pub const PROCESS_LIMIT_REMEDY: &str = "raise the limit of processes and threads
                                           container), or start fewer ranks";
 
 /// Returns the remedy for a shortage of the system, whatever was asked for.
-pub(crate) fn shortage_remedy(errno: Errno) -> Option<&'static str> {
+pub fn shortage_remedy(errno: Errno) -> Option<&'static str> {
     match errno {
         Errno::MFILE => Some("raise the limit of open files (`ulimit -n`)"),
         Errno::NFILE => Some("close files, or raise `sysctl fs.file-max`"),

@@ -17,7 +17,7 @@ pub fn devices(sys: &Path) -> Vec<FabricDevice> {
 }
 
 /// Returns the names of all RDMA devices of this host.
-pub(crate) fn rdma_names() -> Vec<String> {
+pub fn rdma_names() -> Vec<String> {
     entries(&Path::new(SYS).join(INFINIBAND))
 }
 
@@ -49,14 +49,14 @@ fn named(
 }
 
 /// Returns the rate of the first port of a device, in Mbit/s; 0 if the system does not report it.
-pub(crate) fn mbit(device: &str) -> u32 {
+pub fn mbit(device: &str) -> u32 {
     let port = Path::new(SYS).join(INFINIBAND).join(device).join("ports/1");
     rate(&port).map_or(0, |gbit| (gbit * 1000.0) as u32)
 }
 
 /// The reason for which a device moves nothing, as the system reports it.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DeviceFault {
+pub enum DeviceFault {
     /// There is no such device any more.
     #[error("the device is gone")]
     Gone,
@@ -66,7 +66,7 @@ pub(crate) enum DeviceFault {
 }
 
 /// Returns the fault of a device's first port, if it has one.
-pub(crate) fn fault(device: &str) -> Option<DeviceFault> {
+pub fn fault(device: &str) -> Option<DeviceFault> {
     let state = read(&Path::new(SYS).join(INFINIBAND).join(device).join("ports/1/state"));
     let Some(state) = state else { return Some(DeviceFault::Gone) };
     // "4: ACTIVE"

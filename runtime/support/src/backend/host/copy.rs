@@ -35,7 +35,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
 /// # Safety
 /// The requirements of [`copy`].
 #[cfg(target_arch = "x86_64")]
-pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
+pub unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     if std::ptr::eq(from, to) {
         return;
@@ -73,7 +73,7 @@ pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
 
 /// Orders streaming stores before all later stores.
 #[inline(always)]
-pub(crate) fn fence() {
+pub fn fence() {
     // SAFETY: SSE is part of x86-64.
     #[cfg(target_arch = "x86_64")]
     unsafe {

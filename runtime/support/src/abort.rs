@@ -17,12 +17,12 @@ pub struct AbortRecord {
 }
 
 /// Returns the code of this name, as another process sends it; that of a lost rank if there is none.
-pub(crate) fn code_named(name: &str) -> ErrorCode {
+pub fn code_named(name: &str) -> ErrorCode {
     codes::ALL.iter().find(|(code, _)| code.0 == name).map_or(codes::LOST_RANK, |(code, _)| *code)
 }
 
 /// Returns the error of a rank that stops because of what another one recorded.
-pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<ErrorLocation>) -> Error {
+pub fn consequence(rank: u32, cause: AbortRecord, location: Option<ErrorLocation>) -> Error {
     let AbortRecord { code, rank: by, text } = cause;
     // Text of another process, which may be no rank where there is no secret.
     let text = escaped(&text).into_owned();

@@ -1,7 +1,7 @@
 //! Topology files: the paths between hosts, what they are on each host, and what they can do.
 //!
 //! ```
-//! let fabric = roundelay_net::fabric::FabricTopology::parse(r#"
+//! let fabric = roundelay_support::fabric::FabricTopology::parse(r#"
 //! version = 1
 //!
 //! [classes.backbone]        # what links of a kind can do

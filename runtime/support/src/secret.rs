@@ -10,9 +10,9 @@ use sha2::Sha256;
 use crate::error::Error;
 
 /// Bytes of a proof.
-pub(crate) const PROOF: usize = 32;
+pub const PROOF: usize = 32;
 /// Bytes of a number used once.
-pub(crate) const NONCE: usize = 32;
+pub const NONCE: usize = 32;
 
 /// A shared secret. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl fmt::Debug for JobSecret {
 
 /// The side that proves. Both names are equally long, so that no other words give the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ProofSide {
+pub enum ProofSide {
     /// The side that connects.
     Connecting,
     /// The side that accepts.
@@ -57,24 +57,24 @@ fn mac(secret: &[u8], side: ProofSide, transcript: &[&[u8]]) -> Option<Hmac<Sha2
 }
 
 /// Proves that this side knows the secret. The transcript must have parts of fixed lengths.
-pub(crate) fn proof(secret: &[u8], side: ProofSide, transcript: &[&[u8]]) -> [u8; PROOF] {
+pub fn proof(secret: &[u8], side: ProofSide, transcript: &[&[u8]]) -> [u8; PROOF] {
     // A key of any length is taken: the default stands for a case that does not exist.
     mac(secret, side, transcript).map(|mac| mac.finalize().into_bytes().into()).unwrap_or_default()
 }
 
 /// Returns true if a proof is right, in a time that does not depend on it.
-pub(crate) fn accepts(secret: &[u8], proof: &[u8], side: ProofSide, transcript: &[&[u8]]) -> bool {
+pub fn accepts(secret: &[u8], proof: &[u8], side: ProofSide, transcript: &[&[u8]]) -> bool {
     mac(secret, side, transcript).is_some_and(|mac| mac.verify_slice(proof).is_ok())
 }
 
 impl JobSecret {
     /// Proves the knowledge of this secret, see [`proof`].
-    pub(super) fn proof(&self, side: ProofSide, transcript: &[&[u8]]) -> [u8; PROOF] {
+    pub fn proof(&self, side: ProofSide, transcript: &[&[u8]]) -> [u8; PROOF] {
         proof(self.bytes(), side, transcript)
     }
 
     /// Checks a proof with this secret, see [`accepts`].
-    pub(super) fn accepts(&self, proof: &[u8], side: ProofSide, transcript: &[&[u8]]) -> bool {
+    pub fn accepts(&self, proof: &[u8], side: ProofSide, transcript: &[&[u8]]) -> bool {
         accepts(self.bytes(), proof, side, transcript)
     }
 }

@@ -50,8 +50,8 @@ pub struct CoreContention {
     awaited: Option<Arc<AtomicU32>>,
 }
 
-impl CoreContention {
-    pub(crate) fn new() -> Self {
+impl Default for CoreContention {
+    fn default() -> Self {
         CoreContention {
             taken: None,
             until: None,
@@ -60,7 +60,9 @@ impl CoreContention {
             awaited: None,
         }
     }
+}
 
+impl CoreContention {
     /// Records that calls are made in the background, with the number of threads that wait for them, or no longer.
     pub fn set_background(&mut self, awaited: Option<Arc<AtomicU32>>) {
         self.awaited = awaited;
@@ -132,7 +134,7 @@ mod tests {
 
     #[test]
     fn who_shares_a_core_with_a_peer_is_curt_for_a_while() {
-        let (mut core, start) = (CoreContention::new(), Instant::now());
+        let (mut core, start) = (CoreContention::default(), Instant::now());
         core.yielded(start, MS / 100);
         assert!(!core.is_known(), "a hundredth of a millisecond is what a yield may take");
         core.yielded(start, MS / 10);
@@ -151,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_core_that_is_taken_twice_is_contended_for_a_while() {
-        let (mut core, start) = (CoreContention::new(), Instant::now());
+        let (mut core, start) = (CoreContention::default(), Instant::now());
         for i in 0..1000 {
             core.yielded(start + i * MS / 100, MS / 100);
         }
@@ -167,7 +169,7 @@ mod tests {
 
     #[test]
     fn who_finds_the_core_taken_again_waits_longer() {
-        let (mut core, mut now) = (CoreContention::new(), Instant::now());
+        let (mut core, mut now) = (CoreContention::default(), Instant::now());
         core.yielded(now, 3 * MS);
         core.yielded(now, 3 * MS);
         for span in [800, 1600, 1600] {

@@ -48,7 +48,7 @@ pub fn set_of_ranks(name: &'static str, value: OsString) {
 }
 
 /// Returns what [`set_of_ranks`] has set.
-pub(crate) fn of_ranks() -> Vec<(&'static str, OsString)> {
+pub fn of_ranks() -> Vec<(&'static str, OsString)> {
     OF_RANKS.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
