@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use roundelay_compiler::emit::{html, html_of_refuted, svg};
 use roundelay_compiler::{ProgramInstance, compile, graph};
 use roundelay_dsl::diag::Diagnostics;
+use roundelay_emit::{html, html_of_refuted, svg};
 use serde::Serialize;
 
 use crate::args::DrawArgs;

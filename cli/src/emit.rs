@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use roundelay_compiler::emit::cuda::cuda_function;
+use roundelay_emit::cuda::cuda_function;
 use serde::Serialize;
 
 use crate::args::EmitArgs;

@@ -13,7 +13,7 @@
 //!
 //! | modules | hold |
 //! |---|---|
-//! | `num`, `budget`, `cells`, [`chunks`], `ranks`, `shape` | numbers, limits, and sets of places, chunks and ranks |
+//! | [`num`], `budget`, `cells`, [`chunks`], `ranks`, `shape` | numbers, limits, and sets of places, chunks and ranks |
 //! | [`plan`], [`program`] | what is made of an algorithm, and what it is read as |
 //! | `eval`, `bounds`, `advice` | values and ranges of expressions, and what their findings suggest |
 //! | [`postcondition`], [`samples`] | what a declared collective asks for, and the rank counts that stand for all |
@@ -23,7 +23,7 @@
 //! | `places`, [`interpret`], [`graph`] | the memory of all ranks, runs on data, the step graph |
 //! | [`verify`], [`lower`], [`tolerance`] | proofs, and the plans of ranks |
 //! | [`blame`], `compile` | the statement at fault, and the way from a program to proved plans |
-//! | [`device`], [`emit`] | device programs; drawings and CUDA source |
+//! | [`device`] | device programs; `roundelay-emit` writes their CUDA source, and drawings |
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods)]
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
@@ -39,14 +39,13 @@ mod compile;
 pub mod cost;
 pub mod device;
 mod embed;
-pub mod emit;
 mod eval;
 pub mod graph;
 pub mod instance;
 mod instantiate;
 pub mod interpret;
 pub mod lower;
-mod num;
+pub mod num;
 mod places;
 pub mod plan;
 pub mod postcondition;

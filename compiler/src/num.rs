@@ -3,23 +3,23 @@
 //! no index, count or rank is: limits that are checked elsewhere exclude it, and an index of it is refused.
 
 /// Converts a number into an index.
-pub(crate) fn index(v: impl TryInto<usize>) -> usize {
+pub fn index(v: impl TryInto<usize>) -> usize {
     v.try_into().unwrap_or(usize::MAX)
 }
 
 /// Converts a length or a count into a 64-bit number.
-pub(crate) fn wide(v: impl TryInto<u64>) -> u64 {
+pub fn wide(v: impl TryInto<u64>) -> u64 {
     v.try_into().unwrap_or(u64::MAX)
 }
 
 /// Converts a 32-bit number into a 64-bit one, in constants.
 #[expect(clippy::as_conversions, reason = "`From` is not constant")]
-pub(crate) const fn wide32(v: u32) -> u64 {
+pub const fn wide32(v: u32) -> u64 {
     v as u64
 }
 
 /// Converts a number of ranks, chunks or entries of a list into a 32-bit number.
-pub(crate) fn count(v: impl TryInto<u32>) -> u32 {
+pub fn count(v: impl TryInto<u32>) -> u32 {
     v.try_into().unwrap_or(u32::MAX)
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn short(v: impl TryInto<u16>) -> u16 {
 }
 
 /// Converts a length into a signed number, as expressions count.
-pub(crate) fn signed(v: impl TryInto<i64>) -> i64 {
+pub fn signed(v: impl TryInto<i64>) -> i64 {
     v.try_into().unwrap_or(i64::MAX)
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn narrow(v: i64) -> Option<u32> {
     clippy::as_conversions,
     reason = "no conversion of 64-bit counts is in the standard library"
 )]
-pub(crate) fn float(v: impl TryInto<u64>) -> f64 {
+pub fn float(v: impl TryInto<u64>) -> f64 {
     wide(v) as f64
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use roundelay::operation::{
     CallBuffer, CallMessage, CallOperand, InputBuffer, MemoryKind, MessageEnd, Operation,
 };
-use roundelay_compiler::emit::cuda::batch::MESSAGES;
+use roundelay_emit::cuda::batch::MESSAGES;
 use roundelay_ffi::{CallRequest, CommHandle, RequestOptions};
 
 use crate::call::{CallPlace, NcclCall};

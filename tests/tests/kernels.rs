@@ -5,10 +5,8 @@
 use expect_test::{ExpectFile, expect_file};
 use roundelay_algorithms::{CATALOGUE, CatalogueEntry, find};
 use roundelay_compiler::device::{DeviceOptions as Lower, DeviceProtocol, ProvedProgram, prove};
-use roundelay_compiler::emit::cuda::{
-    Element, KernelSpec, Operator, UnsupportedKernel, cuda, cuda_function,
-};
 use roundelay_compiler::{BufferPlacement, CompileOptions, Shape, compile};
+use roundelay_emit::cuda::{Element, KernelSpec, Operator, UnsupportedKernel, cuda, cuda_function};
 use roundelay_tests::{is_grid, of_library};
 
 const SUM: KernelSpec =

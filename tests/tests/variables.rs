@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 /// The files that may read variables: the place, and one that is built before it.
 const READERS: [&str; 2] = ["runtime/support/src/variables.rs", "macros/src/prove.rs"];
-const PACKAGES: [&str; 13] = [
+const PACKAGES: [&str; 14] = [
     "dsl",
     "compiler",
+    "compiler/emit",
     "algorithms",
     "macros",
     "runtime/support",

@@ -8,11 +8,11 @@ mod tree;
 use std::path::Path;
 use std::sync::Arc;
 
-use roundelay_compiler::emit::cuda::{Element, KernelSpec, Operator, cuda};
 use roundelay_compiler::{Program, ProgramInstance, ProvedPlans, Shape, UnprovedPlan, project};
 use roundelay_compiler::{device, graph};
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
+use roundelay_emit::cuda::{Element, KernelSpec, Operator, cuda};
 
 use serde_json::{Value, json};
 

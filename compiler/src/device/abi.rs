@@ -173,7 +173,7 @@ pub struct KernelParams {
 }
 
 /// The handle of a function of a user's kernel, in the order of its structure: [`KernelParams`] with their arrays, then
-/// these. See [`emit::cuda::function`](crate::emit::cuda::function).
+/// these. See `cuda::function` of `roundelay-emit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct FunctionHandle {
@@ -211,10 +211,10 @@ pub struct KernelState {
 #[repr(C)]
 pub struct WaitReport {
     /// 0 nothing failed, 1 a wait took too long, 2 the abort word was set, or a number of
-    /// [`batch`](crate::emit::cuda::batch). Written after all else.
+    /// `cuda::batch` of `roundelay-emit`. Written after all else.
     pub what: u32,
     /// 0 `entered`, 1 `sent`, 2 `consumed`, 3 a packet, 4 the peer's entry into the call before, or a number of
-    /// [`batch`](crate::emit::cuda::batch).
+    /// `cuda::batch` of `roundelay-emit`.
     pub word: u32,
     /// The peer that was waited for.
     pub peer: u32,

@@ -20,8 +20,8 @@ mod unroll;
 
 pub use crate::walk::ChunkTransfer;
 pub use dependence::{DependenceKind, StepJoin};
-pub(crate) use print::{buf_name, region as region_text};
-pub use print::{dot, text};
+pub(crate) use print::buf_name;
+pub use print::{dot, region as region_text, text};
 pub use step_graph::{StepGraph, StepId};
 pub use steps::{Step, StepWait, ports, steps};
 pub(crate) use unroll::asked;

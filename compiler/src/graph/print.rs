@@ -27,7 +27,7 @@ pub(crate) fn buf_name(instance: &ProgramInstance, buf: PlanBuffer) -> String {
 }
 
 /// Returns a region as `data[0..2]`.
-pub(crate) fn region(instance: &ProgramInstance, region: &PlanRegion) -> String {
+pub fn region(instance: &ProgramInstance, region: &PlanRegion) -> String {
     let parts: Vec<String> =
         region.pieces.iter().map(|p| format!("{}[{}]", buf_name(instance, p.buf), p.set)).collect();
     parts.join(" + ")

@@ -1,12 +1,12 @@
 //! Messages between single ranks: one kernel for all of them, or a copy where a rank sends to itself. Its protocol
-//! stands at [`roundelay_compiler::emit::cuda::batch`].
+//! stands at [`roundelay_emit::cuda::batch`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
-use roundelay_compiler::emit::cuda::batch::{self, ENDS, MESSAGES, PARAMS};
 use roundelay_compiler::plan::MessageDirection;
+use roundelay_emit::cuda::batch::{self, ENDS, MESSAGES, PARAMS};
 
 use super::calls::UnplayableCall;
 use super::device::RankDevice;

@@ -1,13 +1,11 @@
-//! An all_to_all whose counts lie on the device. [`roundelay_compiler::emit::cuda::counted`] has how it is run.
+//! An all_to_all whose counts lie on the device. [`roundelay_emit::cuda::counted`] has how it is run.
 
 use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
-use roundelay_compiler::emit::cuda::batch::{blocks, lanes};
-use roundelay_compiler::emit::cuda::counted::{
-    CountedParams, CountedVector, PARAMS, PEERS, RING, counted,
-};
 use roundelay_compiler::plan::MessageDirection;
+use roundelay_emit::cuda::batch::{blocks, lanes};
+use roundelay_emit::cuda::counted::{CountedParams, CountedVector, PARAMS, PEERS, RING, counted};
 
 use super::batch::{RankLayout, end_words};
 use super::buffer::DevicePtr;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
-use roundelay_compiler::emit::cuda::KERNEL;
+use roundelay_emit::cuda::KERNEL;
 
 use super::journal::StreamJournal;
 use crate::backend::kernels::KernelStore;

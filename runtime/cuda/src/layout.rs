@@ -4,7 +4,7 @@
 //! this rank's alone; they lie here because the arena is at hand.
 
 use roundelay_compiler::device::{DeviceProtocol, abi};
-use roundelay_compiler::emit::cuda::{batch, counted};
+use roundelay_emit::cuda::{batch, counted};
 
 use super::options::CudaOptions;
 use crate::tunables::{PACKET_HALF_BYTES, STAGING_HALF_BYTES};

@@ -1,7 +1,7 @@
 //! The reports of kernels that gave up, as errors.
 
 use roundelay_compiler::device::abi::WaitReport;
-use roundelay_compiler::emit::cuda::{batch, counted, function, window};
+use roundelay_emit::cuda::{batch, counted, function, window};
 
 use super::calls::{LoweredProgram, ProgramTable};
 use super::device::RankDevice;

@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use roundelay_compiler::emit::cuda::counted::RING;
+use roundelay_emit::cuda::counted::RING;
 use roundelay_tests::SeededRandom;
 
 use super::memory::{At, Eye, Memory, View, join};

@@ -8,15 +8,15 @@ use std::process::Command;
 
 use roundelay_algorithms::find;
 use roundelay_compiler::device::{DeviceOptions as Lower, DeviceProtocol, prove};
-use roundelay_compiler::emit::cuda::batch::{ARRIVED, OTHER, SLOT, batch};
-use roundelay_compiler::emit::cuda::counted::{BOUNDS, LENGTH, counted};
-use roundelay_compiler::emit::cuda::function::{COUNT, GRID, MISUSED, PLACE};
-use roundelay_compiler::emit::cuda::window::{SERVED, SIGNALLED, window};
-use roundelay_compiler::emit::cuda::{Element, KernelSpec, Operator, cuda_function};
 use roundelay_compiler::{BufferPlacement, CompileOptions, Shape, compile};
+use roundelay_emit::cuda::batch::{ARRIVED, OTHER, SLOT, batch};
+use roundelay_emit::cuda::counted::{BOUNDS, LENGTH, counted};
+use roundelay_emit::cuda::function::{COUNT, GRID, MISUSED, PLACE};
+use roundelay_emit::cuda::window::{SERVED, SIGNALLED, window};
+use roundelay_emit::cuda::{Element, KernelSpec, Operator, cuda_function};
 use roundelay_tests::{CheckNeeds, compile_program, of_library, skip};
 
-const MACHINE: &str = include_str!("../../../compiler/src/emit/cuda/machine.cuh");
+const MACHINE: &str = include_str!("../../../compiler/emit/src/cuda/machine.cuh");
 const DEVICE: &str = include_str!("device.h");
 
 /// Returns a text for this processor. `renamed` says how macros of the prelude are called in it.

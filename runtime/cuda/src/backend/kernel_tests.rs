@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, CatalogueEntry};
 use roundelay_compiler::device::{DeviceOptions as Lower, DeviceProtocol, prove};
-use roundelay_compiler::emit::cuda::batch::batch;
-use roundelay_compiler::emit::cuda::counted::counted;
-use roundelay_compiler::emit::cuda::window::window;
-use roundelay_compiler::emit::cuda::{Element, KernelSpec, Operator, cuda, cuda_function};
 use roundelay_compiler::{BufferPlacement, CompileOptions, Shape, compile, resolve};
 use roundelay_dsl::span::SourceMap;
+use roundelay_emit::cuda::batch::batch;
+use roundelay_emit::cuda::counted::counted;
+use roundelay_emit::cuda::window::window;
+use roundelay_emit::cuda::{Element, KernelSpec, Operator, cuda, cuda_function};
 use roundelay_tests::is_full;
 
 use super::nvrtc::{CompileMode as How, NvrtcLibrary};

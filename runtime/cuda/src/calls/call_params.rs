@@ -1,7 +1,7 @@
 //! The parameters of a call's kernel, and whether all that it addresses lies at multiples of 16 bytes.
 
 use roundelay_compiler::device::abi;
-use roundelay_compiler::emit::cuda::{Element, aligned};
+use roundelay_emit::cuda::{Element, aligned};
 
 use super::cut::CallCut;
 use super::key::CallKey;

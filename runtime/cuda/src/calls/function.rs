@@ -1,5 +1,5 @@
 //! Calls inside kernels of users: functions to be called there, and the kernels' code and launches.
-//! `roundelay_compiler::emit::cuda` has how a function is made of a program, and what it checks.
+//! `roundelay_emit::cuda` has how a function is made of a program, and what it checks.
 
 use std::sync::Arc;
 

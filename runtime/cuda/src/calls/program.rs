@@ -6,10 +6,8 @@ use roundelay_compiler::ProvedPlans;
 use roundelay_compiler::device::{
     DeviceOptions, DeviceProgram, DeviceProtocol, ProvedProgram, TaskInput, TaskOutput, prove,
 };
-use roundelay_compiler::emit::cuda::{
-    Element, FunctionSource, KernelSpec, Operator, cuda, cuda_function,
-};
 use roundelay_compiler::plan::{PlanBuffer, PlanRegion, SourceLine};
+use roundelay_emit::cuda::{Element, FunctionSource, KernelSpec, Operator, cuda, cuda_function};
 
 use super::unplayable::UnplayableCall;
 use crate::proxy::ProxyProgram;

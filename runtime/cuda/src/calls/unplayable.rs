@@ -1,8 +1,8 @@
 //! The reasons for which a GPU cannot play a call.
 
 use roundelay_compiler::device::{DeviceProtocol, LoweringRefusal};
-use roundelay_compiler::emit::cuda::UnsupportedKernel;
-use roundelay_compiler::emit::cuda::batch::{ENDS, MESSAGES};
+use roundelay_emit::cuda::UnsupportedKernel;
+use roundelay_emit::cuda::batch::{ENDS, MESSAGES};
 use thiserror::Error;
 
 use roundelay_support::dtype::{DType, RedOp};

@@ -17,8 +17,8 @@
 
 use std::sync::atomic::Ordering;
 
-use roundelay_compiler::emit::cuda::batch;
 use roundelay_compiler::plan::MessageDirection;
+use roundelay_emit::cuda::batch;
 
 use super::packet::{PacketKind, ProxyPacket};
 use super::peer_slots::SlotWord;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use roundelay_compiler::emit::cuda::batch;
 use roundelay_compiler::plan::MessageDirection;
+use roundelay_emit::cuda::batch;
 use roundelay_tests::SeededRandom;
 
 use super::emulated::KernelExit;

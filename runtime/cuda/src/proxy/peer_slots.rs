@@ -1,15 +1,15 @@
 //! The memory for messages between this rank and one on another host.
 //!
 //! Between ranks of one host the sender's kernel writes into slots of the receiver's arena
-//! ([`roundelay_compiler::emit::cuda::batch`]). Here each end has slots and words in memory of its own host, and a
+//! ([`roundelay_emit::cuda::batch`]). Here each end has slots and words in memory of its own host, and a
 //! kernel exchanges pieces with its own proxy: the sender's proxy takes a piece out of its slot, and the receiver's
 //! proxy puts it into the slot of the same number.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use roundelay_compiler::emit::cuda::batch;
 use roundelay_compiler::plan::MessageDirection;
+use roundelay_emit::cuda::batch;
 
 use super::mapped::MappedMemory;
 use crate::backend::{DeviceContext, DriverFault};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use roundelay_compiler::emit::cuda::batch;
 use roundelay_compiler::plan::MessageDirection;
+use roundelay_emit::cuda::batch;
 
 use super::packet::ProxyPacket;
 use super::peer_slots::{PeerSlots, SlotWord};

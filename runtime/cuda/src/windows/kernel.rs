@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use roundelay_compiler::device::abi;
-use roundelay_compiler::emit::cuda::window::{PARAMS, WindowOperation, WindowParams};
+use roundelay_emit::cuda::window::{PARAMS, WindowOperation, WindowParams};
 
 use crate::params::{WORDS, words};
 use crate::rank::GpuRank;

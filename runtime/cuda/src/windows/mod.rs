@@ -1,7 +1,7 @@
 //! Windows of device memory: every rank's part of a window, which the others put to and get from in stream order.
 //!
 //! Puts and gets are copies in a stream. Signals and atomic operations are a kernel, whose protocol stands at
-//! [`roundelay_compiler::emit::cuda::window`]. A part on another host is reached through its owner's process: a stream
+//! [`roundelay_emit::cuda::window`]. A part on another host is reached through its owner's process: a stream
 //! shares slots with the window proxy of its rank ([`crate::proxy`]), and the owner serves its part ([`server`]).
 //!
 //! | to read, in this order | for |

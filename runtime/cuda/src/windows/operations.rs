@@ -1,6 +1,6 @@
 //! Operations on the parts of a window: copies, signals, atomic operations.
 
-use roundelay_compiler::emit::cuda::window::{WindowOperation, WindowParams};
+use roundelay_emit::cuda::window::{WindowOperation, WindowParams};
 
 use super::kernel::{THREADS, fetches, window_params, words_of};
 use super::part::{CopyDirection, SignalWords, WindowPart, WindowRoute, WindowSpan, route, word};

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
-use roundelay_compiler::emit::cuda::window::{WindowOperation, WindowParams};
+use roundelay_emit::cuda::window::{WindowOperation, WindowParams};
 
 use super::kernel::{THREADS, words_of};
 use crate::backend::{CudaStream, DriverFault, LoadedKernel};

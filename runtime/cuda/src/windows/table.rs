@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use roundelay_compiler::emit::cuda::window::window;
+use roundelay_emit::cuda::window::window;
 
 use super::part::{STATE, SignalWords, WindowPart, word};
 use super::proxied::flush_all;

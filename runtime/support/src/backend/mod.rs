@@ -3,7 +3,7 @@
 //! Everything above this seam moves addresses and counts; only a backend reads or writes elements. There are two, and
 //! an engine uses one of them for a whole call. The executor gives [`host`] one step after the other
 //! ([`HostKernel::fold`]). `cuda` is given whole programs: `cuda::HostKernel::launch` puts one into a stream, and the
-//! text that the compiler wrote (`compiler/src/emit/cuda`) does what `fold` does, step by step.
+//! text that the compiler wrote (`compiler/emit/src/cuda`) does what `fold` does, step by step.
 //!
 //! **What a backend promises**
 //!

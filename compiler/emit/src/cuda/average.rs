@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::{DeviceProgram, DeviceProtocol, TaskInput};
-use crate::plan::{BufferPlacement, PlanBuffer, PlanRegion};
+use roundelay_compiler::device::{DeviceProgram, DeviceProtocol, TaskInput};
+use roundelay_compiler::plan::{BufferPlacement, PlanBuffer, PlanRegion};
 
 /// The phase that last stores each chunk of the result, of a program that may divide as it stores.
 #[derive(Debug)]

@@ -11,8 +11,8 @@
 //! nothing with, and no epoch is touched.
 
 use super::spec::PRELUDE;
-use crate::device::abi::{KernelParams, THREADS};
-use crate::num::wide32;
+use roundelay_compiler::device::abi::{KernelParams, THREADS};
+use roundelay_compiler::num::wide32;
 
 /// Most ends of a launch.
 pub const ENDS: usize = 32;
@@ -141,7 +141,7 @@ pub struct BatchMessage {
     pub tag: u64,
 }
 
-/// The kinds of words in reports of this kernel; see [`WaitReport`](crate::device::abi::WaitReport).
+/// The kinds of words in reports of this kernel; see [`WaitReport`](roundelay_compiler::device::abi::WaitReport).
 pub const ARRIVED: u32 = 5;
 /// Room in the peer's slots.
 pub const ROOM: u32 = 6;

@@ -11,9 +11,11 @@ use super::spec::{INCLUDE, KernelSpec};
 use super::types::Operator;
 use super::types::{of_wire, wires};
 use super::{multicast, place};
-use crate::device::{DevicePhase, DeviceProgram, DeviceProtocol, DeviceTask, TaskOutput};
-use crate::num::index;
-use crate::plan::{BufferPlacement, PlanRegion, WireType};
+use roundelay_compiler::device::{
+    DevicePhase, DeviceProgram, DeviceProtocol, DeviceTask, TaskOutput,
+};
+use roundelay_compiler::num::index;
+use roundelay_compiler::plan::{BufferPlacement, PlanRegion, WireType};
 
 /// A body that is being written.
 pub(super) struct KernelBody<'a> {

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use crate::device::abi::THREADS;
-use crate::device::{DeviceMessage, DeviceProgram, DeviceTask, TaskInput, TaskOutput};
-use crate::num::{count, index, wide};
+use roundelay_compiler::device::abi::THREADS;
+use roundelay_compiler::device::{DeviceMessage, DeviceProgram, DeviceTask, TaskInput, TaskOutput};
+use roundelay_compiler::num::{count, index, wide};
 
 /// Warps of a block.
 pub(super) const WARPS: u32 = THREADS / 32;

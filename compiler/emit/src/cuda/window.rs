@@ -15,7 +15,7 @@
 //! writer, in one order of streams, and only grows.
 
 use super::batch::common;
-use crate::device::abi::KernelParams;
+use roundelay_compiler::device::abi::KernelParams;
 
 /// An operation of the kernel, in the order of its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

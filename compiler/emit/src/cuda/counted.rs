@@ -14,7 +14,7 @@
 //! written before it was read.
 
 use super::batch::{BatchEnd, ENDS, common};
-use crate::device::abi::KernelParams;
+use roundelay_compiler::device::abi::KernelParams;
 
 /// Most peers of a rank.
 pub const PEERS: usize = ENDS / 2;

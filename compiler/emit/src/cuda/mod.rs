@@ -4,7 +4,7 @@
 //! kernel: words, packets, waits and signals, formats and operators. The *body* is the program: a block of
 //! code for each kind of task, with its source line beside it, in the order of the phases. All that the
 //! program knows is a constant in it: ranks, peers, chunks, numbers of messages, slots. Sizes, addresses and
-//! epochs are parameters ([`crate::device::abi`]).
+//! epochs are parameters ([`roundelay_compiler::device::abi`]).
 //!
 //! | file | holds |
 //! |---|---|

@@ -6,9 +6,9 @@ use super::body;
 use super::multicast;
 use super::spec::{INCLUDE, KERNEL, KernelSpec, PRELUDE};
 use super::types::{self, Element, Operator};
-use crate::device::abi::THREADS;
-use crate::device::{DeviceProtocol, ProvedProgram};
-use crate::plan::{BufferPlacement, WireType};
+use roundelay_compiler::device::abi::THREADS;
+use roundelay_compiler::device::{DeviceProtocol, ProvedProgram};
+use roundelay_compiler::plan::{BufferPlacement, WireType};
 
 /// Returns true if chunks of a vector of `elements` elements (`blocks * count`) all begin and end at
 /// multiples of 16 bytes.

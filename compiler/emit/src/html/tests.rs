@@ -4,7 +4,7 @@ use expect_test::expect;
 
 use super::svg::svg;
 use super::*;
-use crate::{CompileOptions, NoLibrary, ProgramInstance, Shape, resolve};
+use roundelay_compiler::{CompileOptions, NoLibrary, ProgramInstance, Shape, resolve};
 
 const RING: &str = "// A </script> & \"quotes\"\n\
 algorithm ring implements all_reduce on n ranks {
@@ -20,7 +20,7 @@ fn graph(name: &str, text: &str, shape: &Shape) -> (StepGraph, SourceMap) {
     let programs = resolve(&mut sources, id, &NoLibrary).expect("the text resolves");
     let instance = ProgramInstance::new(&programs[0], shape, &CompileOptions::default())
         .expect("the shape fits");
-    (crate::graph::unroll(&Arc::new(instance)).expect("it unrolls"), sources)
+    (roundelay_compiler::graph::unroll(&Arc::new(instance)).expect("it unrolls"), sources)
 }
 
 fn ring(n: u32) -> (StepGraph, SourceMap) {

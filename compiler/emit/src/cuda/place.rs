@@ -1,10 +1,12 @@
 //! Chunks, regions and messages as expressions of the prelude.
 
 use super::alike::number as vary;
-use crate::chunks::ChunkSet;
-use crate::device::{DeviceConnection, DeviceEvent, DeviceMessage, DeviceProgram, DeviceProtocol};
-use crate::num::index;
-use crate::plan::{ChunkSizes, MessageDirection, PlanBuffer, PlanRegion};
+use roundelay_compiler::chunks::ChunkSet;
+use roundelay_compiler::device::{
+    DeviceConnection, DeviceEvent, DeviceMessage, DeviceProgram, DeviceProtocol,
+};
+use roundelay_compiler::num::index;
+use roundelay_compiler::plan::{ChunkSizes, MessageDirection, PlanBuffer, PlanRegion};
 
 /// Returns the k-th chunk of a set as an expression of `k`, or a number if there is but one.
 fn nth(set: &ChunkSet, k: &str) -> String {

@@ -13,9 +13,9 @@ use roundelay_dsl::diag::{Diagnostic, DiagnosticSeverity};
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
 use super::arrow::{DrawingLayout, DrawnTransfer, lay_out};
-use crate::graph::{ChunkTransfer, StepGraph, region_text};
-use crate::num::{count, index, signed};
-use crate::plan::PlanRegion;
+use roundelay_compiler::graph::{ChunkTransfer, StepGraph, region_text};
+use roundelay_compiler::num::{count, index, signed};
+use roundelay_compiler::plan::PlanRegion;
 
 /// Most arrows in one drawing.
 const ARROWS: usize = 20_000;

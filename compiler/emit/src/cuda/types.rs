@@ -2,8 +2,8 @@
 //!
 //! The names are those of the runtime's types, so that one becomes the other by its name.
 
-use crate::device::{DeviceProgram, TaskInput, TaskOutput};
-use crate::plan::WireType;
+use roundelay_compiler::device::{DeviceProgram, TaskInput, TaskOutput};
+use roundelay_compiler::plan::WireType;
 
 /// Enums with a name for each variant.
 macro_rules! named {

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::graph::{ChunkTransfer, StepGraph};
-use crate::num::{count, float, index};
-use crate::plan::PlanRegion;
+use roundelay_compiler::graph::{ChunkTransfer, StepGraph};
+use roundelay_compiler::num::{count, float, index};
+use roundelay_compiler::plan::PlanRegion;
 
 /// Most strands of one arrow.
 pub(super) const STRANDS: u32 = 4;

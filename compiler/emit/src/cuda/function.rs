@@ -3,7 +3,7 @@
 //! The function plays what the kernel of the same program plays, by the same text, with the blocks of the kernel that
 //! calls it: the first ones, as many as the handle says. All their threads call it, any number of times, in a launch
 //! whose blocks are all resident. What it needs of memory and sizes comes in a
-//! [`FunctionHandle`](crate::device::abi::FunctionHandle), which the runtime fills once all ranks have agreed on the
+//! [`FunctionHandle`](roundelay_compiler::device::abi::FunctionHandle), which the runtime fills once all ranks have agreed on the
 //! call. It differs from the kernel in this:
 //!
 //! * The number of elements is an argument: as many as the handle was made for, or fewer. So are the addresses, which
@@ -21,10 +21,10 @@ use std::fmt::Write;
 
 use super::kernel::{UnsupportedKernel, body, whole};
 use super::spec::{INCLUDE, KernelSpec};
-use crate::device::ProvedProgram;
-use crate::device::abi::{FUNCTION_WORDS, THREADS};
-use crate::num::index;
-use crate::plan::{BufferPlacement, PlanHeader};
+use roundelay_compiler::device::ProvedProgram;
+use roundelay_compiler::device::abi::{FUNCTION_WORDS, THREADS};
+use roundelay_compiler::num::index;
+use roundelay_compiler::plan::{BufferPlacement, PlanHeader};
 
 /// In place of the reason in a report: the function was called otherwise than it may be. The kind of the word says how:
 /// one of those from [`GRID`] to [`HEADER`].
@@ -98,7 +98,7 @@ pub fn cuda_function(
     name: &str,
 ) -> Result<FunctionSource, UnsupportedKernel> {
     let Some(first) = programs.first() else { return Err(UnsupportedKernel::Ranks(0)) };
-    if first.protocol == crate::device::DeviceProtocol::Engine {
+    if first.protocol == roundelay_compiler::device::DeviceProtocol::Engine {
         return Err(UnsupportedKernel::Engines);
     }
     if programs.iter().any(|program| program.is_far()) {

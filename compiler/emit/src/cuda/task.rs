@@ -9,10 +9,12 @@ use super::body::{KernelBody, WriteLine};
 use super::place;
 use super::share::WARPS;
 use super::types::of_wire;
-use crate::device::abi::THREADS;
-use crate::device::{DeviceMessage, DeviceProtocol, DeviceTask, DeviceWait, TaskInput, TaskOutput};
-use crate::num::index;
-use crate::plan::{PlanBuffer, PlanRegion, WireType};
+use roundelay_compiler::device::abi::THREADS;
+use roundelay_compiler::device::{
+    DeviceMessage, DeviceProtocol, DeviceTask, DeviceWait, TaskInput, TaskOutput,
+};
+use roundelay_compiler::num::index;
+use roundelay_compiler::plan::{PlanBuffer, PlanRegion, WireType};
 
 /// Most operands that a thread asks for at once.
 const AT_ONCE: usize = 8;

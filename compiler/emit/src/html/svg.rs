@@ -6,7 +6,7 @@ use std::fmt::Write;
 use roundelay_dsl::span::SourceMap;
 
 use super::{ARROWS, HtmlPage, chunk_count, lay_out, palette};
-use crate::graph::StepGraph;
+use roundelay_compiler::graph::StepGraph;
 
 /// Width left of the rounds, for the names of ranks.
 const LEFT: f64 = 64.0;
