@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use roundelay::Hints;
 use roundelay::launch::{JobReport, RankReport, gather, secret};
 use roundelay::trace::{
     CauseClass, FlightDump, LiveRanks, RankCondition, RankStanding, TraceVerdict, deadlock, delays,
@@ -61,7 +62,10 @@ pub(crate) fn doctor(args: &args::DoctorArgs, report: VerbReport) -> VerbResult 
     let mut silent = Vec::new();
     let jobs = match &args.store {
         Some(store) => {
-            match gather(store, &args.job, &secret()?.unwrap_or_default(), args.timeout)? {
+            let secret = secret()?.unwrap_or_default();
+            // As the ranks were given it.
+            let encryption = Hints::from_env()?.encryption().unwrap_or_default();
+            match gather(store, &args.job, (&secret, encryption), args.timeout)? {
                 JobReport::Running { communicator, reports: answers } => {
                     ask(communicator, answers, &mut silent)
                 }

@@ -30,6 +30,7 @@ mod random;
 mod report;
 mod route;
 mod run;
+mod secret;
 mod show;
 mod stress;
 mod tunables;
@@ -106,6 +107,7 @@ pub fn main(algorithms: &[&dyn RunnableAlgorithm]) -> ExitCode {
         VerbArgs::Explain(args) => explain::explain(args, report),
         VerbArgs::Tune(args) => tune::tune(args, report),
         VerbArgs::Route(args) => route::route(args, report),
+        VerbArgs::Secret => secret::secret(report),
         VerbArgs::Doctor(args) => doctor::doctor(args, report),
         VerbArgs::Info(args) => info::info(args, report),
         VerbArgs::Stress(args) => stress::stress(args, report),

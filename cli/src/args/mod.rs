@@ -79,6 +79,9 @@ pub(crate) enum VerbArgs {
     Info(InfoArgs),
     /// Say which link each pair of ranks uses, and why
     Route(RouteArgs),
+    /// Print a random secret for a job
+    #[command(after_help = SECRET_EXAMPLES)]
+    Secret,
     /// Say which rank is at fault where a job hangs or has failed, from the flight recorders of its ranks
     Doctor(DoctorArgs),
     /// Try what the GPU backend must stand: the whole algorithm library, calls at random, graphs, lost ranks
@@ -103,6 +106,15 @@ pub(crate) enum VerbArgs {
         job: String,
     },
 }
+
+/// The help of `roundelay secret`.
+const SECRET_EXAMPLES: &str = "\
+It has 32 random bytes, in hexadecimal. All ranks of a job must be given the same, by the variable ROUNDELAY_SECRET, or
+by a file that no other user can read and ROUNDELAY_SECRET_FILE names. docs/security.md says what it keeps out.
+
+Examples:
+  roundelay secret
+  (umask 077; roundelay secret > job.secret)";
 
 impl VerbArgs {
     /// Returns algorithms and collectives as the user names them.

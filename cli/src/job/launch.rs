@@ -83,6 +83,7 @@ impl StartSettings {
             ("doctor", h.doctor().map(|b| b.to_string())),
             ("interface", h.interface().map(String::from)),
             ("ports", h.ports().map(|ports| ports.to_string())),
+            ("encryption", h.encryption().map(|mode| mode.to_string())),
             ("topology", h.topology().map(String::from)),
             ("paths", h.paths().map(|names| names.join(","))),
             ("rdma_gid", h.rdma_gid().map(|n| n.to_string())),

@@ -13,6 +13,7 @@ use roundelay_net::bootstrap::store::{GuestRefusal, StoreAddress, StoreGuest};
 use roundelay_net::bootstrap::torch::TorchStore;
 use roundelay_net::bootstrap::{ReporterRoster, STORE};
 use roundelay_net::group::ReporterAt;
+use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::error::Error;
 use roundelay_support::threads::run_shared;
 
@@ -45,13 +46,18 @@ pub enum RankReport {
 /// address, `host:port` as the ranks were given it, or at that of a torch.distributed job. A rank that does not answer
 /// takes no longer than the timeout. Ranks that make no calls answer too.
 ///
-/// `job` is the name of the job where ranks were given one; it is empty where a person or mpirun gave the address.
+/// `secret` is that of the ranks, with their hint `encryption`. `job` is the name of the job where ranks were given one; it is empty where a person or mpirun gave the address.
 ///
 /// # Errors
 ///
 /// [`Error::Start`] if no store answers there, or if it refuses this secret; [`Error::Usage`] if that
 /// is no address.
-pub fn gather(at: &str, job: &str, secret: &[u8], timeout: Duration) -> Result<JobReport, Error> {
+pub fn gather(
+    at: &str,
+    job: &str,
+    secret: (&[u8], EncryptionMode),
+    timeout: Duration,
+) -> Result<JobReport, Error> {
     let at = match address(at.strip_prefix("tcp://").unwrap_or(at)) {
         Ok(StoreAt::Address { host, port, .. }) => StoreAddress::Host(host, port),
         Ok(StoreAt::Local { job }) => StoreAddress::Local(job),
@@ -86,7 +92,7 @@ pub fn gather(at: &str, job: &str, secret: &[u8], timeout: Duration) -> Result<J
 fn enter(
     at: &StoreAddress,
     job: &str,
-    secret: &[u8],
+    secret: (&[u8], EncryptionMode),
     timeout: Duration,
 ) -> Result<StoreGuest, Error> {
     // Roundelay's store ends a connection at the first byte that is not of its protocol, and torch's waits for more: so
@@ -104,7 +110,7 @@ fn enter(
         let why = "it is a store of torch's, and no rank has left an address there".into();
         return Err(refused(at, GuestRefusal::Other(why)));
     };
-    let secret = if secret.is_empty() { job.as_bytes() } else { secret };
+    let secret = if secret.0.is_empty() { (job.as_bytes(), secret.1) } else { secret };
     let at = StoreAddress::Any(ways);
     StoreGuest::enter(at.clone(), job, secret, timeout).map_err(|stranger| refused(&at, stranger))
 }
@@ -135,7 +141,7 @@ fn refused(at: &StoreAddress, stranger: GuestRefusal) -> Error {
 /// Queries all reporters, several at a time.
 fn query_all(
     reporters: &[Option<(IpAddr, ReporterAt)>],
-    secret: &[u8],
+    secret: (&[u8], EncryptionMode),
     timeout: Duration,
 ) -> Vec<RankReport> {
     run_shared(reporters, REPORTERS_MAX, |reporter| match reporter {
@@ -145,7 +151,11 @@ fn query_all(
 }
 
 /// Queries one reporter.
-fn query((ip, at): (IpAddr, ReporterAt), secret: &[u8], timeout: Duration) -> RankReport {
+fn query(
+    (ip, at): (IpAddr, ReporterAt),
+    secret: (&[u8], EncryptionMode),
+    timeout: Duration,
+) -> RankReport {
     let until = Instant::now() + timeout;
     let place = SocketAddr::new(ip, at.port);
     let report = StoreGuest::enter(StoreAddress::Any(vec![place]), &name(at.key), secret, timeout)

@@ -15,11 +15,11 @@ use roundelay_net::bootstrap::handle::{RankHandle, names, order, place};
 use roundelay_net::bootstrap::limit::JoinDeadline;
 use roundelay_net::bootstrap::store::InProcessStore;
 use roundelay_net::bootstrap::store::outward;
-use roundelay_net::group::{RankGroup, RankIdentity, RankNote, reporters};
+use roundelay_net::group::{JobTerms, RankGroup, RankIdentity, RankNote, reporters};
 use roundelay_net::net::{GenerationMembers, RankNetwork, WaitPolicy};
 use roundelay_net::paths;
 use roundelay_net::paths::{PathMedium, PathOptions};
-use roundelay_net::transport::rdma;
+use roundelay_net::transport::{Transport, rdma};
 use roundelay_support::error::Error;
 
 /// The remedy where not all ranks come.
@@ -199,20 +199,37 @@ fn of_environment(memory: u64) -> Result<RankIdentity, Error> {
     Ok(identity)
 }
 
+/// The error of a job that is to be encrypted and to use RDMA alone.
+const RDMA_IN_THE_CLEAR: &str = "RDMA does not encrypt, and `encryption=required` excludes it: allow `transport=tcp` too, or `shm` inside a host";
+
 impl JobSetup {
     /// Settles what paths and devices there are.
     pub(super) fn settled(&self) -> Result<(PathOptions, rdma::DeviceChoice), Error> {
         self.secret_bytes()?;
         let (mut options, mut devices) = (self.options.clone(), self.devices.clone());
-        paths::settle(&mut options, self.terms.transports, devices.gid)?;
+        paths::settle(&mut options, self.terms()?.transports, devices.gid)?;
         if let [PathMedium::Device(only)] = &options.media[..] {
             devices = only.clone();
         }
         Ok((options, devices))
     }
 
+    /// Returns the terms of the job: devices write to memory of other hosts as it is, so that encryption excludes them.
+    fn terms(&self) -> Result<JobTerms, Error> {
+        let mut terms = self.terms;
+        if self.options.encryption.is_required() {
+            let encrypted =
+                terms.transports.iter().filter(|transport| *transport != Transport::Rdma);
+            terms.transports = encrypted.collect();
+            if terms.transports.is_empty() {
+                return Err(Error::Usage(RDMA_IN_THE_CLEAR.into()));
+            }
+        }
+        Ok(terms)
+    }
+
     pub(super) fn identity(&self, address: IpAddr) -> Result<RankIdentity, Error> {
         let (options, devices) = self.settled()?;
-        RankIdentity::new(self.terms, options, devices, address)
+        RankIdentity::new(self.terms()?, options, devices, address)
     }
 }

@@ -18,6 +18,7 @@ use roundelay_net::paths::PathOptions;
 use roundelay_net::transport::TransportSet;
 use roundelay_net::transport::rdma;
 use roundelay_support::digest::mix;
+use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::error::{Error, PROCESS_LIMIT_REMEDY};
 use roundelay_support::ports::PortRange;
 use roundelay_support::secret::JobSecret;
@@ -144,6 +145,14 @@ impl JobSetup {
         self
     }
 
+    /// Sets whether connections between ranks, and to the store, are encrypted. That takes a secret; RDMA devices, which
+    /// do not encrypt, are not used then. All ranks must choose the same.
+    #[must_use]
+    pub fn encryption(mut self, mode: EncryptionMode) -> Self {
+        self.options.encryption = mode;
+        self
+    }
+
     /// Sets the longest time that ranks wait for each other to join, and afterwards in calls.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
@@ -172,6 +181,7 @@ impl JobSetup {
             self.options.interface = Some(interface.into());
         }
         self.options.ports = hints.ports().or(self.options.ports);
+        self.options.encryption = hints.encryption().unwrap_or(self.options.encryption);
         self.devices.gid = hints.rdma_gid().or(self.devices.gid);
         if let Some(file) = hints.topology() {
             self = self.topology(file);
@@ -200,10 +210,19 @@ impl JobSetup {
     }
 }
 
+/// The error of encryption without a secret.
+const NO_SECRET: &str = "`encryption=required` takes a secret, by which ranks know each other: give all of them the same ROUNDELAY_SECRET, of \
+     16 random bytes or more, or the file ROUNDELAY_SECRET_FILE";
+
 impl JobSetup {
     /// Returns the bytes of the secret, none if there is none; an error for an empty secret.
     pub(super) fn secret_bytes(&self) -> Result<&[u8], Error> {
-        let Some(secret) = &self.options.secret else { return Ok(&[]) };
+        let Some(secret) = &self.options.secret else {
+            return match self.options.encryption {
+                EncryptionMode::Off => Ok(&[]),
+                EncryptionMode::Required => Err(Error::Usage(NO_SECRET.into())),
+            };
+        };
         given_secret::check(secret.bytes())?;
         Ok(secret.bytes())
     }
@@ -312,18 +331,19 @@ impl Communicator {
         let mut identity = identity.map_err(|error| store.fail(error))?;
         let listener = RankListener::open(identity.options.clone(), store.address());
         let listener = Arc::new(listener.map_err(|error| store.fail(error))?);
-        identity.reporting = match setup.terms.doctor {
+        let terms = identity.terms;
+        identity.reporting = match terms.doctor {
             true => Some(reporter::open(&listener).map_err(|error| store.fail(error))?),
             false => None,
         };
         let reports_at = identity.reporting.as_ref().map(|reporting| reporting.at);
-        let note = postcard::to_allocvec(&RankNote::of(setup.terms, &listener, reports_at, None))
+        let note = postcard::to_allocvec(&RankNote::of(terms, &listener, reports_at, None))
             .map_err(|e| Error::Start(e.to_string()))?;
         let net = RankNetwork::join(rank, size, 0, listener.clone(), store, note)?;
         let (job, id) = net.names();
         identity.comm = mix(mix(job as u64, (job >> 64) as u64), id);
-        let reporters = (rank == 0 && setup.terms.doctor).then(|| reporters(net.endpoints()));
-        let mut group = RankGroup::join(rank, net, setup.terms, timeout, store, None)?;
+        let reporters = (rank == 0 && terms.doctor).then(|| reporters(net.endpoints()));
+        let mut group = RankGroup::join(rank, net, terms, timeout, store, None)?;
         if let Some(reporters) = reporters
             && let Err(error) = reporter::publish(store, &group, &reporters)
         {

@@ -9,7 +9,7 @@
 //! | [`dtype`], [`backend`] | element types, operators, and the kernels that fold them on processors |
 //! | [`abort`], [`interrupt`], [`waiting`], [`contention`] | what all waits share: the abort word, Ctrl-C, a core that other programs use |
 //! | [`process`], [`fork`], [`threads`] | processes by number and start, children that are no ranks, names and bounds of threads |
-//! | [`secret`], [`ports`], [`fabric`], [`variables`] | settings: secrets, ranges of ports, topology files, the environment |
+//! | [`secret`], [`encryption`], [`ports`], [`fabric`], [`variables`] | settings: secrets, encryption, ranges of ports, topology files, the environment |
 //! | [`tunables`](mod@tunables) | the table of tunables, and the macro that declares them in each package |
 //!
 //! Convention: a wait has a deadline and polls the abort word.
@@ -24,6 +24,7 @@ pub mod backend;
 pub mod contention;
 pub mod digest;
 pub mod dtype;
+pub mod encryption;
 pub mod error;
 pub mod error_kind;
 pub mod fabric;

@@ -53,7 +53,7 @@ fn rank_process() {
 /// Plays a scene: an ending, and what the job goes over.
 fn play(scene: &str) -> Result<(), Error> {
     let (scene, over) = scene.split_once(' ').expect("two words");
-    let paths = [Over::Paths, Over::RdmaTcp, Over::TwoRdma];
+    let paths = [Over::Paths, Over::EncryptedPaths, Over::RdmaTcp, Over::TwoRdma];
     // Others have no paths, and plans as they are.
     let over = paths
         .into_iter()

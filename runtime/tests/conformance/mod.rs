@@ -23,6 +23,10 @@ pub(crate) enum Over {
     Mixed(Transport),
     /// Sockets, each of which could go on over another path.
     Paths,
+    /// Encrypted sockets.
+    Encrypted,
+    /// Encrypted sockets, each of which could go on over another path.
+    EncryptedPaths,
     /// Two paths: a device and sockets.
     RdmaTcp,
     /// Two paths: a device each.
@@ -42,7 +46,7 @@ impl Over {
     /// Returns the paths, if there are several.
     pub(crate) fn paths(self) -> Vec<String> {
         match self {
-            Over::Paths => PATHS.map(str::to_owned).into(),
+            Over::Paths | Over::EncryptedPaths => PATHS.map(str::to_owned).into(),
             Over::RdmaTcp => devices().into_iter().take(1).chain([PATHS[0].to_owned()]).collect(),
             Over::TwoRdma => devices().into_iter().take(2).collect(),
             _ => Vec::new(),
@@ -54,7 +58,7 @@ impl Over {
         match self {
             Over::One(transport) => transport.into(),
             Over::Mixed(transport) => TransportSet::SHM.with(transport),
-            Over::Paths => TransportSet::TCP,
+            Over::Paths | Over::Encrypted | Over::EncryptedPaths => TransportSet::TCP,
             Over::RdmaTcp => TransportSet::TCP.or(TransportSet::RDMA),
             Over::TwoRdma => TransportSet::RDMA,
         }
@@ -87,11 +91,19 @@ impl Over {
 
     /// Returns the hints that ranks are given.
     pub(crate) fn hints(self) -> String {
-        let transport = self.transports();
-        match &self.paths()[..] {
-            [] => format!("transport={transport}"),
-            paths => format!("transport={transport},paths={}", paths.join(",")),
+        let mut hints = format!("transport={}", self.transports());
+        if !self.paths().is_empty() {
+            hints += &format!(",paths={}", self.paths().join(","));
         }
+        if self.is_encrypted() {
+            hints += ",encryption=required";
+        }
+        hints
+    }
+
+    /// Returns true if what travels is encrypted.
+    fn is_encrypted(self) -> bool {
+        matches!(self, Over::Encrypted | Over::EncryptedPaths)
     }
 
     /// Returns the number of hosts that there seem to be.
@@ -102,6 +114,7 @@ impl Over {
     /// Returns the setup with which a rank joins.
     fn setup(self, rank: u32) -> JobSetup {
         let setup = JobSetup::new().hints(&self.hints().parse().expect("hints"));
+        let setup = if self.is_encrypted() { setup.secret("a secret of tests") } else { setup };
         match self.hosts() {
             1 => setup,
             hosts => setup.host_label(format!("machine {}", rank % hosts)),
@@ -134,7 +147,9 @@ fn over(over: Over, test: impl Fn(Over)) {
         (_, devices) if over == Over::TwoRdma && devices.len() < 2 => {
             skip(CheckNeeds::Rdma, "one device for RDMA only");
         }
-        _ if over == Over::Paths && std::net::TcpListener::bind("[::1]:0").is_err() => {
+        _ if over.paths().contains(&PATHS[1].to_owned())
+            && std::net::TcpListener::bind("[::1]:0").is_err() =>
+        {
             skip(CheckNeeds::Ipv6, "this machine has no IPv6 and so only one path to itself");
         }
         _ => test(over),
@@ -240,6 +255,8 @@ conformance! {
     mixed: Over::Mixed(Transport::Tcp);
     mixed_rdma: Over::Mixed(Transport::Rdma);
     paths: Over::Paths;
+    encrypted: Over::Encrypted;
+    encrypted_paths: Over::EncryptedPaths;
     rdma_and_tcp: Over::RdmaTcp;
     two_devices: Over::TwoRdma;
 }

@@ -72,6 +72,7 @@ impl MergedHints {
             doctor,
             interface,
             ports,
+            encryption,
             topology,
             paths,
             rdma_gid,

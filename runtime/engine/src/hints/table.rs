@@ -11,6 +11,7 @@ use roundelay_dsl::diag::similar;
 use super::error::{HintError, ValueError};
 use super::values::{ChoiceObjective, Hints, LossyType, OnFailure};
 use roundelay_net::transport::{Transport, TransportSet};
+use roundelay_support::encryption::EncryptionMode;
 
 /// A row of [`TABLE`].
 #[derive(Debug)]
@@ -221,6 +222,15 @@ pub const TABLE: &[HintKey] = &[
                   Default: the one of RoCE v2 over IPv4, else the first. It may differ between hosts.",
         example: "3",
         read: |h, v| number(v, 0, 255, &mut h.rdma_gid),
+    },
+    HintKey {
+        name: "encryption",
+        values: "`required` or `off`",
+        meaning: "Encrypt every connection of the ranks, and that to their store, by TLS 1.3 (docs/security.md). \
+                  `required` takes a secret, uses no RDMA, and refuses ranks that do not encrypt; memory that the \
+                  ranks of a host share is inside that host. The same on all ranks. Default `off`.",
+        example: "required",
+        read: |h, v| word(v, &EncryptionMode::ALL, &mut h.encryption),
     },
     HintKey {
         name: "gpu_direct",

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use roundelay_compiler::device::DeviceProtocol;
 use roundelay_net::transport::TransportSet;
+use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::ports::PortRange;
 
 /// The goal of a choice.
@@ -69,6 +70,7 @@ pub struct Hints {
     pub(super) doctor: Option<bool>,
     pub(super) interface: Option<String>,
     pub(super) ports: Option<PortRange>,
+    pub(super) encryption: Option<EncryptionMode>,
     pub(super) topology: Option<String>,
     pub(super) paths: Option<Vec<String>>,
     pub(super) rdma_gid: Option<u32>,
@@ -159,6 +161,11 @@ impl Hints {
     /// Returns the network interface to use.
     pub fn interface(&self) -> Option<&str> {
         self.interface.as_deref()
+    }
+
+    /// Returns whether connections are encrypted.
+    pub fn encryption(&self) -> Option<EncryptionMode> {
+        self.encryption
     }
 
     /// Returns the ports to listen at.

@@ -13,6 +13,7 @@ use super::torch::TorchStore;
 use crate::net::address;
 use crate::paths::PathOptions;
 use crate::store::Store;
+use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::error::{Error, PROCESS_LIMIT_REMEDY};
 use roundelay_support::ports::{PortRange, bind_within};
 use roundelay_support::secret::random;
@@ -34,18 +35,20 @@ pub fn store(
     store_at(membership, secret, timeout, StorePlace::default())
 }
 
-/// The place where rank 0 listens for a store whose address is not given.
+/// The place where rank 0 listens for a store whose address is not given, and whether connections to it are encrypted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StorePlace<'a> {
     /// The network interface, as the hint gives it; `None` for all addresses of the host.
     interface: Option<&'a str>,
     ports: Option<PortRange>,
+    encryption: EncryptionMode,
 }
 
 impl<'a> StorePlace<'a> {
     /// Returns the place that the options of the ranks' own connections name.
     pub fn of(options: &'a PathOptions) -> Self {
-        StorePlace { interface: options.interface.as_deref(), ports: options.ports }
+        let PathOptions { interface, ports, encryption, .. } = options;
+        StorePlace { interface: interface.as_deref(), ports: *ports, encryption: *encryption }
     }
 
     /// Returns the addresses of this host for others: that of the interface, or all.
@@ -81,7 +84,8 @@ pub fn store_at(
     place: StorePlace<'_>,
 ) -> Result<Box<dyn Store + Send>, Error> {
     let JobMembership { rank, size, .. } = *membership;
-    let me = |job| ClientIdentity { rank, size, job, secret };
+    let encryption = place.encryption;
+    let me = |job| ClientIdentity { rank, size, job, secret, encryption };
     let client = match &membership.store {
         StoreAt::Alone => served(loopback()?, me(""), timeout),
         StoreAt::Address { host, port, job } => {
@@ -118,7 +122,7 @@ pub fn shared(
     place: StorePlace<'_>,
     share: impl FnOnce(Option<&str>) -> Result<String, Error>,
 ) -> Result<StoreClient, Error> {
-    let me = ClientIdentity { rank, size, job: "", secret };
+    let me = ClientIdentity { rank, size, job: "", secret, encryption: place.encryption };
     if size == 1 {
         return served(loopback()?, me, timeout);
     }
@@ -162,7 +166,8 @@ fn serve(
     timeout: Duration,
 ) -> Result<StoreServer, Error> {
     let (digest, secret) = (digest(me.job), me.secret.to_vec());
-    let job = ServedJob { size: me.size, digest, secret, timeout, report: None };
+    let (size, encryption) = (me.size, me.encryption);
+    let job = ServedJob { size, digest, secret, encryption, timeout, report: None };
     StoreServer::start(listener, job).map_err(|e| {
         Error::system(format!("rank 0 cannot serve the store: {e}"), e, PROCESS_LIMIT_REMEDY)
     })

@@ -1,6 +1,5 @@
 //! Connections for data, and the paths that they go over.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -9,6 +8,7 @@ use roundelay_dsl::diag::codes;
 
 use super::rank_group::RankGroup;
 use crate::net::{ConnectionId, PendingConnection, RankNetwork, WaitPolicy};
+use crate::tls::PeerSocket;
 use crate::transport::fault::ConnectionFault;
 use crate::transport::rdma;
 use crate::transport::stream::{StreamConnection, StreamHandshake, handshake};
@@ -44,8 +44,8 @@ impl RankGroup {
         let watch = &mut |peer| watch(peer).or_else(stopped);
         let sockets = net.open(wanted, WaitPolicy { timeout, watch, members })?;
         let (mut made, mut begun, mut meetings) = (Vec::new(), Vec::new(), Vec::new());
-        for (&connection, fd) in wanted.iter().zip(sockets) {
-            match self.meet(&net, connection, fd) {
+        for (&connection, socket) in wanted.iter().zip(sockets) {
+            match self.meet(&net, connection, socket) {
                 Ok(stream) => made.push(Some(stream)),
                 Err(meeting) => {
                     begun.push((made.len(), connection));
@@ -73,13 +73,13 @@ impl RankGroup {
         &self,
         net: &RankNetwork,
         connection: ConnectionId,
-        fd: OwnedFd,
+        socket: PeerSocket,
     ) -> Result<StreamConnection, StreamHandshake> {
         match net.listener().device(connection.path.into()) {
-            Some(device) => Err(rdma::over_path(fd, device)),
-            None => match net.stream(connection, fd) {
+            Some(device) => Err(rdma::over_path(socket, device)),
+            None => match net.stream(connection, socket) {
                 Ok(stream) => Ok(StreamConnection::over_paths(stream)),
-                Err(fd) => Err(self.link(connection.peer).begin(fd, &self.means)),
+                Err(socket) => Err(self.link(connection.peer).begin(socket, &self.means)),
             },
         }
     }
@@ -128,7 +128,7 @@ impl RankGroup {
                         connecting.stage = ConnectingStage::Opening(opening);
                         return Ok(None);
                     }
-                    Some(fd) => self.meet(&net, connection, fd),
+                    Some(socket) => self.meet(&net, connection, socket),
                 }
             }
             ConnectingStage::Meeting(handshake) => Err(handshake.turn()),

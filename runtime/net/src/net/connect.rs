@@ -1,6 +1,5 @@
 //! Makes many connections at once.
 
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use super::dial::{DialProgress, PeerDial};
 use super::hello::ConnectionName;
 use super::listener::RankListener;
 use super::wait_policy::{WaitPolicy, called, pause};
+use crate::tls::PeerSocket;
 use crate::tunables::{ACCEPT_SHORTAGE_TIMEOUT, CONNECT_WATCH_INTERVAL, LOSS_REASON_GRACE};
 use roundelay_support::error::{Error, ErrorLocation, ErrorSource};
 use roundelay_support::interrupt;
@@ -112,7 +112,7 @@ impl<'a> ConnectionWait<'a> {
 /// The connections that were made since the last look.
 pub(super) struct ConnectionProgress<'a> {
     /// Connections that were made, by their place among the wanted.
-    pub(super) made: Vec<(usize, TcpStream)>,
+    pub(super) made: Vec<(usize, PeerSocket)>,
     /// Peers with connections that are still missing.
     pub(super) missing: &'a [u32],
 }
@@ -172,7 +172,7 @@ impl MissingConnection {
         if self.dial.is_some() { self.name.to } else { self.name.from }
     }
 
-    fn progress(&mut self, pending: &ConnectionWait<'_>) -> Result<Option<TcpStream>, Error> {
+    fn progress(&mut self, pending: &ConnectionWait<'_>) -> Result<Option<PeerSocket>, Error> {
         let Some(dial) = &mut self.dial else { return Ok(pending.listener.take(&self.name)) };
         match dial.progress(pending.listener.options()) {
             DialProgress::Waiting => Ok(None),

@@ -13,6 +13,7 @@ use super::address::DialTarget;
 use super::hello::{ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello, REPLY};
 use super::socket::tune;
 use crate::paths::PathOptions;
+use crate::tls::{PeerSocket, SecureError, SecureProgress};
 use crate::tunables::{
     CONNECT_ATTEMPT_TIMEOUT, CONNECT_RETRY_INTERVAL, CONNECT_RETRY_INTERVAL_MAX,
     PEER_UNREACHABLE_TIMEOUT,
@@ -41,13 +42,15 @@ enum DialState {
     /// The state until the next attempt.
     Resting(Instant),
     Connecting(TcpStream, Instant),
+    /// The connection is being encrypted.
+    Securing(Box<PeerSocket>),
     Talking(Box<DialHandshake>),
     Over,
 }
 
 /// The exchange of hellos on a new connection.
 struct DialHandshake {
-    stream: TcpStream,
+    stream: PeerSocket,
     hello: [u8; HELLO],
     /// The nonce that was sent and the proof that answered the challenge.
     proof: Option<([u8; NONCE], [u8; PROOF])>,
@@ -57,7 +60,7 @@ struct DialHandshake {
 /// The progress of a connection.
 pub(super) enum DialProgress {
     Waiting,
-    Connected(TcpStream),
+    Connected(PeerSocket),
     /// The reason for which it makes no sense to go on, and the remedy.
     Failed(DialError),
 }
@@ -98,6 +101,9 @@ pub(super) enum DialError {
     /// It has another secret.
     #[error("it cannot prove that it knows the secret: give all ranks the same secret")]
     Unproved,
+    /// It does not keep to the protocol of encrypted connections.
+    #[error("{source}")]
+    Insecure { source: ErrorSource },
     /// It has no secret.
     #[error("it does not ask for the secret: give all ranks the same secret")]
     Unasked,
@@ -162,7 +168,7 @@ impl PeerDial {
 
     /// Returns true if the peer's system has answered.
     pub(super) fn is_answered(&self) -> bool {
-        matches!(self.state, DialState::Talking(_))
+        matches!(self.state, DialState::Talking(_) | DialState::Securing(_))
     }
 
     /// Returns the fault of the last attempt, if there was one.
@@ -174,6 +180,7 @@ impl PeerDial {
     pub(super) fn awaits(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match &self.state {
             DialState::Connecting(stream, _) => Some((stream.as_fd(), PollFlags::OUT)),
+            DialState::Securing(stream) => Some((stream.as_fd(), PollFlags::IN)),
             DialState::Talking(talk) => Some((talk.stream.as_fd(), PollFlags::IN)),
             DialState::Resting(_) | DialState::Over => None,
         }
@@ -199,11 +206,24 @@ impl PeerDial {
                             self.state = DialState::Connecting(stream, since);
                             return DialProgress::Waiting;
                         }
-                        Ok(true) => self.greet(stream, options),
+                        Ok(true) if options.encryption.is_required() => {
+                            let mut stream = Box::new(PeerSocket::from(stream));
+                            let begun = stream.connect_encryption().map_err(insecure);
+                            begun.map(|()| DialState::Securing(stream))
+                        }
+                        Ok(true) => self.greet(stream.into(), options),
                         Err(e) => {
                             self.refused = e == Errno::CONNREFUSED;
                             Err(AttemptError::Unreached(DialError::system(e)))
                         }
+                    },
+                    DialState::Securing(stream) => match secure(&stream, options) {
+                        Ok(SecureProgress::Open) => self.greet(*stream, options),
+                        Ok(SecureProgress::Waiting) => {
+                            self.state = DialState::Securing(stream);
+                            return DialProgress::Waiting;
+                        }
+                        Err(trouble) => Err(trouble),
                     },
                     DialState::Talking(mut talk) => match talk.progress(options) {
                         Ok(Some(true)) => {
@@ -266,7 +286,7 @@ impl PeerDial {
 
     fn greet(
         &mut self,
-        mut stream: TcpStream,
+        mut stream: PeerSocket,
         options: &PathOptions,
     ) -> Result<DialState, AttemptError> {
         let denied = |e| AttemptError::Final(DialError::System { source: ErrorSource::new(e) });
@@ -361,8 +381,36 @@ fn is_connected(stream: &TcpStream) -> Result<bool, Errno> {
     }
 }
 
+/// Goes on with the encryption of a connection. A peer that does not encrypt says so in the clear.
+fn secure(stream: &PeerSocket, options: &PathOptions) -> Result<SecureProgress, AttemptError> {
+    let Some(secret) = &options.secret else {
+        return Err(AttemptError::Final(DialError::Unasked));
+    };
+    let mut reply = [0; REPLY];
+    if let Ok(n) = stream.peek(&mut reply)
+        && n > 0
+        && PeerHello::may_answer(&reply[..n])
+    {
+        return match HelloReply::decode(&reply) {
+            _ if n < REPLY => Ok(SecureProgress::Waiting),
+            Some(HelloReply::Refused(why)) => Err(AttemptError::Final(DialError::Refused(why))),
+            _ => Err(AttemptError::Final(DialError::Stranger)),
+        };
+    }
+    stream.secure(secret).map_err(|error| match error {
+        SecureError::Closed => AttemptError::Busy(DialError::Closed),
+        SecureError::System(error) => AttemptError::Busy(DialError::system(error)),
+        SecureError::Unproved => AttemptError::Final(DialError::Unproved),
+        error @ SecureError::Protocol(_) => insecure(error),
+    })
+}
+
+fn insecure(error: SecureError) -> AttemptError {
+    AttemptError::Final(DialError::Insecure { source: ErrorSource::new(error) })
+}
+
 /// Sends a few bytes, which always fit into the buffer of a new connection.
-fn send(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), AttemptError> {
+fn send(stream: &mut PeerSocket, bytes: &[u8]) -> Result<(), AttemptError> {
     match stream.write(bytes) {
         Ok(n) if n == bytes.len() => Ok(()),
         Ok(_) => Err(AttemptError::Busy(DialError::Full)),

@@ -10,6 +10,8 @@
 //! ```
 //!
 //! Every message has a fixed length, so neither side reads a byte too far: data may follow at once.
+//! On an encrypted connection ([`tls`](crate::tls)) all of it follows the handshake of TLS.
+//!
 //! A peer that is not asked for a proof must name the job, 128 random bits that ranks get from the
 //! rendezvous store. The first ten bytes of a hello and the form of a reply are the same in all versions.
 
@@ -90,10 +92,12 @@ pub(super) enum HelloRefusal {
     SecretWrong,
     /// The communicator is closed.
     Ended,
+    EncryptionWanted,
+    EncryptionUnwanted,
 }
 
 impl HelloRefusal {
-    const ALL: [HelloRefusal; 7] = [
+    const ALL: [HelloRefusal; 9] = [
         HelloRefusal::Stranger,
         HelloRefusal::Version,
         HelloRefusal::Job,
@@ -101,6 +105,8 @@ impl HelloRefusal {
         HelloRefusal::SecretUnwanted,
         HelloRefusal::SecretWrong,
         HelloRefusal::Ended,
+        HelloRefusal::EncryptionWanted,
+        HelloRefusal::EncryptionUnwanted,
     ];
 
     /// Returns the reason and the remedy, in words that fit both sides.
@@ -118,6 +124,9 @@ impl HelloRefusal {
             }
             HelloRefusal::SecretWrong => "the secrets differ: give all ranks the same secret",
             HelloRefusal::Ended => "the communicator was closed there",
+            HelloRefusal::EncryptionWanted | HelloRefusal::EncryptionUnwanted => {
+                "one side encrypts and the other does not: give all ranks the same hint `encryption`"
+            }
         }
     }
 }
@@ -165,6 +174,11 @@ impl PeerHello {
             lane: u32::from_le_bytes(field(bytes, 44)),
         };
         Ok(PeerHello { name, has_secret: bytes[10] != 0, nonce: field(bytes, 48) })
+    }
+
+    /// Returns true if these bytes of the accepting side can be a reply in the clear.
+    pub(super) fn may_answer(bytes: &[u8]) -> bool {
+        bytes.iter().zip(&MAGIC[..4]).all(|(a, b)| a == b)
     }
 
     /// Returns true if these bytes can still become a hello.

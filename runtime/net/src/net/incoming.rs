@@ -1,21 +1,27 @@
 //! The accepting side of a new connection: it reads the hello and the proof of the peer, and never waits.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, TcpStream};
+use std::net::IpAddr;
 use std::time::Instant;
 
 use super::hello::{ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello};
 use crate::paths::PathOptions;
+use crate::tls::{PeerSocket, SecureError, SecureProgress, is_handshake};
 use roundelay_support::secret::{NONCE, PROOF, ProofSide, random};
+
+/// Returns the time until which the connections of an address are not answered; one that names a job may be exempt.
+pub(super) type HeldUntil<'a> = dyn Fn(Option<&ConnectionName>, IpAddr) -> Option<Instant> + 'a;
 
 /// A connection that has not proved yet that it is of a rank.
 pub(super) struct PendingHello {
-    pub(super) stream: TcpStream,
+    pub(super) stream: PeerSocket,
     pub(super) from: IpAddr,
     pub(super) since: Instant,
     received: Vec<u8>,
     asked: Option<([u8; HELLO], PeerHello, [u8; NONCE])>,
     was_held: bool,
+    /// True once the connection is encrypted, or is not to be.
+    is_secured: bool,
 }
 
 /// The progress of a pending hello.
@@ -29,8 +35,10 @@ pub(super) enum HelloOutcome {
 }
 
 impl PendingHello {
-    pub(super) fn new(stream: TcpStream, from: IpAddr, since: Instant) -> Self {
-        PendingHello { stream, from, since, received: Vec::new(), asked: None, was_held: false }
+    pub(super) fn new(stream: PeerSocket, from: IpAddr, since: Instant) -> Self {
+        let (received, asked) = (Vec::new(), None);
+        let (was_held, is_secured) = (false, false);
+        PendingHello { stream, from, since, received, asked, was_held, is_secured }
     }
 
     /// Reads on, up to the end of the message that is awaited; false if that is not there yet.
@@ -52,7 +60,7 @@ impl PendingHello {
         &mut self,
         options: &PathOptions,
         may_come: &dyn Fn(&ConnectionName) -> Result<(), HelloRefusal>,
-        held: &dyn Fn(&ConnectionName, IpAddr) -> Option<Instant>,
+        held: &HeldUntil<'_>,
     ) -> HelloOutcome {
         self.try_progress(options, may_come, held).unwrap_or_else(|end| end)
     }
@@ -61,8 +69,14 @@ impl PendingHello {
         &mut self,
         options: &PathOptions,
         may_come: &dyn Fn(&ConnectionName) -> Result<(), HelloRefusal>,
-        held: &dyn Fn(&ConnectionName, IpAddr) -> Option<Instant>,
+        held: &HeldUntil<'_>,
     ) -> Result<HelloOutcome, HelloOutcome> {
+        if !self.is_secured {
+            match self.secure(options, held)? {
+                SecureProgress::Waiting => return Ok(HelloOutcome::NotAll),
+                SecureProgress::Open => self.is_secured = true,
+            }
+        }
         if self.asked.is_none() {
             let is_whole = self.read(HELLO)?;
             if !PeerHello::may_begin(&self.received) {
@@ -83,7 +97,7 @@ impl PendingHello {
                 }
                 (Some(_), true) => {
                     if !self.was_held
-                        && let Some(until) = held(&hello.name, self.from)
+                        && let Some(until) = held(Some(&hello.name), self.from)
                     {
                         self.was_held = true;
                         return Ok(HelloOutcome::Held(until));
@@ -110,6 +124,49 @@ impl PendingHello {
         let name = hello.name;
         self.send(HelloReply::Accepted(proof))?;
         Ok(HelloOutcome::Rank(name))
+    }
+
+    /// Goes on with the encryption of a connection, where that is required; refuses it elsewhere.
+    fn secure(
+        &mut self,
+        options: &PathOptions,
+        held: &HeldUntil<'_>,
+    ) -> Result<SecureProgress, HelloOutcome> {
+        let Some(secret) = options.secret.as_ref().filter(|_| options.encryption.is_required())
+        else {
+            let mut first = [0];
+            return match self.stream.peek(&mut first) {
+                Ok(1) if is_handshake(&first) => {
+                    Err(HelloOutcome::Refused(HelloRefusal::EncryptionUnwanted))
+                }
+                _ => Ok(SecureProgress::Open),
+            };
+        };
+        if !self.stream.is_encrypted() {
+            let mut first = [0];
+            match self.stream.peek(&mut first) {
+                Ok(0) => return Err(HelloOutcome::Closed),
+                Ok(_) if is_handshake(&first) => {}
+                Ok(_) if PeerHello::may_begin(&first) => {
+                    return Err(HelloOutcome::Refused(HelloRefusal::EncryptionWanted));
+                }
+                Ok(_) => return Err(HelloOutcome::Refused(HelloRefusal::Stranger)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(SecureProgress::Waiting),
+                Err(_) => return Err(HelloOutcome::Closed),
+            }
+            if !self.was_held
+                && let Some(until) = held(None, self.from)
+            {
+                self.was_held = true;
+                return Err(HelloOutcome::Held(until));
+            }
+            self.stream.accept_encryption().map_err(|_| HelloOutcome::Closed)?;
+        }
+        self.stream.secure(secret).map_err(|error| match error {
+            SecureError::Unproved => HelloOutcome::Refused(HelloRefusal::SecretWrong),
+            SecureError::Protocol(_) => HelloOutcome::Refused(HelloRefusal::Stranger),
+            SecureError::Closed | SecureError::System(_) => HelloOutcome::Closed,
+        })
     }
 
     /// Sends a reply, which always fits into the buffer of a new connection.

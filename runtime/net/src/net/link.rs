@@ -1,13 +1,12 @@
 //! A control link between two ranks: frames, each a length and its content, sent and received without waiting.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::net::{SendFlags, Shutdown};
 use serde::{Deserialize, Serialize};
 
+use crate::tls::PeerSocket;
 use crate::transport::shm::BoardStream;
 use crate::transport::stream::ResumableStream;
 
@@ -40,7 +39,7 @@ const CHUNK: usize = 16 << 10;
 
 /// The medium that carries the bytes of a link.
 enum LinkStream {
-    Plain(Arc<OwnedFd>),
+    Socket(PeerSocket),
     /// Memory that both ranks have shared before.
     Board(BoardStream),
     /// One connection after the other, over any of the paths.
@@ -50,7 +49,7 @@ enum LinkStream {
 impl LinkStream {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match self {
-            LinkStream::Plain(fd) => Ok(rustix::io::read(&**fd, to)?),
+            LinkStream::Socket(socket) => socket.receive(&mut [IoSliceMut::new(to)]),
             LinkStream::Board(stream) => stream.read(to),
             LinkStream::Paths(stream) => {
                 let read = stream.read(&mut [IoSliceMut::new(to)]);
@@ -61,7 +60,7 @@ impl LinkStream {
 
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         match self {
-            LinkStream::Plain(fd) => Ok(rustix::net::send(&**fd, from, SendFlags::NOSIGNAL)?),
+            LinkStream::Socket(socket) => socket.transmit(&[IoSlice::new(from)]),
             LinkStream::Board(stream) => stream.write(from),
             LinkStream::Paths(stream) => {
                 let taken = stream.write(&[IoSlice::new(from)]);
@@ -103,8 +102,8 @@ enum LinkState {
 
 impl PeerLink {
     /// Makes a link. Frames longer than `limit` bytes break the protocol.
-    pub(super) fn new(peer: u32, stream: TcpStream, limit: usize) -> Self {
-        Self::over(peer, LinkStream::Plain(Arc::new(stream.into())), limit)
+    pub(super) fn new(peer: u32, socket: PeerSocket, limit: usize) -> Self {
+        Self::over(peer, LinkStream::Socket(socket), limit)
     }
 
     /// Makes a link that the loss of a path must not end.
@@ -140,7 +139,7 @@ impl PeerLink {
     /// Returns the descriptor to sleep on.
     pub(super) fn fd(&self) -> Option<Arc<OwnedFd>> {
         match &self.stream {
-            LinkStream::Plain(fd) => Some(fd.clone()),
+            LinkStream::Socket(socket) => Some(socket.fd().clone()),
             LinkStream::Board(_) => None,
             LinkStream::Paths(stream) => stream.fd(),
         }
@@ -149,7 +148,7 @@ impl PeerLink {
     /// Returns the stream, if it goes over several paths.
     pub(super) fn stream(&self) -> Option<&ResumableStream> {
         match &self.stream {
-            LinkStream::Plain(_) | LinkStream::Board(_) => None,
+            LinkStream::Socket(_) | LinkStream::Board(_) => None,
             LinkStream::Paths(stream) => Some(stream),
         }
     }
@@ -158,11 +157,11 @@ impl PeerLink {
     /// of its descriptor.
     pub(super) fn tend(&mut self) -> bool {
         match &mut self.stream {
-            LinkStream::Plain(_) => false,
+            LinkStream::Socket(socket) => socket.has_input(),
             LinkStream::Board(stream) => stream.is_silent() || self.is_moving(),
             LinkStream::Paths(stream) => {
                 stream.tend();
-                stream.is_moving() || stream.fault().is_some()
+                stream.is_moving() || stream.has_input() || stream.fault().is_some()
             }
         }
     }
@@ -292,7 +291,7 @@ impl PeerLink {
     pub(super) fn shut(&mut self) {
         // It may be closed already.
         match &self.stream {
-            LinkStream::Plain(fd) => drop(rustix::net::shutdown(&**fd, Shutdown::Write)),
+            LinkStream::Socket(socket) => socket.shut(),
             // What was sent lies there, and the end of the board ends the stream.
             LinkStream::Board(_) => {}
             LinkStream::Paths(stream) => stream.shut(),
@@ -307,14 +306,14 @@ const LEFT: &str = "it left the job";
 mod tests {
     use super::*;
     use std::io::Write;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     fn pair() -> (PeerLink, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let far = TcpStream::connect(listener.local_addr().expect("its address")).expect("reached");
         let (near, _) = listener.accept().expect("accepted");
         near.set_nonblocking(true).expect("non-blocking");
-        (PeerLink::new(1, near, 1 << 20), far)
+        (PeerLink::new(1, near.into(), 1 << 20), far)
     }
 
     /// Receives until there are frames or the link ends.
@@ -334,7 +333,7 @@ mod tests {
     fn frames_arrive_whole_and_in_order() {
         let (mut a, far) = pair();
         far.set_nonblocking(true).expect("non-blocking");
-        let mut b = PeerLink::new(0, far, 64 << 20);
+        let mut b = PeerLink::new(0, far.into(), 64 << 20);
         let large = LinkFrame::Endpoints(3, vec![vec![7; 100_000]; 100]);
         let words = LinkFrame::Words { round: u64::MAX, step: 3, words: vec![(1, u64::MAX); 9] };
         a.send(&words);
@@ -384,7 +383,7 @@ mod tests {
         link.send(&LinkFrame::Gone(1, "unread".into()));
         let mut byte = [0];
         assert_eq!(far.peek(&mut byte).expect("arrived"), 1);
-        let mut far = PeerLink::new(0, far, 100);
+        let mut far = PeerLink::new(0, far.into(), 100);
         far.send(&LinkFrame::Gone(4, "it crashed".into()));
         far.send(&LinkFrame::Left);
         drop(far);

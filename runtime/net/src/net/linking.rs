@@ -1,6 +1,6 @@
 //! Links ranks with each other, and gathers their endpoints and words over the links.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::address::DialTarget;
@@ -13,13 +13,14 @@ use super::overlay::{BruckGather, connects};
 use super::rank_network::RankNetwork;
 use super::redial::DialTargets;
 use super::wait_policy::{WaitPolicy, called};
+use crate::tls::PeerSocket;
 use crate::tunables::ENDPOINT_NOTE_BYTES;
 use roundelay_support::abort;
 use roundelay_support::abort::AbortRecord;
 use roundelay_support::error::Error;
 
 /// Takes connections, each with its place among the wanted.
-type TakeConnections<'a> = dyn FnMut(&mut RankNetwork, Vec<(usize, TcpStream)>) + 'a;
+type TakeConnections<'a> = dyn FnMut(&mut RankNetwork, Vec<(usize, PeerSocket)>) + 'a;
 
 /// A connection that is wanted.
 pub(super) struct WantedLane {
@@ -116,9 +117,7 @@ impl RankNetwork {
                 let peer = named[at].peer;
                 let targets = DialTargets::default();
                 let link = match net.redial(peer, CONTROL, &targets) {
-                    Some(redial) => {
-                        PeerLink::over_paths(peer, redial.stream(stream.into(), 0), limit)
-                    }
+                    Some(redial) => PeerLink::over_paths(peer, redial.stream(stream, 0), limit),
                     None => PeerLink::new(peer, stream, limit),
                 };
                 net.links.push(link);

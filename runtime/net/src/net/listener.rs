@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,6 +26,7 @@ use super::socket::{listen, tune};
 use crate::guesses::WrongGuesses;
 use crate::limits::LISTENER;
 use crate::paths::{PathMedium, PathOptions};
+use crate::tls::PeerSocket;
 use crate::transport::rdma;
 use crate::tunables::{ACCEPT_BATCH_MAX, ENDED_COMMUNICATORS_MAX, HANDSHAKE_GRACE};
 use roundelay_support::error::Error;
@@ -61,7 +62,7 @@ struct ListenerState {
     /// Those that are not answered before a time, in its order.
     held: VecDeque<(Instant, u64)>,
     next: u64,
-    kept: BTreeMap<ConnectionName, TcpStream>,
+    kept: BTreeMap<ConnectionName, PeerSocket>,
     ended: VecDeque<(u128, u64, u32)>,
     last_refused: Option<String>,
     shortage: Option<(Instant, Errno)>,
@@ -199,7 +200,7 @@ impl RankListener {
     }
 
     /// Returns the connection of this name, if it has come.
-    pub(super) fn take(&self, name: &ConnectionName) -> Option<TcpStream> {
+    pub(super) fn take(&self, name: &ConnectionName) -> Option<PeerSocket> {
         let mut inner = self.lock();
         let taken = inner.kept.remove(name);
         self.count(&inner);
@@ -354,7 +355,7 @@ impl RankListener {
             let is_ready = stream.set_nonblocking(true).is_ok()
                 && epoll::add(&self.events, &stream, data, epoll::EventFlags::IN).is_ok();
             if is_ready {
-                let pending = PendingHello::new(stream, from, since);
+                let pending = PendingHello::new(stream.into(), from, since);
                 inner.pending.insert(token, pending);
                 self.read_hello(inner, token);
             }
@@ -371,8 +372,8 @@ impl RankListener {
             if inner.jobs.contains_key(&name.job) { Ok(()) } else { Err(HelloRefusal::Job) }
         };
         // A connection that names a job of this process does not guess.
-        let held = |name: &ConnectionName, from: IpAddr| {
-            let is_known = inner.jobs.contains_key(&name.job);
+        let held = |name: Option<&ConnectionName>, from: IpAddr| {
+            let is_known = name.is_some_and(|name| inner.jobs.contains_key(&name.job));
             if is_known { None } else { inner.guesses.held_until(from, Instant::now()) }
         };
         match pending.progress(&self.options, &may_come, &held) {

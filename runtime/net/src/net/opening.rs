@@ -1,8 +1,5 @@
 //! Opens connections for data: several at once, or one without waiting for it.
 
-use std::net::TcpStream;
-use std::os::fd::OwnedFd;
-
 use roundelay_dsl::diag::codes;
 
 use super::address::at;
@@ -14,6 +11,7 @@ use super::linking::WantedLane;
 use super::rank_network::RankNetwork;
 use super::redial::{DialTargets, StreamRedial};
 use super::wait_policy::WaitPolicy;
+use crate::tls::PeerSocket;
 use crate::transport::Carrier;
 use crate::transport::fault::ConnectionFault;
 use crate::transport::stream::ResumableStream;
@@ -37,7 +35,7 @@ impl RankNetwork {
         &mut self,
         wanted: &[ConnectionId],
         deadline: WaitPolicy<'_>,
-    ) -> Result<Vec<OwnedFd>, Error> {
+    ) -> Result<Vec<PeerSocket>, Error> {
         let (rank, size) = (self.rank, self.size);
         let paths = self.listener.addresses().len();
         if let Some(ConnectionId { path, .. }) =
@@ -71,10 +69,10 @@ impl RankNetwork {
                 targets: (rank < peer).then(|| self.targets_over(peer, path)),
             })
             .collect();
-        let mut all: Vec<Option<OwnedFd>> = wanted.iter().map(|_| None).collect();
+        let mut all: Vec<Option<PeerSocket>> = wanted.iter().map(|_| None).collect();
         self.sockets(&mut pending, &named, &mut |_, made| {
             for (at, stream) in made {
-                all[at] = Some(stream.into());
+                all[at] = Some(stream);
             }
         })?;
         Ok(all.into_iter().flatten().collect())
@@ -100,19 +98,19 @@ impl RankNetwork {
     pub(crate) fn go_on(
         &mut self,
         opening: &mut PendingConnection,
-    ) -> Result<Option<OwnedFd>, Error> {
+    ) -> Result<Option<PeerSocket>, Error> {
         self.listener.progress();
         let PendingConnection { name, dial } = opening;
         let Some(dial) = dial else {
             let taken = self.listener.take(name);
             self.counts.accepted += u64::from(taken.is_some());
-            return Ok(taken.map(TcpStream::into));
+            return Ok(taken);
         };
         match dial.progress(self.listener.options()) {
             DialProgress::Waiting => Ok(None),
             DialProgress::Connected(stream) => {
                 self.counts.made += 1;
-                Ok(Some(stream.into()))
+                Ok(Some(stream))
             }
             DialProgress::Failed(error) => {
                 let place = at(dial.address());
@@ -129,11 +127,11 @@ impl RankNetwork {
     pub(crate) fn stream(
         &self,
         connection: ConnectionId,
-        fd: OwnedFd,
-    ) -> Result<ResumableStream, OwnedFd> {
+        socket: PeerSocket,
+    ) -> Result<ResumableStream, PeerSocket> {
         match self.redial_connection(connection) {
-            Some(redial) => Ok(redial.stream(fd, connection.path.into())),
-            None => Err(fd),
+            Some(redial) => Ok(redial.stream(socket, connection.path.into())),
+            None => Err(socket),
         }
     }
 

@@ -2,8 +2,6 @@
 //! same listeners, with the same proofs. Where a path is an RDMA device, the two ends then
 //! meet over the socket that this gives; both drive that as they drive their dials.
 
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -11,6 +9,7 @@ use super::address::DialTarget;
 use super::dial::{DialError, DialProgress, PeerDial};
 use super::hello::{ConnectionName, again};
 use super::listener::RankListener;
+use crate::tls::PeerSocket;
 use crate::transport::Carrier;
 use crate::transport::fault::ConnectionFault;
 use crate::transport::rdma;
@@ -61,16 +60,15 @@ impl StreamRedial {
     }
 
     /// Makes a stream that is at home on that path. It begins on this connection, wherever that is.
-    pub(super) fn stream(self, fd: OwnedFd, home: usize) -> ResumableStream {
-        let own = rustix::net::getsockname(&fd).ok();
-        let own = own.and_then(|own| SocketAddr::try_from(own).ok()).map(|own| own.ip());
+    pub(super) fn stream(self, socket: PeerSocket, home: usize) -> ResumableStream {
+        let own = socket.local().map(|own| own.ip());
         let is_own = |path: &usize| {
             let at = self.listener.addresses().get(*path);
             at.is_some_and(|at| Some(at.ip()) == own.map(|own| own.to_canonical()))
         };
         let sockets = (0..self.attempts.len()).filter(|&path| self.device(path).is_none());
         let path = [home].into_iter().chain(sockets).find(is_own).unwrap_or(home);
-        self.begin(Ok(TcpSocket::new(fd).into()), (home, path))
+        self.begin(Ok(TcpSocket::new(socket).into()), (home, path))
     }
 
     /// Returns the stream of a path that is a device, from the handshake of the ends there.
@@ -133,11 +131,11 @@ impl StreamRedial {
                 let is_shut = dial.is_refused();
                 match (turn, self.device(path)) {
                     (DialProgress::Connected(stream), Some(choice)) => {
-                        let handshake = over(choice, stream.into());
+                        let handshake = over(choice, stream);
                         self.progress(path, RedialAttempt::Meeting(handshake, Instant::now()))
                     }
                     (DialProgress::Connected(stream), None) => {
-                        (None, DialResult::Made(TcpSocket::new(stream.into()).into()))
+                        (None, DialResult::Made(TcpSocket::new(stream).into()))
                     }
                     (DialProgress::Failed(error), _) => {
                         let is_shut = is_shut || matches!(error, DialError::Refused(_));
@@ -157,10 +155,10 @@ impl StreamRedial {
 }
 
 /// Begins to meet the peer on a path that is a device, over this socket.
-fn over(choice: &rdma::DeviceChoice, fd: OwnedFd) -> StreamHandshake {
+fn over(choice: &rdma::DeviceChoice, socket: PeerSocket) -> StreamHandshake {
     match fault(choice) {
         Some(why) => StreamHandshake::Failed(why),
-        None => rdma::over_path(fd, choice),
+        None => rdma::over_path(socket, choice),
     }
 }
 
@@ -213,10 +211,10 @@ impl PeerDialer for StreamRedial {
     }
 
     fn incoming(&mut self) -> Option<(usize, Carrier)> {
-        while let Some((path, fd)) = self.taken() {
+        while let Some((path, socket)) = self.taken() {
             match self.device(path) {
-                None => return Some((path, TcpSocket::new(fd).into())),
-                Some(choice) => self.begun.push((path, over(choice, fd), Instant::now())),
+                None => return Some((path, TcpSocket::new(socket).into())),
+                Some(choice) => self.begun.push((path, over(choice, socket), Instant::now())),
             }
         }
         let mut found = None;
@@ -234,14 +232,14 @@ impl PeerDialer for StreamRedial {
 
 impl StreamRedial {
     /// Returns a connection that the peer made, and its path.
-    fn taken(&self) -> Option<(usize, OwnedFd)> {
+    fn taken(&self) -> Option<(usize, PeerSocket)> {
         if !self.listener.is_again() {
             return None;
         }
         let (from, to) = (self.name.to, self.name.from);
         (0..self.attempts.len()).find_map(|path| {
             let name = ConnectionName { from, to, lane: again(self.name.lane, path), ..self.name };
-            Some((path, self.listener.take(&name)?.into()))
+            Some((path, self.listener.take(&name)?))
         })
     }
 }

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use super::dial::{DialProgress, PeerDial};
 use super::hello::{ConnectionName, SHRINK};
 use super::listener::RankListener;
 use super::wait_policy::pause;
+use crate::tls::PeerSocket;
 use crate::tunables::{
     SHRINK_MESSAGE_BYTES, SHRINK_POLL_INTERVAL, SHRINK_REFUSED_GRACE, SHRINK_REPORT_GRACE,
 };
@@ -83,13 +84,13 @@ pub(super) enum ShrinkMessage {
 
 /// A connection, with the bytes of messages that are not whole or not sent yet.
 struct ShrinkConnection {
-    stream: TcpStream,
+    stream: PeerSocket,
     received: Vec<u8>,
     unsent: Vec<u8>,
 }
 
 impl ShrinkConnection {
-    fn new(stream: TcpStream) -> Self {
+    fn new(stream: PeerSocket) -> Self {
         ShrinkConnection { stream, received: Vec::new(), unsent: Vec::new() }
     }
 

@@ -1,6 +1,7 @@
 //! The sockets of ranks: how one listens, and how connections are tuned.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -40,7 +41,7 @@ pub(super) fn listen(at: SocketAddr, ports: Option<PortRange>) -> Result<TcpList
 /// `timeout`, on an idle connection by probes. What is not acknowledged ends only links for control:
 /// on data, a peer that is busy for long with something else must not look like one that vanished.
 pub(super) fn tune(
-    stream: &TcpStream,
+    stream: impl AsFd + Copy,
     timeout: Duration,
     is_control: bool,
 ) -> rustix::io::Result<()> {

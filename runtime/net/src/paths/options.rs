@@ -7,6 +7,7 @@ use crate::limits::LISTENER;
 use crate::transport::Transport;
 use crate::transport::rdma;
 use crate::tunables::HELLO_TIMEOUT;
+use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::fabric::FabricTopology;
 use roundelay_support::ports::PortRange;
 use roundelay_support::secret::JobSecret;
@@ -62,6 +63,8 @@ pub struct PathOptions {
     pub(crate) topology_file: Option<Arc<TopologyFile>>,
     /// The secret that all ranks of the job share.
     pub secret: Option<JobSecret>,
+    /// Whether connections are encrypted, which takes a secret.
+    pub encryption: EncryptionMode,
     /// The time that joining and splitting may take, and after which, about, a vanished host is noticed.
     pub timeout: Duration,
     /// The longest time that a new connection may take to identify itself.
@@ -85,6 +88,7 @@ impl Default for PathOptions {
             topology: None,
             topology_file: None,
             secret: None,
+            encryption: EncryptionMode::Off,
             timeout,
             hearing,
             host_label: None,

@@ -50,6 +50,12 @@ macro_rules! define_carrier {
                 }
             }
 
+            fn has_input(&self) -> bool {
+                match self {
+                    $($(Carrier::$name(stream) => <$carrier as ByteStream>::has_input(stream),)?)+
+                }
+            }
+
             #[inline]
             fn read(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, ConnectionFault> {
                 match self {

@@ -1,6 +1,7 @@
 //! The reasons for which a connection moves nothing any more.
 
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -38,6 +39,16 @@ impl ConnectionFault {
     /// Makes the fault of an error that this module does not know.
     pub(crate) fn other(error: impl std::error::Error + Send + Sync + 'static) -> ConnectionFault {
         ConnectionFault::Other(ErrorSource::new(error))
+    }
+
+    /// Returns the fault that an error of a socket shows; `None` if nothing has ended.
+    #[cold]
+    pub(crate) fn of_io(error: io::Error) -> Option<ConnectionFault> {
+        match Errno::from_io_error(&error) {
+            Some(errno) => ConnectionFault::of(errno),
+            None if error.kind() == io::ErrorKind::WouldBlock => None,
+            None => Some(ConnectionFault::other(error)),
+        }
     }
 
     /// Returns the fault that an error of the system shows; `None` if nothing has ended.

@@ -1,13 +1,12 @@
 //! Setup of transports: which of them can be used here, and how the two ends of a posted link begin to meet.
 
-use std::os::fd::OwnedFd;
-
 use super::fault::ConnectionFault;
 use super::list::{Transport, transports};
 use super::resources::StreamResources;
 use super::stream::StreamHandshake;
 use super::unavailable::TransportUnavailable;
 use super::{rdma, shm, tcp};
+use crate::tls::PeerSocket;
 
 macro_rules! define_setup {
     ($($(#[$doc:meta])* $name:ident $constant:ident $module:ident $(carries $carrier:ident)?;)+) => {
@@ -24,7 +23,7 @@ macro_rules! define_setup {
             }
 
             /// Begins to meet the peer at the other end of a fresh socket.
-            pub(crate) fn begin(self, socket: OwnedFd, means: &StreamResources) -> StreamHandshake {
+            pub(crate) fn begin(self, socket: PeerSocket, means: &StreamResources) -> StreamHandshake {
                 match self {
                     $($(Transport::$name => {
                         let _ = stringify!($carrier);

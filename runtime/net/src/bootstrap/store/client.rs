@@ -8,17 +8,19 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::host_addresses::reachable;
 use super::protocol::{
-    CHALLENGE, DamagedFrame, GUEST, HOST_KEY, MAGIC, StoreHello, StoreRequest, StoreVerdict,
-    VERDICT, digest, failure, failure_body, frame, push_frame,
+    CHALLENGE, DamagedFrame, GUEST, HOST_KEY, MAGIC, MODE_REFUSAL, StoreHello, StoreRequest,
+    StoreVerdict, VERDICT, digest, failure, failure_body, frame, push_frame,
 };
 use super::server::StoreServer;
-use super::stream::{StoreAddress, StoreStream};
+use super::stream::{EncryptionFailure, StoreAddress, StoreStream};
 use crate::store::Store;
+use crate::tls::SecureError;
 use crate::tunables::{
     STORE_CULPRIT_TIMEOUT, STORE_ENTRY_TIMEOUT, STORE_KEY_BYTES, STORE_VALUE_BYTES,
 };
 use roundelay_support::abort;
 use roundelay_support::abort::AbortRecord;
+use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::error::{Error, ErrorSource};
 use roundelay_support::fork::OwnerProcess;
 use roundelay_support::interrupt;
@@ -33,6 +35,7 @@ pub(crate) struct ClientIdentity<'a> {
     /// The name of the job.
     pub(crate) job: &'a str,
     pub(crate) secret: &'a [u8],
+    pub(crate) encryption: EncryptionMode,
 }
 
 impl<'a> ClientIdentity<'a> {
@@ -158,10 +161,10 @@ impl StoreClient {
     pub(super) fn visit(
         at: StoreAddress,
         job: &str,
-        secret: &[u8],
+        (secret, encryption): (&[u8], EncryptionMode),
         timeout: Duration,
     ) -> Result<StoreClient, EntryFailure> {
-        let me = ClientIdentity { rank: GUEST, size: 0, job, secret };
+        let me = ClientIdentity { rank: GUEST, size: 0, job, secret, encryption };
         let stream = enter(&at, me, timeout)?;
         Ok(StoreClient::over(stream, at, GUEST, Ipv4Addr::LOCALHOST.into(), timeout))
     }
@@ -231,11 +234,14 @@ impl StoreClient {
 
     /// Reads what comes up to a moment from now; `false` if nothing does.
     fn receive(&mut self, timeout: Duration) -> io::Result<bool> {
+        let timeout = if self.stream.has_input() { Duration::ZERO } else { timeout };
         let moment = Timespec {
             tv_sec: timeout.as_secs() as i64,
             tv_nsec: i64::from(timeout.subsec_nanos()),
         };
-        match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&moment)) {
+        let awaited = &mut [PollFd::new(&self.stream, PollFlags::IN)];
+        match poll(awaited, Some(&moment)) {
+            _ if self.stream.has_input() => {}
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
             Ok(_) => {}
             Err(e) => return Err(e.into()),
@@ -405,6 +411,26 @@ impl Store for StoreClient {
     }
 }
 
+/// The remedy where one side of a store's connection is encrypted.
+const ENCRYPTION_DIFFERS: &str =
+    "one side encrypts and the other does not; give all ranks the same hint `encryption`";
+
+impl From<EncryptionFailure> for EntryFailure {
+    fn from(failure: EncryptionFailure) -> Self {
+        match failure {
+            EncryptionFailure::Plain(MAGIC) => EntryFailure::Never(ENCRYPTION_DIFFERS.into()),
+            EncryptionFailure::Plain(_) => {
+                EntryFailure::Again("what answers there is no store of this version".into(), None)
+            }
+            EncryptionFailure::System(error) => error.into(),
+            EncryptionFailure::Secure(SecureError::Unproved) => EntryFailure::Never(
+                "its secret is another one; give all ranks the same ROUNDELAY_SECRET".into(),
+            ),
+            EncryptionFailure::Secure(error) => EntryFailure::Again(error.to_string(), None),
+        }
+    }
+}
+
 /// Tries once to get in.
 fn enter(
     at: &StoreAddress,
@@ -413,6 +439,9 @@ fn enter(
 ) -> Result<StoreStream, EntryFailure> {
     let mut stream = StoreStream::connect(at, timeout)?;
     stream.set_timeouts(timeout)?;
+    if me.encryption.is_required() {
+        stream.encrypt(me.secret, timeout)?;
+    }
     let nonce = random().map_err(|e| EntryFailure::Never(e.to_string()))?;
     let hello = StoreHello { rank: me.rank, size: me.size, job: digest(me.job), nonce }.bytes();
     stream.write_all(&hello)?;
@@ -421,6 +450,9 @@ fn enter(
     if challenge[..8] != MAGIC {
         let why = "what answers there is no store of this version";
         return Err(EntryFailure::Again(why.into(), None));
+    }
+    if challenge == MODE_REFUSAL {
+        return Err(EntryFailure::Never(ENCRYPTION_DIFFERS.into()));
     }
     stream.write_all(&proof(me.secret, ProofSide::Connecting, &[&hello, &challenge]))?;
     let mut verdict = [0; VERDICT];

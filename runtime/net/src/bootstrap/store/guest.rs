@@ -8,6 +8,7 @@ use super::protocol::{StoreRequest, StoreVerdict};
 use super::stream::StoreAddress;
 use crate::tunables::GUEST_CULPRIT_TIMEOUT;
 use roundelay_support::abort::AbortRecord;
+use roundelay_support::encryption::EncryptionMode;
 
 /// A connection to a store or a reporter that was let in as a guest.
 pub struct StoreGuest(StoreClient);
@@ -26,11 +27,11 @@ pub enum GuestRefusal {
 }
 
 impl StoreGuest {
-    /// Enters by one try.
+    /// Enters by one try, with the secret of the job, over a connection that is encrypted or not.
     pub fn enter(
         at: StoreAddress,
         job: &str,
-        secret: &[u8],
+        secret: (&[u8], EncryptionMode),
         timeout: Duration,
     ) -> Result<StoreGuest, GuestRefusal> {
         let failed = |failed| match failed {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::limits::{PortLimits, REPORTER, STORE};
+use roundelay_support::encryption::EncryptionMode;
 
 /// The job that a server serves.
 #[derive(Debug, Clone)]
@@ -13,6 +14,8 @@ pub struct ServedJob {
     pub digest: [u8; 32],
     /// The secret of the job; empty if it has none.
     pub secret: Vec<u8>,
+    /// Whether connections to it are encrypted, but for those within this host that have no port.
+    pub encryption: EncryptionMode,
     /// The time that ranks may take to come; until then a late rank is notified of a failure.
     pub timeout: Duration,
     /// Makes the answer to [`StoreRequest::Report`](super::protocol::StoreRequest::Report), if this server

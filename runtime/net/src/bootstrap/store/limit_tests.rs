@@ -12,6 +12,7 @@ use super::{ClientIdentity, StoreAddress, StoreClient, StoreListener, StoreServe
 use crate::limits::{PortLimits, REPORTER, STORE};
 use crate::store::Store;
 use crate::tunables::{STORE_VALUE_BYTES, WRONG_PROOF_DELAY, WRONG_PROOFS_MAX};
+use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::secret::{ProofSide, proof};
 
 const FOREVER: Duration = Duration::from_secs(60);
@@ -33,7 +34,9 @@ impl Port {
         let report: Option<fn() -> Vec<u8>> = (limits == REPORTER).then_some(|| vec![1; 100]);
         let size = if limits == REPORTER { 0 } else { 2 };
         let (digest, secret_bytes) = (digest("job"), secret.to_vec());
-        let job = ServedJob { size, digest, secret: secret_bytes, timeout: SHORT, report };
+        let encryption = EncryptionMode::Off;
+        let job =
+            ServedJob { size, digest, secret: secret_bytes, encryption, timeout: SHORT, report };
         let listener = StoreListener::loopback().expect("loopback");
         let server = StoreServer::start(listener, job).expect("a server");
         let at = StoreAddress::Any(server.address().into_iter().collect());
@@ -83,7 +86,9 @@ impl Port {
             guest.read_exact(&mut answer).expect("a report");
             return;
         }
-        let me = |rank| ClientIdentity { rank, size: 2, job: "job", secret: self.secret };
+        let encryption = EncryptionMode::Off;
+        let me =
+            |rank| ClientIdentity { rank, size: 2, job: "job", secret: self.secret, encryption };
         let rank = |rank| StoreClient::connect(self.at.clone(), me(rank), FOREVER).expect("let in");
         let (mut zero, mut one) = (rank(0), rank(1));
         zero.set("key", b"value").expect("room");
@@ -198,7 +203,8 @@ fn a_guest_has_the_room_of_a_question_and_the_note_that_is_meant_for_it() {
 #[test]
 fn questions_of_a_few_bytes_cost_what_they_have() {
     let port = Port::serve(STORE, b"");
-    let me = ClientIdentity { rank: 1, size: 2, job: "job", secret: b"" };
+    let encryption = EncryptionMode::Off;
+    let me = ClientIdentity { rank: 1, size: 2, job: "job", secret: b"", encryption };
     let mut one = StoreClient::connect(port.at.clone(), me, FOREVER).expect("let in").into_stream();
     let (small, began) = (framed(StoreRequest::Here, 1, b"").repeat(100_000), Instant::now());
     for _ in 0..8 {

@@ -43,6 +43,8 @@
 
 mod accept;
 pub mod client;
+#[cfg(test)]
+mod encryption_tests;
 mod failure;
 mod guest;
 mod host_addresses;

@@ -24,6 +24,16 @@ pub const ROSTER: &str = "reporters";
 
 pub(crate) const HELLO: usize = 8 + 4 + 4 + 32 + NONCE;
 pub(crate) const CHALLENGE: usize = 8 + NONCE;
+/// The answer to a client of which one side encrypts and the other does not, in the clear: a challenge without a nonce.
+pub(crate) const MODE_REFUSAL: [u8; CHALLENGE] = {
+    let mut bytes = [0; CHALLENGE];
+    let mut at = 0;
+    while at < MAGIC.len() {
+        bytes[at] = MAGIC[at];
+        at += 1;
+    }
+    bytes
+};
 pub(crate) const VERDICT: usize = 1 + 4 + PROOF;
 
 /// The request of a client.

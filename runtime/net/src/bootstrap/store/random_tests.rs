@@ -1,7 +1,6 @@
 //! Bytes at random, of strangers, of ranks and of guests: a store serves on, or ends in time.
 
 use std::io::{Read, Write};
-use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use super::job::ServedJob;
@@ -10,6 +9,7 @@ use super::stream::StoreStream;
 use super::{ClientIdentity, StoreAddress, StoreClient, StoreGuest, StoreListener, StoreServer};
 use crate::store::Store;
 use crate::wire::WireMessage;
+use roundelay_support::encryption::EncryptionMode;
 use roundelay_tests::SeededRandom;
 use roundelay_tests::fuzz::mutated;
 
@@ -20,7 +20,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn serve(size: u32, secret: &[u8]) -> (StoreServer, StoreAddress) {
     let report: Option<fn() -> Vec<u8>> = (size == 0).then_some(|| vec![1; 100]);
     let timeout = Duration::from_millis(50);
-    let job = ServedJob { size, digest: digest("job"), secret: secret.to_vec(), timeout, report };
+    let (digest, secret, encryption) = (digest("job"), secret.to_vec(), EncryptionMode::Off);
+    let job = ServedJob { size, digest, secret, encryption, timeout, report };
     let listener = StoreListener::loopback().expect("loopback");
     let server = StoreServer::start(listener, job).expect("a server");
     let at = StoreAddress::Any(server.address().into_iter().collect());
@@ -32,7 +33,7 @@ fn say(mut stream: StoreStream, bytes: &[u8]) {
     stream.set_timeouts(Duration::from_millis(20)).expect("a timeout");
     let _ = stream.write_all(bytes);
     if let StoreStream::Tcp(stream) = &stream {
-        let _ = stream.shutdown(Shutdown::Write);
+        stream.shut();
     }
     let mut buffer = [0; 4096];
     while matches!(stream.read(&mut buffer), Ok(1..)) {}
@@ -62,7 +63,8 @@ fn bytes_at_random_disturb_no_store() {
         let size = if dice.below(3) == 0 { 0 } else { 2 };
         let (server, at) = serve(size, secret);
         let bytes = messages(&wires, &mut dice);
-        let me = |rank| ClientIdentity { rank, size, job: "job", secret };
+        let encryption = EncryptionMode::Off;
+        let me = |rank| ClientIdentity { rank, size, job: "job", secret, encryption };
         let is_rank = size > 0 && dice.below(2) == 0;
         let stream = match (is_rank, dice.below(3)) {
             (true, _) => {
@@ -78,7 +80,8 @@ fn bytes_at_random_disturb_no_store() {
         // Only a rank may end the joining of all.
         if !is_rank {
             let until = Instant::now() + LIMIT;
-            let mut guest = StoreGuest::enter(at.clone(), "job", secret, LIMIT).expect("let in");
+            let mut guest =
+                StoreGuest::enter(at.clone(), "job", (secret, encryption), LIMIT).expect("let in");
             if size == 0 {
                 let report = guest.report(until).expect("an answer");
                 assert_eq!(report, Some(vec![1; 100]), "trial {trial}");

@@ -10,15 +10,44 @@ use super::protocol::{
 };
 use super::session::{BrokenSession, SessionStage};
 use super::state::{RankState, StoreState};
-use roundelay_support::secret::{PROOF, ProofSide, accepts, proof};
+use crate::tls::SecureError;
+use roundelay_support::secret::{JobSecret, PROOF, ProofSide, accepts, proof};
 
 impl StoreState {
     /// Reads from and writes to a connection as long as that gets on.
     pub(super) fn serve(&mut self, token: u64) -> Result<(), BrokenSession> {
-        let Some(session) = self.sessions.get_mut(&token) else { return Ok(()) };
-        let open = if session.output.is_empty() { session.receive()? } else { true };
-        self.answer(token)?;
-        if open { Ok(()) } else { Err(BrokenSession) }
+        loop {
+            let Some(session) = self.sessions.get_mut(&token) else { return Ok(()) };
+            if matches!(session.stage, SessionStage::Securing) && !session.last {
+                let secret = JobSecret::from(self.job.secret.clone());
+                match session.secure(&secret, self.job.encryption) {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(()),
+                    Err(error) => return self.count_insecure(token, &error),
+                }
+                continue;
+            }
+            let open = if session.output.is_empty() { session.receive()? } else { true };
+            self.answer(token)?;
+            if !open {
+                return Err(BrokenSession);
+            }
+            // What was decrypted and had no room is not shown by the descriptor.
+            let more = self.sessions.get(&token).filter(|session| session.output.is_empty());
+            if !more.is_some_and(|session| !session.is_full() && session.stream.has_input()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Counts a wrong proof on a connection that was to be encrypted, and ends it.
+    fn count_insecure(&mut self, token: u64, error: &SecureError) -> Result<(), BrokenSession> {
+        if matches!(error, SecureError::Unproved)
+            && let Some(from) = self.sessions.get(&token).and_then(|session| session.from)
+        {
+            self.guesses.count(from, Instant::now(), self.job.limits().port);
+        }
+        Err(BrokenSession)
     }
 
     /// Takes what has come in full, as long as the answers find their way out.
@@ -42,6 +71,7 @@ impl StoreState {
     fn step(&mut self, token: u64) -> Result<bool, BrokenSession> {
         let Some(session) = self.sessions.get_mut(&token) else { return Ok(false) };
         match session.stage {
+            SessionStage::Securing => Ok(false),
             SessionStage::Hello => session.challenge(),
             SessionStage::Proof { hello, challenge } => {
                 let Some(proof) = session.take::<PROOF>() else { return Ok(false) };

@@ -4,13 +4,17 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::IpAddr;
 use std::time::Instant;
 
-use super::protocol::{CHALLENGE, GUEST, HELLO, MAGIC, MAX_FRAME};
+use super::protocol::{CHALLENGE, GUEST, HELLO, MAGIC, MAX_FRAME, MODE_REFUSAL};
 use super::stream::StoreStream;
 use crate::limits::STORE;
-use roundelay_support::secret::random;
+use crate::tls::{SecureError, SecureProgress, is_handshake};
+use roundelay_support::encryption::EncryptionMode;
+use roundelay_support::secret::{JobSecret, random};
 
 /// The progress of a connection's handshake.
 pub(super) enum SessionStage {
+    /// Whether it encrypts is not known yet, or it is being encrypted.
+    Securing,
     /// No whole hello has come.
     Hello,
     /// It has been challenged.
@@ -49,7 +53,7 @@ impl StoreSession {
         StoreSession {
             from: stream.peer(),
             stream,
-            stage: SessionStage::Hello,
+            stage: SessionStage::Securing,
             since: Instant::now(),
             input: Vec::new(),
             taken: 0,
@@ -84,7 +88,7 @@ impl StoreSession {
     /// Returns the bytes of input that are kept at most.
     fn limit(&self) -> usize {
         match self.stage {
-            SessionStage::Hello | SessionStage::Proof { .. } => HELLO,
+            SessionStage::Securing | SessionStage::Hello | SessionStage::Proof { .. } => HELLO,
             SessionStage::Rank(GUEST) => STORE.bytes,
             SessionStage::Rank(_) => 4 + MAX_FRAME,
         }
@@ -100,6 +104,43 @@ impl StoreSession {
         let taken = *self.input.first_chunk()?;
         self.input.drain(..N);
         Some(taken)
+    }
+
+    /// Goes on with the encryption of a connection; false while something of the client is awaited. A client that
+    /// encrypts where the store does not, or the other way round, gets an answer that it understands.
+    pub(super) fn secure(
+        &mut self,
+        secret: &JobSecret,
+        encryption: EncryptionMode,
+    ) -> Result<bool, SecureError> {
+        let Some(socket) = self.stream.socket() else {
+            self.stage = SessionStage::Hello;
+            return Ok(true);
+        };
+        if !socket.is_encrypted() {
+            let mut first = [0];
+            match socket.peek(&mut first) {
+                Ok(0) => return Err(SecureError::Closed),
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(e) => return Err(SecureError::System(e)),
+            }
+            if is_handshake(&first) != encryption.is_required() {
+                self.output.extend_from_slice(&MODE_REFUSAL);
+                self.last = true;
+                return Ok(true);
+            }
+            if !encryption.is_required() {
+                self.stage = SessionStage::Hello;
+                return Ok(true);
+            }
+            socket.accept_encryption()?;
+        }
+        let is_open = socket.secure(secret)? == SecureProgress::Open;
+        if is_open {
+            self.stage = SessionStage::Hello;
+        }
+        Ok(is_open)
     }
 
     /// Challenges a client that has sent its hello; anything else is broken at its first wrong byte.

@@ -9,13 +9,16 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::Timeout;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use super::protocol::digest;
+use super::protocol::{MAGIC, digest};
+use crate::tls::{PeerSocket, SecureError, SecureProgress};
 use crate::tunables::{LISTENER_BACKLOG, SERVER_ADDRESS_TIMEOUT};
 use roundelay_support::fork::give_up_in_children;
 use roundelay_support::interrupt;
 use roundelay_support::ports::bind_within;
+use roundelay_support::secret::JobSecret;
 use roundelay_support::tunables::INTERRUPT_CHECK_INTERVAL;
 
 /// The place at which a store is served.
@@ -162,7 +165,7 @@ impl StoreListener {
                 give_up_in_children(&stream);
                 stream.set_nonblocking(true)?;
                 let _ = stream.set_nodelay(true);
-                Ok(StoreStream::Tcp(stream))
+                Ok(StoreStream::Tcp(stream.into()))
             }
             StoreListener::Unix(listener) => {
                 let (stream, _) = listener.accept()?;
@@ -210,7 +213,7 @@ pub fn listen_everywhere(port: u16) -> io::Result<TcpListener> {
 #[derive(Debug)]
 pub(crate) enum StoreStream {
     /// A connection over a network.
-    Tcp(TcpStream),
+    Tcp(PeerSocket),
     /// A connection inside of this host.
     Unix(UnixStream),
 }
@@ -238,7 +241,7 @@ impl StoreStream {
                 Ok(stream) => {
                     give_up_in_children(&stream);
                     let _ = stream.set_nodelay(true);
-                    return Ok(StoreStream::Tcp(stream));
+                    return Ok(StoreStream::Tcp(stream.into()));
                 }
                 Err(error) => last = error,
             }
@@ -249,9 +252,7 @@ impl StoreStream {
     /// Returns the address of this end.
     pub(crate) fn local(&self) -> Option<IpAddr> {
         match self {
-            StoreStream::Tcp(stream) => {
-                stream.local_addr().ok().map(|address| address.ip().to_canonical())
-            }
+            StoreStream::Tcp(socket) => socket.local().map(|address| address.ip().to_canonical()),
             StoreStream::Unix(_) => None,
         }
     }
@@ -259,8 +260,8 @@ impl StoreStream {
     /// Returns true if the other end is on this host: then its address is not one by which other hosts reach this one.
     pub(crate) fn is_within_host(&self) -> bool {
         match self {
-            StoreStream::Tcp(stream) => match (stream.local_addr(), stream.peer_addr()) {
-                (Ok(own), Ok(peer)) => {
+            StoreStream::Tcp(socket) => match (socket.local(), socket.peer()) {
+                (Some(own), Some(peer)) => {
                     peer.ip().to_canonical().is_loopback() || own.ip() == peer.ip()
                 }
                 _ => false,
@@ -272,35 +273,87 @@ impl StoreStream {
     /// Returns the address of the other end; `None` within this host.
     pub(crate) fn peer(&self) -> Option<IpAddr> {
         match self {
-            StoreStream::Tcp(stream) => {
-                stream.peer_addr().ok().map(|address| address.ip().to_canonical())
-            }
+            StoreStream::Tcp(socket) => socket.peer().map(|address| address.ip().to_canonical()),
             StoreStream::Unix(_) => None,
         }
     }
 
     /// Waits for input where the stream has a timeout.
     fn await_input(&self) -> io::Result<()> {
-        let timeout = match self {
-            StoreStream::Tcp(stream) => stream.read_timeout()?,
-            StoreStream::Unix(stream) => stream.read_timeout()?,
-        };
+        if self.has_input() {
+            return Ok(());
+        }
+        let timeout = sockopt::socket_timeout(self.as_fd(), Timeout::Recv)?;
         timeout.map_or(Ok(()), |timeout| ready(self.as_fd(), PollFlags::IN, timeout))
     }
 
     pub(crate) fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
         // A zero would mean no timeout.
         let timeout = Some(timeout.max(Duration::from_millis(1)));
+        sockopt::set_socket_timeout(self.as_fd(), Timeout::Recv, timeout)?;
+        Ok(sockopt::set_socket_timeout(self.as_fd(), Timeout::Send, timeout)?)
+    }
+
+    /// Returns true if bytes have come that the descriptor does not show.
+    pub(crate) fn has_input(&self) -> bool {
+        matches!(self, StoreStream::Tcp(socket) if socket.has_input())
+    }
+
+    /// Returns the socket, unless the connection is within this host: that needs no encryption.
+    pub(super) fn socket(&mut self) -> Option<&mut PeerSocket> {
         match self {
-            StoreStream::Tcp(stream) => {
-                stream.set_read_timeout(timeout)?;
-                stream.set_write_timeout(timeout)
+            StoreStream::Tcp(socket) => Some(socket),
+            StoreStream::Unix(_) => None,
+        }
+    }
+
+    /// Encrypts a new connection to a store, waiting for that long.
+    pub(super) fn encrypt(
+        &mut self,
+        secret: &[u8],
+        timeout: Duration,
+    ) -> Result<(), EncryptionFailure> {
+        let Some(socket) = self.socket() else { return Ok(()) };
+        let (secret, until) = (JobSecret::from(secret.to_vec()), Instant::now() + timeout);
+        rustix::io::ioctl_fionbio(&*socket, true).map_err(io::Error::from)?;
+        socket.connect_encryption()?;
+        loop {
+            let mut first = [0; 8];
+            if socket.peek(&mut first).is_ok_and(|n| n > 0 && first[0] == MAGIC[0]) {
+                return Err(EncryptionFailure::Plain(first));
             }
-            StoreStream::Unix(stream) => {
-                stream.set_read_timeout(timeout)?;
-                stream.set_write_timeout(timeout)
+            match socket.secure(&secret)? {
+                SecureProgress::Open => break,
+                SecureProgress::Waiting => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    ready(socket.as_fd(), PollFlags::IN, left)?;
+                }
             }
         }
+        rustix::io::ioctl_fionbio(&*socket, false).map_err(io::Error::from)?;
+        Ok(())
+    }
+}
+
+/// The reason for which a connection to a store could not be encrypted.
+pub(super) enum EncryptionFailure {
+    /// The server answers in the clear, with these bytes first.
+    Plain([u8; 8]),
+    /// It cannot prove the secret, or the connection broke.
+    Secure(SecureError),
+    /// The system failed.
+    System(io::Error),
+}
+
+impl From<io::Error> for EncryptionFailure {
+    fn from(error: io::Error) -> Self {
+        EncryptionFailure::System(error)
+    }
+}
+
+impl From<SecureError> for EncryptionFailure {
+    fn from(error: SecureError) -> Self {
+        EncryptionFailure::Secure(error)
     }
 }
 
@@ -374,7 +427,7 @@ impl Write for StoreStream {
 impl AsFd for StoreStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            StoreStream::Tcp(stream) => stream.as_fd(),
+            StoreStream::Tcp(socket) => socket.as_fd(),
             StoreStream::Unix(stream) => stream.as_fd(),
         }
     }

@@ -10,6 +10,7 @@ use super::protocol::{HELLO, MAGIC, MAX_FRAME, StoreHello, StoreRequest, digest,
 use super::{ClientIdentity, StoreAddress, StoreClient, StoreListener, StoreServer};
 use crate::store::Store;
 use crate::tunables::{STORE_KEY_BYTES, STORE_VALUE_BYTES};
+use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::error::Error;
 
 /// A timeout that no test comes near unless something hangs.
@@ -35,8 +36,8 @@ fn serve_for(
     size: u32,
     secret: &[u8],
 ) -> (StoreServer, StoreAddress) {
-    let secret = secret.to_vec();
-    let job = ServedJob { size, digest: digest("job"), secret, timeout, report: None };
+    let (digest, secret, encryption) = (digest("job"), secret.to_vec(), EncryptionMode::Off);
+    let job = ServedJob { size, digest, secret, encryption, timeout, report: None };
     let server = StoreServer::start(listener, job).expect("a server");
     let at = StoreAddress::Any(server.address().into_iter().collect());
     (server, at)
@@ -49,8 +50,8 @@ fn connect(
     secret: &[u8],
     timeout: Duration,
 ) -> Result<StoreClient, Error> {
-    StoreClient::connect(at.clone(), ClientIdentity { rank, size, job: "job", secret }, timeout)
-        .map(StoreClient::patient)
+    let me = ClientIdentity { rank, size, job: "job", secret, encryption: EncryptionMode::Off };
+    StoreClient::connect(at.clone(), me, timeout).map(StoreClient::patient)
 }
 
 fn client(at: &StoreAddress, rank: u32, size: u32) -> StoreClient {
@@ -124,8 +125,9 @@ fn sixty_four_meet_at_once_whoever_comes_first() {
                 scope.spawn(move || exchange(client(at, rank, N), rank, N))
             })
             .collect();
-        let (digest, secret) = (digest("job"), Vec::new());
-        let job = ServedJob { size: N, digest, secret, timeout: FOREVER, report: None };
+        let (digest, secret, encryption) = (digest("job"), Vec::new(), EncryptionMode::Off);
+        let timeout = FOREVER;
+        let job = ServedJob { size: N, digest, secret, encryption, timeout, report: None };
         let server =
             StoreServer::start(StoreListener::bind(&at).expect("the port"), job).expect("a server");
         exchange(client(&at, 0, N).with(server), 0, N);
@@ -263,7 +265,8 @@ fn ranks_that_do_not_fit_are_refused_with_a_reason() {
     let error = refused(connect(&at, 1, 3, b"", FOREVER));
     assert!(error.contains("counts 2 ranks") && error.contains("rank 1 of 3"), "{error}");
     assert!(start.elapsed() < FOREVER, "a final refusal was tried again");
-    let me = ClientIdentity { rank: 1, size: 2, job: "other", secret: b"" };
+    let encryption = EncryptionMode::Off;
+    let me = ClientIdentity { rank: 1, size: 2, job: "other", secret: b"", encryption };
     // It tries again until its deadline, since the store of an earlier job may be about to end.
     let start = Instant::now();
     let error = refused(StoreClient::connect(at.clone(), me, FOREVER / 30));

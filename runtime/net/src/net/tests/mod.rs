@@ -1,6 +1,7 @@
 //! Ranks as threads, each with a listener of its own, over real sockets.
 
 mod control;
+mod encrypted;
 mod guard;
 mod join;
 mod near;
@@ -97,7 +98,9 @@ fn soon() -> Instant {
 fn open(net: &mut RankNetwork, wanted: &[(u32, u16)]) -> Result<Vec<OwnedFd>, Error> {
     let connection = |&(peer, channel): &(u32, u16)| ConnectionId { peer, channel, path: 0 };
     let wanted: Vec<ConnectionId> = wanted.iter().map(connection).collect();
-    net.open(&wanted, WaitPolicy { timeout: PATIENCE, watch: &mut |_| None, members: &[] })
+    let policy = WaitPolicy { timeout: PATIENCE, watch: &mut |_| None, members: &[] };
+    let sockets = net.open(&wanted, policy)?;
+    Ok(sockets.iter().map(|socket| socket.fd().try_clone().expect("a descriptor")).collect())
 }
 
 /// Splits a part off, without a watch.

@@ -11,6 +11,7 @@ use super::super::dial::{DialError, DialProgress, PeerDial};
 use super::super::hello::{CONTROL, ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello};
 use super::super::wait_policy::pause;
 use super::*;
+use crate::tls::PeerSocket;
 use roundelay_support::secret::{JobSecret, ProofSide, random};
 
 /// Dials until that ends.
@@ -18,7 +19,7 @@ pub(super) fn dial(
     name: ConnectionName,
     to: SocketAddr,
     options: &PathOptions,
-) -> Result<TcpStream, DialError> {
+) -> Result<PeerSocket, DialError> {
     let mut dial = PeerDial::new(name, vec![DialTarget { from: None, to }]);
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
@@ -291,7 +292,7 @@ fn silent_strangers_are_few() {
     );
     assert_eq!(stream.write(b"data").expect("sent"), 4);
     let mut taken = listener.take(&name).expect("kept");
-    taken.set_nonblocking(false).expect("blocking");
+    rustix::io::ioctl_fionbio(&taken, false).expect("blocking");
     let mut data = [0; 4];
     taken.read_exact(&mut data).expect("data");
     assert_eq!(&data, b"data");

@@ -1,7 +1,7 @@
 //! The devices of this process, and how the two ends of a connection meet.
 
 use std::io::{ErrorKind, IoSliceMut, Read, Write};
-use std::net::TcpStream;
+#[cfg(test)]
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -16,6 +16,7 @@ use super::error::VerbsError;
 use super::registrations::ArenaRegistrations;
 use super::stream::{ConnectionTerms, DEPTH, RailStream};
 use super::verbs::{MemoryRegistration, VerbsDevice};
+use crate::tls::PeerSocket;
 #[cfg(test)]
 use crate::transport::carrier::Carrier;
 use crate::transport::fault::ConnectionFault;
@@ -94,7 +95,7 @@ enum InfoError {
 /// connect them, in any order. Nothing here waits: connecting a queue may take the kernel a second, in which it
 /// resolves an address of the network, and a thread of its own waits for that.
 pub(super) struct QueueHandshake {
-    socket: TcpStream,
+    socket: PeerSocket,
     stage: HandshakeStage,
     purpose: StreamPurpose,
     /// The bytes that the socket has yet to take, and those that came.
@@ -123,7 +124,7 @@ enum HandshakeStage {
 impl QueueHandshake {
     /// Offers an end on the rails of a choice.
     pub(super) fn over_rails(
-        socket: OwnedFd,
+        socket: PeerSocket,
         choice: &DeviceChoice,
         registrations: &Arc<ArenaRegistrations>,
     ) -> Result<QueueHandshake, ConnectionFault> {
@@ -133,7 +134,7 @@ impl QueueHandshake {
 
     /// Offers an end on a path, where an end that exists also works.
     pub(super) fn over_path(
-        socket: OwnedFd,
+        socket: PeerSocket,
         choice: &DeviceChoice,
     ) -> Result<QueueHandshake, ConnectionFault> {
         Self::begin(socket, (choice, (RDMA_PATH_QUEUE_PAIRS, false)), DEPTH, StreamPurpose::Path)
@@ -142,7 +143,7 @@ impl QueueHandshake {
     /// Offers an end with `pairs` queue pairs on each device, `receives` receives in each, and one more queue pair for
     /// accesses if it is to be one-sided too.
     fn begin(
-        socket: OwnedFd,
+        socket: PeerSocket,
         (choice, pairs): (&DeviceChoice, (usize, bool)),
         receives: u32,
         purpose: StreamPurpose,
@@ -150,8 +151,13 @@ impl QueueHandshake {
         let stream =
             chosen(choice).and_then(|all| RailStream::new(&all, pairs, choice.gid, receives));
         let stream = stream.map_err(ConnectionFault::other)?;
-        let socket = TcpStream::from(socket);
-        socket.set_nonblocking(true).map_err(ConnectionFault::other)?;
+        if socket.is_encrypted() {
+            return Err(ConnectionFault::Protocol(
+                "its bytes would cross the network as they are: give the hint `transport` without `rdma`, or \
+                 `encryption=off`",
+            ));
+        }
+        rustix::io::ioctl_fionbio(&socket, true).map_err(ConnectionFault::other)?;
         let info = postcard::to_allocvec(&stream.info()).map_err(ConnectionFault::other)?;
         let mut unsent = (info.len() as u32).to_le_bytes().to_vec();
         unsent.extend(info);
@@ -287,13 +293,13 @@ impl PendingHandshake for QueueHandshake {
     }
 }
 
-fn done(socket: TcpStream, stream: RailStream) -> StreamHandshake {
-    StreamHandshake::Done(DeviceStream::new(socket.into(), stream).into())
+fn done(socket: PeerSocket, stream: RailStream) -> StreamHandshake {
+    StreamHandshake::Done(DeviceStream::new(socket, stream).into())
 }
 
 /// Reads from the socket until `wanted` bytes are there; returns true if they are.
 fn receive_up_to(
-    socket: &mut TcpStream,
+    socket: &mut PeerSocket,
     received: &mut Vec<u8>,
     wanted: usize,
 ) -> Result<bool, ConnectionFault> {
@@ -339,8 +345,9 @@ pub(super) fn connect_with(
     deadline: Instant,
 ) -> Result<Vec<(TcpSocket, RailStream)>, (usize, ConnectionFault)> {
     let pairs = (RDMA_QUEUE_PAIRS, one_sided);
-    let begin = |socket| {
-        QueueHandshake::begin(socket, (choice, pairs), receives, StreamPurpose::Rails(None)).into()
+    let begin = |socket: OwnedFd| {
+        QueueHandshake::begin(socket.into(), (choice, pairs), receives, StreamPurpose::Rails(None))
+            .into()
     };
     let all = handshake(sockets.into_iter().map(begin).collect(), deadline, &|| false);
     let end = |(at, carrier)| match carrier {

@@ -10,6 +10,7 @@ use rustix::net::RecvFlags;
 
 use super::exposure::MemoryExposure;
 use super::stream::RailStream;
+use crate::tls::PeerSocket;
 use crate::transport::access::{AccessGrant, AccessReport, AccessRights, RemoteAccess};
 use crate::transport::fault::ConnectionFault;
 use crate::transport::one_sided::OneSided;
@@ -34,7 +35,7 @@ struct StreamState {
 }
 
 impl DeviceStream {
-    pub(super) fn new(socket: OwnedFd, stream: RailStream) -> Self {
+    pub(super) fn new(socket: PeerSocket, stream: RailStream) -> Self {
         let state = StreamState { stream, idle: 0, taken: 0, waits: (0, Instant::now()) };
         DeviceStream { socket: TcpSocket::new(socket), state: Box::new(Mutex::new(state)) }
     }

@@ -47,8 +47,6 @@ mod tests;
 #[cfg(feature = "rdma")]
 mod verbs;
 
-use std::os::fd::OwnedFd;
-
 #[cfg(not(feature = "rdma"))]
 pub(crate) use absent::{ArenaRegistrations, check};
 #[cfg(not(feature = "rdma"))]
@@ -68,6 +66,7 @@ pub(crate) use registrations::ArenaRegistrations;
 
 pub use choice::DeviceChoice;
 
+use crate::tls::PeerSocket;
 use crate::transport::resources::StreamResources;
 use crate::transport::stream::StreamHandshake;
 use crate::transport::unavailable::TransportUnavailable;
@@ -79,11 +78,11 @@ pub(super) fn probe() -> Result<Vec<String>, TransportUnavailable> {
 
 /// Begins to meet the peer over a fresh socket, on the rails of a choice; devices read what lies in registered
 /// memory from there.
-pub(super) fn begin(socket: OwnedFd, means: &StreamResources) -> StreamHandshake {
+pub(super) fn begin(socket: PeerSocket, means: &StreamResources) -> StreamHandshake {
     QueueHandshake::over_rails(socket, &means.devices, &means.registrations).into()
 }
 
 /// Begins to meet the peer on a path, where an end that exists also works.
-pub(crate) fn over_path(socket: OwnedFd, choice: &DeviceChoice) -> StreamHandshake {
+pub(crate) fn over_path(socket: PeerSocket, choice: &DeviceChoice) -> StreamHandshake {
     QueueHandshake::over_path(socket, choice).into()
 }

@@ -23,6 +23,11 @@ pub(crate) trait ByteStream {
     /// whatever comes.
     fn wakes(&self) -> bool;
 
+    /// Returns true if bytes of the peer have come that the descriptor does not show.
+    fn has_input(&self) -> bool {
+        false
+    }
+
     /// Reads what is there to some places; 0 if nothing is. After an error nothing comes any more.
     fn read(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, ConnectionFault>;
 

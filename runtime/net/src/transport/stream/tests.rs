@@ -413,7 +413,9 @@ fn posting_to_a_peer_that_is_gone_is_a_fault() {
 fn no_connection_is_a_fault() {
     let file = std::fs::File::open("/dev/null").expect("a file");
     let (mut sender, mut receiver) = {
-        let connection = Arc::new(StreamConnection::new(TcpSocket::new(file.into())));
+        let connection = Arc::new(StreamConnection::new(TcpSocket::new(
+            std::os::fd::OwnedFd::from(file).into(),
+        )));
         assert!(matches!(connection.fault(), Some(ConnectionFault::SetUp(_))));
         (StreamSender::new(connection.clone()), StreamReceiver::new(connection))
     };

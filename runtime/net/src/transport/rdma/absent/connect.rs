@@ -1,9 +1,9 @@
 //! How two ends would meet.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::memory::ArenaRegistrations;
+use crate::tls::PeerSocket;
 use crate::transport::fault::ConnectionFault;
 use crate::transport::rdma::choice::DeviceChoice;
 use crate::transport::stream::{PendingHandshake, StreamHandshake};
@@ -22,7 +22,7 @@ pub(crate) enum QueueHandshake {}
 
 impl QueueHandshake {
     pub(crate) fn over_rails(
-        _: OwnedFd,
+        _: PeerSocket,
         _: &DeviceChoice,
         _: &Arc<ArenaRegistrations>,
     ) -> Result<QueueHandshake, ConnectionFault> {
@@ -30,7 +30,7 @@ impl QueueHandshake {
     }
 
     pub(crate) fn over_path(
-        _: OwnedFd,
+        _: PeerSocket,
         _: &DeviceChoice,
     ) -> Result<QueueHandshake, ConnectionFault> {
         Err(ConnectionFault::other(RdmaAbsent))

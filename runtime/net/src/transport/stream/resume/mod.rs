@@ -166,6 +166,11 @@ impl ResumableStream {
         self.lost.is_some() || self.conns.len() > 1 || self.at < self.kept.end()
     }
 
+    /// Returns true if bytes have come that no descriptor shows.
+    pub(crate) fn has_input(&self) -> bool {
+        self.conns.iter().any(|conn| conn.carrier.has_input())
+    }
+
     /// Returns the path that it is at home on.
     pub(crate) fn home(&self) -> usize {
         self.home

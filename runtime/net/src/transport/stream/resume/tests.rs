@@ -167,7 +167,7 @@ impl PeerDialer for WorldRank {
 }
 
 fn socket(fd: OwnedFd) -> Carrier {
-    TcpSocket::new(fd).into()
+    TcpSocket::new(fd.into()).into()
 }
 
 /// Makes two ranks with a stream between them.

@@ -1,0 +1,142 @@
+//! The key of this process, and the settings of both sides of a handshake.
+
+use std::sync::{Arc, OnceLock};
+
+use ring::rand::SystemRandom;
+use ring::signature::Ed25519KeyPair;
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::ring as suite;
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key,
+};
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
+};
+use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
+use rustls::sign::CertifiedKey;
+use rustls::version::TLS13;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, Error, PeerIncompatible, ServerConfig, SignatureScheme,
+};
+
+/// The settings of both sides of the handshakes of a process.
+#[derive(Clone)]
+pub(super) struct TlsIdentity {
+    pub(super) connecting: Arc<ClientConfig>,
+    pub(super) accepting: Arc<ServerConfig>,
+}
+
+/// The name that a client asks for where nothing is verified by name.
+const PEER_NAME: &str = "rank";
+
+impl TlsIdentity {
+    /// Returns the identity of this process, which is made when it is first needed.
+    ///
+    /// # Errors
+    ///
+    /// The error of the cryptography: the system gives no random numbers.
+    pub(super) fn of_process() -> Result<TlsIdentity, Error> {
+        static IDENTITY: OnceLock<Result<TlsIdentity, Error>> = OnceLock::new();
+        IDENTITY.get_or_init(TlsIdentity::generate).clone()
+    }
+
+    fn generate() -> Result<TlsIdentity, Error> {
+        let provider = Arc::new(provider());
+        let denied = |_| Error::FailedToGetRandomBytes;
+        let key = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(denied)?;
+        let key = PrivateKeyDer::Pkcs8(key.as_ref().to_vec().into());
+        let key = suite::sign::any_supported_type(&key)?;
+        let public = key.public_key().ok_or(Error::FailedToGetRandomBytes)?;
+        let raw = CertificateDer::from(public.as_ref().to_vec());
+        let own = Arc::new(CertifiedKey::new(vec![raw], key));
+
+        let verifier = UnnamedPeer { algorithms: provider.signature_verification_algorithms };
+        let mut connecting = ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth();
+        connecting.enable_sni = false;
+        connecting.resumption = Resumption::disabled();
+
+        let mut accepting = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(own)));
+        // Every connection has a handshake of its own, whose exporter is its own.
+        accepting.send_tls13_tickets = 0;
+        accepting.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok(TlsIdentity { connecting: connecting.into(), accepting: accepting.into() })
+    }
+}
+
+/// Returns the cryptography, with the cipher first that this processor is best at.
+fn provider() -> CryptoProvider {
+    let mut provider = suite::default_provider();
+    #[cfg(target_arch = "x86_64")]
+    let has_aes = std::arch::is_x86_feature_detected!("aes");
+    #[cfg(target_arch = "aarch64")]
+    let has_aes = std::arch::is_aarch64_feature_detected!("aes");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let has_aes = false;
+    let first = match has_aes {
+        true => suite::cipher_suite::TLS13_AES_128_GCM_SHA256,
+        false => suite::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+    };
+    provider.cipher_suites.retain(|suite| *suite != first);
+    provider.cipher_suites.insert(0, first);
+    provider
+}
+
+/// Returns the name that clients ask for.
+pub(super) fn peer_name() -> Result<ServerName<'static>, Error> {
+    ServerName::try_from(PEER_NAME).map_err(|_| Error::UnsupportedNameType)
+}
+
+/// Takes any raw public key whose holder signs the handshake: what a peer is trusted for comes after it
+/// ([`super::session`]).
+#[derive(Debug)]
+struct UnnamedPeer {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for UnnamedPeer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        key: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let key = SubjectPublicKeyInfoDer::from(key.as_ref());
+        verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}

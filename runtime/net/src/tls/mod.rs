@@ -1,0 +1,23 @@
+//! Encrypted connections: TLS 1.3 between processes that share the secret of a job.
+//!
+//! | file | content |
+//! |---|---|
+//! | [`identity`] | the key of this process, and the settings of both sides |
+//! | [`session`] | one encrypted connection: records, and the proof that both ends know the secret |
+//! | [`peer_socket`] | a socket between ranks, plain or encrypted, read and written alike |
+//!
+//! Keys are ephemeral: each process makes one when it first needs it, and no key is derived from the secret, so that a
+//! secret that becomes known later opens no recorded traffic. Public keys are raw ones (RFC 7250), and are not what a
+//! peer is trusted for: each side proves that it knows the job's secret by an HMAC over the exporter of the handshake
+//! (`EXPORTER-Channel-Binding`, RFC 9266) and over its role. A relay between two honest ranks has two handshakes, whose
+//! exporters differ, and can pass on neither proof. The side that connects proves first, so that a stranger gets nothing
+//! by which it could test secrets without being counted.
+
+mod identity;
+mod peer_socket;
+mod session;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use peer_socket::PeerSocket;
+pub(crate) use session::{SecureError, SecureProgress, is_handshake};
