@@ -16,6 +16,8 @@ A ``Communicator`` is one rank's handle on the others; ``launch`` runs a functio
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from roundelay import errors
 from roundelay._core import Choice
 from roundelay._launch import launch, launcher
@@ -30,12 +32,12 @@ from roundelay.errors import (
     CudaError,
     Error,
     LostRankError,
-    MemoryError,
     MismatchError,
+    OperationTimeoutError,
+    OutOfMemoryError,
     RefusedError,
     SettingsError,
     StartError,
-    TimeoutError,
     UnsupportedError,
     UsageError,
     WindowError,
@@ -43,6 +45,15 @@ from roundelay.errors import (
 from roundelay.store import Store
 from roundelay.window import Right, Window
 from roundelay.work import Work
+
+if TYPE_CHECKING:
+    from roundelay.errors import MemoryError as MemoryError
+    from roundelay.errors import TimeoutError as TimeoutError
+else:
+
+    def __getattr__(name: str) -> type[Error]:
+        return errors._old_name(__name__, name)
+
 
 init = Communicator.init
 
@@ -63,10 +74,11 @@ __all__ = [
     "Link",
     "LostRankError",
     "Measured",
-    "MemoryError",
     "MismatchError",
     "Op",
+    "OperationTimeoutError",
     "Options",
+    "OutOfMemoryError",
     "PremulSum",
     "RedOp",
     "RefusedError",
@@ -76,7 +88,6 @@ __all__ = [
     "SettingsError",
     "StartError",
     "Store",
-    "TimeoutError",
     "UnsupportedError",
     "UsageError",
     "Window",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from roundelay._options import seconds, whole
 from roundelay.communicator import Communicator
-from roundelay.errors import AbortedError, Error, LostRankError, StartError, TimeoutError, UsageError
+from roundelay.errors import AbortedError, Error, LostRankError, OperationTimeoutError, StartError, UsageError
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -72,8 +72,8 @@ def launch(
 class launcher:  # noqa: N801
     """``launch`` with settings: ``roundelay.launcher(timeout=60, hints={"transport": "tcp"})(fn, 4)``.
 
-    ``timeout`` is the longest time for the whole in seconds, after which ``TimeoutError`` is raised and the processes
-    are ended; ``hints`` are those of the communicator, about links too.
+    ``timeout`` is the longest time for the whole in seconds, after which ``OperationTimeoutError`` is raised
+    and the processes are ended; ``hints`` are those of the communicator, about links too.
     """
 
     def __init__(self, *, timeout: float | datetime.timedelta | None = None, hints: Hints | None = None) -> None:
@@ -191,7 +191,8 @@ class _Watch:
                 if self.failed:
                     break
                 late = ", ".join(map(str, open_))
-                raise TimeoutError(f"launch: after {self.timeout:g} s rank {late} had not ended", code="RL0703")
+                text = f"launch: after {self.timeout:g} s rank {late} had not ended"
+                raise OperationTimeoutError(text, code="RL0703")
             before = len(self.failed)
             for rank in open_:
                 process, pipe = self.ranks[rank]

@@ -42,7 +42,7 @@ class Communicator(Collectives):
     hold for this operation; ``stream=`` is for memory of a GPU, where operations are put into that CUDA stream.
 
     Operations raise ``UsageError`` and ``UnsupportedError`` before anything has moved: the communicator can be used
-    further. ``TimeoutError``, ``LostRankError``, ``MismatchError`` and ``AbortedError`` end it on all ranks.
+    further. ``OperationTimeoutError``, ``LostRankError``, ``MismatchError`` and ``AbortedError`` end it on all ranks.
     """
 
     __slots__ = ()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from roundelay import _native
 from roundelay._buffers import Array, view
 from roundelay._options import Hints, pairs, seconds, whole
-from roundelay.errors import TimeoutError
+from roundelay.errors import OperationTimeoutError
 from roundelay.work import Work
 
 if TYPE_CHECKING:
@@ -107,11 +107,15 @@ class Connecting:
         self._link: Link | None = None
 
     def wait(self, timeout: float | None = None) -> Link:
-        """Wait for the link, at most ``timeout`` seconds; raises ``TimeoutError`` then, and the attempt goes on."""
+        """Wait for the link, at most ``timeout`` seconds.
+
+        Raises ``OperationTimeoutError`` if there is none by then; the attempt goes on.
+        """
         if self._link is None:
             made = self._native.wait(timeout)
             if made is None:
-                raise TimeoutError(f"the peer has not connected within {timeout:g} s; it goes on", code="RL0703")
+                text = f"the peer has not connected within {timeout:g} s; it goes on"
+                raise OperationTimeoutError(text, code="RL0703")
             self._link = Link(made)
         return self._link
 

@@ -7,7 +7,8 @@ the algorithm that was running.
 
 from __future__ import annotations
 
-from builtins import TimeoutError as _TimeoutError
+import builtins
+from typing import TYPE_CHECKING
 
 from roundelay._phrases import in_python
 
@@ -16,12 +17,12 @@ __all__ = [
     "CudaError",
     "Error",
     "LostRankError",
-    "MemoryError",
     "MismatchError",
+    "OperationTimeoutError",
+    "OutOfMemoryError",
     "RefusedError",
     "SettingsError",
     "StartError",
-    "TimeoutError",
     "UnsupportedError",
     "UsageError",
     "WindowError",
@@ -60,7 +61,7 @@ class Error(RuntimeError):
         self.source = source
 
 
-class TimeoutError(Error, _TimeoutError):
+class OperationTimeoutError(Error, builtins.TimeoutError):
     """Another rank did not answer in time."""
 
 
@@ -76,7 +77,7 @@ class MismatchError(Error):
     """The ranks do not make the same calls, or the ends of a message do not fit each other."""
 
 
-class MemoryError(Error):
+class OutOfMemoryError(Error):
     """Shared memory or device memory could not be had."""
 
 
@@ -112,16 +113,34 @@ _KINDS: dict[str, type[Error]] = {
     "aborted": AbortedError,
     "cuda": CudaError,
     "lost_rank": LostRankError,
-    "memory": MemoryError,
+    "memory": OutOfMemoryError,
     "mismatch": MismatchError,
     "refused": RefusedError,
     "settings": SettingsError,
     "start": StartError,
-    "timeout": TimeoutError,
+    "timeout": OperationTimeoutError,
     "unsupported": UnsupportedError,
     "usage": UsageError,
     "window": WindowError,
 }
+
+
+_OLD_NAMES: dict[str, type[Error]] = {"MemoryError": OutOfMemoryError, "TimeoutError": OperationTimeoutError}
+
+if TYPE_CHECKING:
+    MemoryError = OutOfMemoryError
+    TimeoutError = OperationTimeoutError
+else:
+
+    def __getattr__(name: str) -> type[Error]:
+        return _old_name(__name__, name)
+
+
+def _old_name(module: str, name: str) -> type[Error]:
+    """Return the exception that had this name of a builtin before; ``import *`` does not shadow the builtin."""
+    if name in _OLD_NAMES:
+        return _OLD_NAMES[name]
+    raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
 
 def _make(

@@ -139,7 +139,8 @@ class Window:
     def wait_signal(self, peer: int, *, stream: Any = None) -> None:
         """Wait for a signal of a peer, and take it: each ends one wait.
 
-        On a GPU what follows in the stream waits. ``flush`` raises ``TimeoutError`` if the signal does not come.
+        On a GPU what follows in the stream waits. ``flush`` raises ``OperationTimeoutError`` if the signal does not
+        come.
         """
         self._native.wait_signal(peer, self._stream(stream))
 
@@ -157,8 +158,8 @@ class Window:
         """Wait until everything that this rank began on a peer's part has taken effect.
 
         Raises ``WindowError`` for the first operation since the last flush that the peer has refused. On a GPU it waits
-        for everything in the stream, and raises what went wrong there: ``TimeoutError`` or ``LostRankError`` for a
-        signal that did not come, which end the communicator.
+        for everything in the stream, and raises what went wrong there: ``OperationTimeoutError`` or ``LostRankError``
+        for a signal that did not come, which end the communicator.
         """
         return _work(self._native.flush(peer, async_op, self._stream(stream)))
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from roundelay.errors import TimeoutError
+from roundelay.errors import OperationTimeoutError
 
 if TYPE_CHECKING:
     from roundelay import _native
@@ -30,10 +30,10 @@ class Work:
         """Wait for the end of the operation, at most ``timeout`` seconds.
 
         Other threads run meanwhile, and Ctrl-C interrupts the wait. Raises the error of the operation, or
-        ``TimeoutError`` if it has not ended in time; it goes on then.
+        ``OperationTimeoutError`` if it has not ended in time; it goes on then.
         """
         if not self._native.wait(timeout):
-            raise TimeoutError(f"the operation has not ended within {timeout:g} s; it goes on", code="RL0703")
+            raise OperationTimeoutError(f"the operation has not ended within {timeout:g} s; it goes on", code="RL0703")
 
     def done(self) -> bool:
         """Return True if the operation has ended, with or without success."""

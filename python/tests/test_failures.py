@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import pytest
 from ranks import processes, threads
 
 import roundelay
-from roundelay import AbortedError, Communicator, LostRankError, MismatchError, TimeoutError
+from roundelay import AbortedError, Communicator, LostRankError, MismatchError, OperationTimeoutError
 
 
 def survive(comm: Communicator, folder: str, in_background: bool, how: int) -> None:
@@ -55,7 +57,7 @@ def test_a_rank_that_stops_is_named_at_the_deadline() -> None:
             return None
         data = np.zeros(3)
         begin = time.monotonic()
-        with pytest.raises(TimeoutError, match="rank 1") as error:
+        with pytest.raises(OperationTimeoutError, match="rank 1") as error:
             comm.all_reduce(data, timeout=0.3)
         assert time.monotonic() - begin < 20
         assert (error.value.rank, error.value.peer, error.value.code) == (0, 1, "RL0703")
@@ -145,12 +147,23 @@ def test_the_flight_recorder_has_the_latest_calls() -> None:
 
 
 def test_errors_travel_between_processes() -> None:
-    import pickle
-
-    error = roundelay.TimeoutError("late", code="RL0703", rank=1, peer=2, step=3, source="a.algo:1:2")
+    error = roundelay.OperationTimeoutError("late", code="RL0703", rank=1, peer=2, step=3, source="a.algo:1:2")
     again = pickle.loads(pickle.dumps(error))
-    assert type(again) is roundelay.TimeoutError and str(again) == "late"
+    assert type(again) is roundelay.OperationTimeoutError and str(again) == "late"
     assert vars(again) == vars(error)
+
+
+def test_names_that_shadowed_builtins_are_of_the_same_classes() -> None:
+    for module in (roundelay, roundelay.errors):
+        assert module.TimeoutError is module.OperationTimeoutError
+        assert module.MemoryError is module.OutOfMemoryError
+        assert not set(module.__all__) & set(vars(builtins)), module
+        with pytest.raises(AttributeError, match=f"module '{module.__name__}' has no attribute 'KeyError'"):
+            module.KeyError  # noqa: B018
+    assert issubclass(roundelay.OperationTimeoutError, builtins.TimeoutError)
+    assert not issubclass(roundelay.OutOfMemoryError, builtins.TimeoutError)
+    # As it was pickled by a process that has the old name.
+    assert pickle.loads(b"croundelay.errors\nTimeoutError\n.") is roundelay.OperationTimeoutError
 
 
 ORPHANS = r"""

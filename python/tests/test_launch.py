@@ -127,7 +127,7 @@ def idle(comm: Communicator) -> None:
 
 
 def test_a_launch_has_a_limit() -> None:
-    with pytest.raises(roundelay.TimeoutError, match="launch: after 2 s rank 0, 1 had not ended"):
+    with pytest.raises(roundelay.OperationTimeoutError, match="launch: after 2 s rank 0, 1 had not ended"):
         roundelay.launcher(timeout=2)(idle, 2)
 
 

@@ -77,7 +77,7 @@ def test_rights_hold_for_views() -> None:
         comm.barrier()
         if comm.rank == 0:
             window.set_timeout(0.05)
-            with pytest.raises(roundelay.TimeoutError):
+            with pytest.raises(roundelay.OperationTimeoutError):
                 window.withdraw("write")
             window.set_timeout(60.0)
         comm.barrier()

@@ -51,6 +51,8 @@ def ring(n: int) -> None:
 found: list[float] = roundelay.launch(main, 2, 1.0)
 found = roundelay.launcher(timeout=60)(main, 2, 1.0)
 checked: list[roundelay.Checked] = ring.check(4)
+timeout: type[roundelay.OperationTimeoutError] = roundelay.TimeoutError
+memory: type[roundelay.errors.OutOfMemoryError] = roundelay.errors.MemoryError
 """
 
 WRONG = """
@@ -76,6 +78,7 @@ def main(comm: Communicator, scale: float) -> float:
 
 roundelay.launch(main, 2, "x")  # wrong
 roundelay.launcher(timeout="60")  # wrong
+roundelay.KeyError  # wrong
 """
 
 

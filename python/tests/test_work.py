@@ -52,7 +52,7 @@ def test_wait_says_when_time_is_up_and_the_work_goes_on() -> None:
             return None
         work = started(comm.all_reduce(data, async_op=True))
         assert not work.done() and work.exception() is None
-        with pytest.raises(roundelay.TimeoutError, match="has not ended within 0.05 s; it goes on") as error:
+        with pytest.raises(roundelay.OperationTimeoutError, match="has not ended within 0.05 s; it goes on") as error:
             work.wait(0.05)
         assert isinstance(error.value, TimeoutError)
         before = repr(work)

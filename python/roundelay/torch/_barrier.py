@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from ..store import wait_for
-from ._errors import BackendError, TimeoutError
+from ._errors import BackendError, OperationTimeoutError
 
 _OPEN = b"open"
 
@@ -43,7 +43,7 @@ class Monitor:
             if left <= 0 and not late:
                 text = f"Rank 0 timed out in monitoredBarrier after {milliseconds} ms."
                 self._store.set(f"{key}/word", text)
-                raise TimeoutError(text, code="RL0703", rank=0)
+                raise OperationTimeoutError(text, code="RL0703", rank=0)
             if not self._came(f"{key}/{rank}", left):
                 late.append(rank)
                 if not wait_all_ranks:
@@ -52,7 +52,7 @@ class Monitor:
             names = ", ".join(str(rank) for rank in late)
             text = f"Rank{'s' if wait_all_ranks else ''} {names} failed to pass monitoredBarrier in {milliseconds} ms"
             self._store.set(f"{key}/word", text)
-            raise TimeoutError(text, code="RL0703", rank=0, peer=late[0])
+            raise OperationTimeoutError(text, code="RL0703", rank=0, peer=late[0])
         self._store.set(f"{key}/word", _OPEN)
 
     def _came(self, key: str, left: float) -> bool:
@@ -74,7 +74,7 @@ class Monitor:
             # Rank 0 may come late itself, and then waits as long.
             wait_for(self._store, [f"{key}/word"], timedelta(seconds=max(seconds, 0.001)))
         except RuntimeError as error:
-            raise TimeoutError(until, code="RL0703", rank=self._rank, peer=0) from error
+            raise OperationTimeoutError(until, code="RL0703", rank=self._rank, peer=0) from error
         word = bytes(self._store.get(f"{key}/word"))
         if word != _OPEN:
             raise BackendError(f"{until} Rank 0 said: {word.decode()}", code="RL0703", rank=self._rank, peer=0)

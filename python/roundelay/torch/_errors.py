@@ -14,7 +14,7 @@ class BackendError(errors.Error, dist.DistBackendError):
     """Something went wrong in an operation."""
 
 
-class TimeoutError(errors.TimeoutError, dist.DistBackendError):
+class OperationTimeoutError(errors.OperationTimeoutError, dist.DistBackendError):
     """Another rank did not answer in time."""
 
 
@@ -40,7 +40,7 @@ def missing(what: str, instead: str) -> NoReturn:
 
 
 _FACES: list[tuple[type[errors.Error], type[errors.Error], str]] = [
-    (errors.TimeoutError, TimeoutError, "roundelay: Timed out waiting{time} for a peer: "),
+    (errors.OperationTimeoutError, OperationTimeoutError, "roundelay: Timed out waiting{time} for a peer: "),
     (errors.LostRankError, LostRankError, "roundelay: Connection closed by peer: "),
     (errors.AbortedError, AbortedError, "roundelay: The group was aborted: "),
     (errors.MismatchError, MismatchError, "roundelay: Collective mismatch across ranks: "),
@@ -103,6 +103,6 @@ def _copy(error: errors.Error, made: type[errors.Error], words: str, own: str) -
     return copy
 
 
-def timed_out(what: str, seconds: float) -> TimeoutError:
+def timed_out(what: str, seconds: float) -> OperationTimeoutError:
     """Return the error of a wait that has not ended in time."""
-    return TimeoutError(f"roundelay: Timed out waiting {round(seconds * 1000)}ms for {what}", code="RL0703")
+    return OperationTimeoutError(f"roundelay: Timed out waiting {round(seconds * 1000)}ms for {what}", code="RL0703")

@@ -127,10 +127,14 @@ class _Pending(Work):
         self._future: Any = None
 
     def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
-        """Wait for the end, at most so long; raise the error of the operation, or ``TimeoutError``: it goes on then."""
+        """Wait for the end, at most ``timeout``; raise the error of the operation.
+
+        Raises ``OperationTimeoutError`` if it has not ended by then; it goes on.
+        """
         limit = timeout.total_seconds() or self._timeout
         if not self._native.wait(limit):
-            raise errors.TimeoutError(f"the transfer has not ended within {limit:g} s; it goes on", code="RL0703")
+            text = f"the transfer has not ended within {limit:g} s; it goes on"
+            raise errors.OperationTimeoutError(text, code="RL0703")
         return True
 
     def is_completed(self) -> bool:
@@ -375,7 +379,7 @@ class Transport(_transport.Transport):
             self._pending.clear()
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Wait for transfers that have begun, and close. After ``TimeoutError`` call it again."""
+        """Wait for transfers that have begun, and close. After ``OperationTimeoutError`` call it again."""
         until = time.monotonic() + self._seconds(timeout)
         error: BaseException | None = None
         for work in self._begin_close():

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import TimeoutError, UnsupportedError, UsageError
+from ..errors import OperationTimeoutError, UnsupportedError, UsageError
 from .._buffers import mapped
 from ..torch._memory import bytes_of, is_plain, readable
 from ..torch._work import Done
@@ -66,7 +66,7 @@ class _Signalled:
         until = time.monotonic() + self._limit
         while not self.is_completed():
             if time.monotonic() >= until:
-                raise TimeoutError(
+                raise OperationTimeoutError(
                     f"waited {self._limit:g} s for a signal of rank {self._peer}: see whether it calls signal",
                     code="RL0703",
                     peer=self._peer,

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..errors import TimeoutError
+from ..errors import OperationTimeoutError
 from ._types import WorkStatus
 
 
@@ -29,7 +29,7 @@ class TorchWork:
         try:
             self._work.wait()
         except Exception as error:
-            self._waited = WorkStatus.TIMEDOUT if isinstance(error, TimeoutError) else WorkStatus.ERROR
+            self._waited = WorkStatus.TIMEDOUT if isinstance(error, OperationTimeoutError) else WorkStatus.ERROR
             raise
         self._waited = WorkStatus.COMPLETED
 
@@ -57,7 +57,7 @@ class TorchWork:
         error = exception() if exception is not None else None
         if error is None:
             return WorkStatus.COMPLETED
-        return WorkStatus.TIMEDOUT if isinstance(error, TimeoutError) else WorkStatus.ERROR
+        return WorkStatus.TIMEDOUT if isinstance(error, OperationTimeoutError) else WorkStatus.ERROR
 
     def __repr__(self) -> str:
         return f"<roundelay.torchcomms.TorchWork: {self.status().name}>"

@@ -116,7 +116,7 @@ def test_the_flight_recorder_is_read_by_the_analyser_of_torch(face: str, tmp_pat
         TORCH_INCLUDE_STACK_TRACE="0",
         **faces.environment(face),
     )
-    assert first and second and error.startswith("TimeoutError: roundelay: Timed out waiting 2000ms"), error
+    assert first and second and error.startswith("OperationTimeoutError: roundelay: Timed out waiting 2000ms"), error
     states = [
         [
             (entry["profiling_name"], entry["state"])

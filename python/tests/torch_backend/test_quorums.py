@@ -49,7 +49,7 @@ def test_a_quorum_with_a_rank_that_is_gone_fails_and_the_next_one_goes_on() -> N
         ), outcome["absent"]
         assert "the handle of rank 1:" in outcome["absent"]
         kind = outcome["ended"].split()[0]
-        assert kind in ("StartError", "LostRankError", "AbortedError", "TimeoutError"), outcome["ended"]
+        assert kind in ("StartError", "LostRankError", "AbortedError", "OperationTimeoutError"), outcome["ended"]
         assert outcome["seconds"] < 11
         assert outcome["left"]["place"] == [place, 2]
         assert follows(outcome["first"], outcome["left"])

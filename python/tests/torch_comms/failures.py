@@ -26,7 +26,7 @@ def absent(comm: TorchComm) -> list[Any]:
     try:
         work.wait()
         seen: list[Any] = ["no error"]
-    except roundelay.TimeoutError as error:
+    except roundelay.OperationTimeoutError as error:
         seen = [work.status().name, work.is_completed(), "Timed out" in str(error), error.code]
     seen.append(round(time.monotonic() - begin, 1))
     store.set("seen", "1")

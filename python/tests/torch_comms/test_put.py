@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the API of torchcomms needs torch")
 
 import roundelay.torchcomms as torchcomms  # noqa: E402
-from roundelay.errors import TimeoutError, UsageError, WindowError  # noqa: E402
+from roundelay.errors import OperationTimeoutError, UsageError, WindowError  # noqa: E402
 
 COUNT = 3000
 
@@ -118,7 +118,7 @@ def test_wrong_use_is_refused_and_harms_nobody() -> None:
         if rank == 0:
             waits = window.wait_signal(1, async_op=True, timeout=timedelta(milliseconds=50))
             assert not waits.is_completed()
-            with pytest.raises(TimeoutError, match="signal of rank 1"):
+            with pytest.raises(OperationTimeoutError, match="signal of rank 1"):
                 waits.wait()
         comm.barrier(async_op=False)
         assert (own == 0.0).all()

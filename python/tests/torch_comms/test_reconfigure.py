@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the API of torchcomms needs torch")
 
 import roundelay.torchcomms as torchcomms  # noqa: E402
-from roundelay.errors import AbortedError, StartError, TimeoutError, UsageError  # noqa: E402
+from roundelay.errors import AbortedError, OperationTimeoutError, StartError, UsageError  # noqa: E402
 
 LIMIT = timedelta(seconds=20)
 
@@ -122,7 +122,7 @@ def test_a_communicator_lives_on_after_an_abort_and_a_failed_attempt() -> None:
         mine = board.handles(2, number, comm, [0, 1])
         # Each names itself first: they do not mean the same generation.
         wrong = mine if number == 0 else mine[::-1]
-        with pytest.raises((StartError, TimeoutError)):
+        with pytest.raises((StartError, OperationTimeoutError)):
             comm.reconfigure(2, wrong, timeout=timedelta(milliseconds=300))
         comm.reconfigure(3, board.handles(3, number, comm, [0, 1]))
         return told(comm)

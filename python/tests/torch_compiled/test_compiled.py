@@ -117,7 +117,7 @@ def test_errors_of_arguments() -> None:
 def test_a_late_rank_is_named() -> None:
     barrier, operation = run("late", 2)[0]
     assert "Rank 1 failed to pass monitoredBarrier in 200 ms" in barrier
-    assert operation.startswith("TimeoutError True roundelay: Timed out waiting 400ms"), operation
+    assert operation.startswith("OperationTimeoutError True roundelay: Timed out waiting 400ms"), operation
 
 
 def test_abort_ends_the_group() -> None:

@@ -40,7 +40,7 @@ JUDGED = ("hurt", "faults")
 OPERATIONS = ("all_reduce", "broadcast")
 """What a step of training calls: gradients are summed, and the order of the buckets is rank 0's."""
 
-CARRIED = re.compile(r"\b(LostRankError|TimeoutError|AbortedError): roundelay: ")
+CARRIED = re.compile(r"\b(LostRankError|OperationTimeoutError|AbortedError): roundelay: ")
 
 WORDS = ("step", "hurt", "raised")
 """What a rank tells the others by shared memory: its step, when it was killed or stopped, when it raised its error."""

@@ -189,7 +189,7 @@ def late(job: Rank, hosts: Communicator, comm: Communicator) -> None:
             window.wait_signal(1)
             window.flush(1)
 
-        assert raises(roundelay.TimeoutError, "RL0703", waits).peer == 1
+        assert raises(roundelay.OperationTimeoutError, "RL0703", waits).peer == 1
     elif job.on_gpu:
         raises(roundelay.Error, "", comm.barrier)
     else:

@@ -185,7 +185,7 @@ def _alone(folder: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise errors.TimeoutError(
+                    raise errors.OperationTimeoutError(
                         f"roundelay: another process has compiled the backend in {folder} for {_PATIENCE:.0f} s: end "
                         "it, or name another folder in TORCH_EXTENSIONS_DIR",
                         code="RL0703",
