@@ -1,7 +1,7 @@
 """The build backend of `pip install`: maturin's, after the command line was built, which travels in the wheel.
 
 `$ROUNDELAY_WHEEL_PROFILE` is cargo's profile, `wheel` by default, and `$ROUNDELAY_WHEEL_FEATURES` has features of this
-package, as `rdma`, separated by commas; `rdma` is of the command line too. maturin takes what is in `roundelay.data`, which must
+package, as `rdma`, separated by commas; `rdma` and `experimental` are of the command line too. maturin takes what is in `roundelay.data`, which must
 be there whatever it is asked for.
 """
 
@@ -112,8 +112,9 @@ def _with_command(build: Any, *arguments: Any) -> str:
         features.append("command")
         cargo += ["--package", "roundelay-cli", "--package", "roundelay-python"]
     cargo += ["--features", ",".join(f"roundelay-python/{name}" for name in features)]
-    if "rdma" in features:
-        cargo += ["--features", "roundelay-cli/rdma"]
+    for name in ("rdma", "experimental"):
+        if name in features:
+            cargo += ["--features", f"roundelay-cli/{name}"]
     terminal.say("compiles about 100 packages of Rust, which takes some three minutes on two cores")
     _run(cargo, terminal)
     terminal.count("packs the wheel")

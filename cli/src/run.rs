@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use roundelay::hints::check_protocol;
 use roundelay_compiler::Shape;
 
 use crate::args::{JobArgs, RunArgs, TargetArgs};
@@ -106,6 +107,9 @@ pub(crate) fn plan_job(
     seed: u64,
     budget: f64,
 ) -> Result<(JobOrder, Vec<JobProof>), VerbError> {
+    if let Some(protocol) = job_args.on.protocol {
+        check_protocol(protocol)?;
+    }
     let mut proofs: Vec<(TargetArgs, JobProof)> = Vec::new();
     let mut cases: Vec<JobCase> = Vec::new();
     for &bytes in sizes {

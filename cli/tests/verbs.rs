@@ -360,6 +360,16 @@ fn info_lists_the_library() {
     let info = &roundelay(&["info", "--json"]).ok().json()[0];
     assert_eq!(info["algorithms"].as_array().map(Vec::len), Some(CATALOGUE.len()));
     assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
+    // The feature of the program under test: what it says is what it does.
+    let lacks = ran.out.contains("this build is without the feature `experimental`");
+    let run = ["run", "all_reduce", "-n", "2", "--bytes", "64", "--hint", "gpu_direct=true"];
+    match info["experimental"].as_bool().expect("a truth value") {
+        true => assert!(!lacks && roundelay(&run).ok().out.contains("all_reduce")),
+        false => {
+            assert!(lacks, "{}", ran.out);
+            roundelay(&run).fails(2, &["`gpu_direct=true`", "--features experimental"]);
+        }
+    }
 }
 
 #[test]

@@ -131,8 +131,8 @@ pub mod fabric {
 /// Hints: what users wish of collectives, as pairs of strings, checked at once. `docs/hints.md` has all of them.
 pub mod hints {
     pub use roundelay_engine::hints::{
-        ChoiceObjective, HintError, HintKey, HintLevel, Hints, LossyType, MergedHints, OnFailure,
-        TABLE, VARIABLE,
+        ChoiceObjective, EXPERIMENTAL, HintError, HintKey, HintLevel, Hints, LossyType,
+        MergedHints, OnFailure, TABLE, VARIABLE, check_protocol,
     };
 }
 

@@ -6,6 +6,7 @@ mod probe;
 mod topology;
 mod tunable_table;
 
+use roundelay::hints::EXPERIMENTAL;
 use roundelay::transport::Transport;
 use roundelay::{DType, RedOp};
 use roundelay_algorithms::CATALOGUE;
@@ -30,6 +31,8 @@ struct InfoRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     shared_memory_fault: Option<String>,
     rdma: RdmaDevices,
+    /// True if the build accepts hints for what no hardware has run.
+    experimental: bool,
     gpus: GpuInventory,
     communicators: Vec<ResourceProbe>,
     /// Joining a very large job, modelled.
@@ -92,6 +95,11 @@ pub(crate) fn info(args: &args::InfoArgs, report: VerbReport) -> VerbResult {
     report.line(format!("memory         {}", size_text(info.memory_bytes >> 20 << 20)));
     report.line(format!("shared memory  {shared}"));
     info.rdma.lines().into_iter().for_each(|line| report.line(line));
+    let experimental = match info.experimental {
+        true => "available",
+        false => "not available: this build is without the feature `experimental`",
+    };
+    report.line(format!("experimental   {experimental}"));
     report.line(format!("element types  {}", info.dtypes.join(" ")));
     report.line(format!("operators      {}", info.ops.join(" ")));
     report.line("\nGPUs:");
@@ -127,6 +135,7 @@ fn gather() -> InfoRow {
         shared_memory: fault.is_none(),
         shared_memory_fault: fault,
         rdma: RdmaDevices::here(),
+        experimental: EXPERIMENTAL,
         gpus: GpuInventory::here(),
         communicators: probe::probes(),
         scale: JoinScale::modelled(),

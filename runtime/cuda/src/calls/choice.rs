@@ -16,6 +16,7 @@ use crate::region::{RegionSpot, RegionTable};
 use crate::tunables::PROXY_BLOCKS_MAX;
 use roundelay_engine::choose::{ProtocolChoice, device};
 use roundelay_engine::custom::Algorithm;
+use roundelay_engine::hints::check_protocol;
 use roundelay_engine::{EngineCore, served};
 use roundelay_support::error::Error;
 
@@ -81,6 +82,9 @@ pub(super) fn choose_key(
         Some(threads) => device::blocks_between_hosts(bytes, threads, most.unwrap_or(1)),
     };
     let hinted = launch.protocol.or(merged.protocol());
+    if let Some(protocol) = hinted {
+        check_protocol(protocol)?;
+    }
     if hinted == Some(DeviceProtocol::Multicast) && merged.deterministic() == Some(true) {
         return Err(Error::Unsupported(
             "`multicast` adds the ranks in an order of the switch's own, and the hint `deterministic` asks for that \

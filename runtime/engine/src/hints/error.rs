@@ -30,6 +30,17 @@ pub enum HintError {
         /// The values that the key has, in words.
         values: &'static str,
     },
+    /// No hardware has run what the value asks for, and the build is without the feature `experimental`.
+    #[error(
+        "the hint `{key}={value}` needs the cargo feature `experimental`, which this build does not have: no hardware \
+         has run what it asks for; leave it out, or build with `--features experimental` (docs/hints.md)"
+    )]
+    Experimental {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: String,
+    },
     /// A part of a text of hints is no pair.
     #[error("`{0}` is no hint: write key=value")]
     NoPair(String),

@@ -11,17 +11,20 @@
 //! |---|---|
 //! | `values.rs` | the hints of one level, and the types of their values |
 //! | `error.rs` | the errors of hints |
+//! | `experimental.rs` | values that only builds with the feature `experimental` accept |
 //! | `table.rs` | the table of keys, and the parsers of their values |
 //! | `pairs.rs` | hints from pairs, texts and the environment |
 //! | `merged.rs` | the levels, merged |
 
 mod error;
+mod experimental;
 mod merged;
 mod pairs;
 mod table;
 mod values;
 
 pub use error::HintError;
+pub use experimental::{EXPERIMENTAL, check_protocol};
 pub use merged::{HintLevel, MergedHints};
 pub use table::{HintKey, TABLE};
 pub use values::{ChoiceObjective, Hints, LossyType, OnFailure};

@@ -4,6 +4,7 @@ use roundelay_net::bootstrap::HINTS as VARIABLE;
 use roundelay_support::variables;
 
 use super::error::{HintError, ValueError};
+use super::experimental::{EXPERIMENTAL, check_value};
 use super::table::find;
 use super::values::Hints;
 
@@ -12,7 +13,8 @@ impl Hints {
     ///
     /// # Errors
     ///
-    /// [`HintError`] for an unknown key, a value that the key does not have, or a key given twice.
+    /// [`HintError`] for an unknown key, a value that the key does not have or that this build does not, or a key given
+    /// twice.
     ///
     /// ```
     /// let hints = roundelay_engine::hints::Hints::from_pairs([("algorithm", "ring"), ("timeout", "5s")])?;
@@ -37,6 +39,7 @@ impl Hints {
                 let (key, value, values) = (row.name, value.into(), row.values);
                 HintError::Value { key, value, why, values }
             })?;
+            check_value(&hints, row.name, value, EXPERIMENTAL)?;
         }
         Ok(hints)
     }

@@ -94,8 +94,8 @@ pub const TABLE: &[HintKey] = &[
         values: "`packet`, `staged`, `put`, `get`, `engine` or `multicast`",
         meaning: "How messages travel between GPUs: as packets that carry their own flags, through staging memory, \
                   written to where they belong in the peers' buffers, read from there, read from there by copy \
-                  engines, or read and written on all at once by the switch, which was never tried on hardware and is \
-                  never chosen by itself. By size and memory by default.",
+                  engines, or read and written on all at once by the switch, which was never tried on hardware, needs \
+                  the feature `experimental` and is never chosen by itself. By size and memory by default.",
         example: "packet",
         read: |h, v| {
             word(
@@ -235,9 +235,10 @@ pub const TABLE: &[HintKey] = &[
     HintKey {
         name: "gpu_direct",
         values: "`true` or `false`",
-        meaning: "Have RDMA devices move messages between hosts from GPU to GPU, where a probe comes through, and not by \
-                  way of the hosts' memory (docs/rdma.md). It was never tried on hardware. Default `false`.",
-        example: "true",
+        meaning: "Have RDMA devices move messages between hosts from GPU to GPU, where a probe comes through, and not \
+                  by way of the hosts' memory (docs/rdma.md). It was never tried on hardware: `true` needs the feature \
+                  `experimental`. Default `false`.",
+        example: "false",
         read: |h, v| truth(v, &mut h.gpu_direct),
     },
 ];

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use roundelay_compiler::device::DeviceProtocol;
 use roundelay_dsl::diag::codes;
 use roundelay_net::transport::TransportSet;
 use roundelay_support::error::Error;
@@ -30,7 +31,7 @@ fn every_key_has_an_example_that_changes_something() {
 fn values_are_read() {
     let h = hints(
         "objective=latency,deterministic=true,lossy=bf16,transport=tcp,shm,channels=4,\
-         slot_bytes=256K,timeout=1500ms,lazy=True,interface=eth0.5,rdma_gid=3,gpu_direct=true,\
+         slot_bytes=256K,timeout=1500ms,lazy=True,interface=eth0.5,rdma_gid=3,gpu_direct=false,\
          ports=50000-50999",
     );
     assert_eq!(h.objective(), Some(ChoiceObjective::Latency));
@@ -40,7 +41,7 @@ fn values_are_read() {
     assert_eq!((h.channels(), h.slot_bytes()), (Some(4), Some(256 << 10)));
     assert_eq!(h.timeout(), Some(Duration::from_millis(1500)));
     assert_eq!((h.interface(), h.rdma_gid()), (Some("eth0.5"), Some(3)));
-    assert_eq!(h.gpu_direct(), Some(true));
+    assert_eq!(h.gpu_direct(), Some(false));
     assert_eq!(h.ports(), roundelay_support::ports::PortRange::new(50000, 50999));
     assert!(hints("").is_empty() && hints(" , ").is_empty());
 }
@@ -86,6 +87,31 @@ fn what_is_near_is_named() {
         let wanted = if text == "timeout=-1s" { "out of range" } else { wanted };
         assert!(found.contains(wanted), "{text}: {found}");
     }
+}
+
+#[test]
+fn what_no_hardware_has_run_needs_the_feature() {
+    for (key, value) in [("protocol", "multicast"), ("gpu_direct", "true"), ("gpu_direct", "1")] {
+        let mut hints = Hints::default();
+        let row = table::find(key).expect("a key");
+        assert!((row.read)(&mut hints, value).is_ok(), "{key}={value}");
+        assert_eq!(experimental::check_value(&hints, key, value, true), Ok(()));
+        let refused = HintError::Experimental { key, value: value.into() };
+        assert_eq!(experimental::check_value(&hints, key, value, false), Err(refused.clone()));
+        let text = refused.to_string();
+        assert!(text.contains("`--features experimental`") && text.contains(value), "{text}");
+        // In the build at hand: accepted with the feature, refused without it.
+        let read = Hints::from_pairs([(key, value)]);
+        match cfg!(feature = "experimental") {
+            true => assert_eq!(read, Ok(hints)),
+            false => assert_eq!(read, Err(refused)),
+        }
+    }
+    for text in ["protocol=put", "gpu_direct=false", "gpu_direct=False"] {
+        hints(text);
+    }
+    assert_eq!(check_protocol(DeviceProtocol::Put), Ok(()));
+    assert_eq!(check_protocol(DeviceProtocol::Multicast).is_ok(), EXPERIMENTAL);
 }
 
 #[test]
