@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
 
-from roundelay._dtypes import FORMATS, NAMES, DType, unknown
+from roundelay._dtypes import DLPACK, FORMATS, NAMES, DType, unknown
 from roundelay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -186,24 +186,6 @@ class _Versioned(ctypes.Structure):
     ]
 
 
-_DLPACK: dict[tuple[int, int], str] = {
-    **{(0, bits): f"int{bits}" for bits in (8, 16, 32, 64)},
-    **{(1, bits): f"uint{bits}" for bits in (8, 16, 32, 64)},
-    **{(2, bits): f"float{bits}" for bits in (16, 32, 64)},
-    (4, 16): "bfloat16",
-    (5, 32): "complex32",
-    (5, 64): "complex64",
-    (5, 128): "complex128",
-    (6, 8): "bool",
-    (7, 8): "float8_e3m4",
-    (8, 8): "float8_e4m3",
-    (9, 8): "float8_e4m3b11fnuz",
-    (10, 8): "float8_e4m3fn",
-    (11, 8): "float8_e4m3fnuz",
-    (12, 8): "float8_e5m2",
-    (13, 8): "float8_e5m2fnuz",
-    (14, 8): "float8_e8m0fnu",
-}
 _READ_ONLY = 1
 # Devices whose memory the host reads as its own, and those of CUDA.
 _HOST_DEVICES = (1, 3)
@@ -238,10 +220,10 @@ def _dlpack(data: Any, name: str, written: bool) -> View:
         raise _refuse(name, data, "it is read-only, and the call writes it: pass a numpy array or a tensor")
     if tensor.device_type not in (*_HOST_DEVICES, *_CUDA_DEVICES):
         raise _refuse(name, data, f"it is on DLPack's device {tensor.device_type}: move it to the CPU or to CUDA")
-    called = _DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
-    if called is None:
+    dtype = DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    if dtype is None:
         raise _refuse(name, data, unknown(f"{tensor.bits} bits of DLPack's code {tensor.code}"))
-    dtype, elements, next_stride = NAMES[called], 1, 1
+    elements, next_stride = 1, 1
     shape = [tensor.shape[i] for i in range(tensor.ndim)]
     for extent in shape:
         elements *= extent

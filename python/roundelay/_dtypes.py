@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FORMATS", "NAMES", "DType", "unknown"]
+__all__ = ["DLPACK", "FORMATS", "NAMES", "DType", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -12,7 +12,7 @@ class DType:
     """How elements of one type are passed on: as ``scale`` elements of the type ``native``."""
 
     name: str
-    """The name that messages give, as ``float32``."""
+    """The name that messages give, as ``float32``; numpy's and torch's."""
     native: str
     """The name of the type that moves, as ``f32``."""
     size: int
@@ -21,64 +21,55 @@ class DType:
     """Elements of ``native`` in one of this type."""
     ops: frozenset[str] | None = None
     """The operators that are the same on elements of ``native``; None: all."""
+    dlpack: int | None = None
+    """DLPack's code of the type; None if it has none."""
+    formats: tuple[str, ...] = ()
+    """The characters of the buffer protocol."""
+    wider: str | None = None
+    """The name of the type in which PyTorch's tensors of this one are reduced; None: as they are, or not at all."""
 
 
 _SUMS = frozenset({"sum", "avg", "premul_sum"})
 _COPIES: frozenset[str] = frozenset()
 
 _ALL = [
-    DType("float16", "f16", 2),
-    DType("bfloat16", "bf16", 2),
-    DType("float32", "f32", 4),
-    DType("float64", "f64", 8),
-    DType("int8", "i8", 1),
-    DType("uint8", "u8", 1),
-    DType("int32", "i32", 4),
-    DType("uint32", "u32", 4),
-    DType("int64", "i64", 8),
-    DType("uint64", "u64", 8),
-    DType("bool", "bool", 1),
-    DType("complex32", "f16", 4, 2, _SUMS),
-    DType("complex64", "f32", 8, 2, _SUMS),
-    DType("complex128", "f64", 16, 2, _SUMS),
-    DType("int16", "u8", 2, 2, _COPIES),
-    DType("uint16", "u8", 2, 2, _COPIES),
-    *(
-        DType(name, "u8", 1, 1, _COPIES)
-        for name in (
-            "float8_e4m3",
-            "float8_e4m3fn",
-            "float8_e4m3fnuz",
-            "float8_e4m3b11fnuz",
-            "float8_e3m4",
-            "float8_e5m2",
-            "float8_e5m2fnuz",
-            "float8_e8m0fnu",
-        )
-    ),
+    DType("float16", "f16", 2, dlpack=2, formats=("e",)),
+    DType("bfloat16", "bf16", 2, dlpack=4),
+    DType("float32", "f32", 4, dlpack=2, formats=("f",)),
+    DType("float64", "f64", 8, dlpack=2, formats=("d",)),
+    DType("int8", "i8", 1, dlpack=0, formats=("b",)),
+    DType("uint8", "u8", 1, dlpack=1, formats=("B", "c")),
+    DType("int32", "i32", 4, dlpack=0, formats=("i", "l")),
+    DType("uint32", "u32", 4, dlpack=1, formats=("I", "L")),
+    DType("int64", "i64", 8, dlpack=0, formats=("l", "q", "n")),
+    DType("uint64", "u64", 8, dlpack=1, formats=("L", "Q", "N")),
+    DType("bool", "bool", 1, dlpack=6, formats=("?",)),
+    DType("complex32", "f16", 4, 2, _SUMS, dlpack=5),
+    DType("complex64", "f32", 8, 2, _SUMS, dlpack=5, formats=("Zf",)),
+    DType("complex128", "f64", 16, 2, _SUMS, dlpack=5, formats=("Zd",)),
+    DType("int16", "u8", 2, 2, _COPIES, dlpack=0, formats=("h",), wider="int32"),
+    DType("uint16", "u8", 2, 2, _COPIES, dlpack=1, formats=("H",), wider="int32"),
+    DType("float8_e4m3", "u8", 1, 1, _COPIES, dlpack=8),
+    DType("float8_e4m3fn", "u8", 1, 1, _COPIES, dlpack=10),
+    DType("float8_e4m3fnuz", "u8", 1, 1, _COPIES, dlpack=11),
+    DType("float8_e4m3b11fnuz", "u8", 1, 1, _COPIES, dlpack=9),
+    DType("float8_e3m4", "u8", 1, 1, _COPIES, dlpack=7),
+    DType("float8_e5m2", "u8", 1, 1, _COPIES, dlpack=12),
+    DType("float8_e5m2fnuz", "u8", 1, 1, _COPIES, dlpack=13),
+    DType("float8_e8m0fnu", "u8", 1, 1, _COPIES, dlpack=14),
 ]
 
 NAMES: dict[str, DType] = {dtype.name: dtype for dtype in _ALL}
 """The types by their names."""
 
+DLPACK: dict[tuple[int, int], DType] = {
+    (dtype.dlpack, 8 * dtype.size): dtype for dtype in _ALL if dtype.dlpack is not None
+}
+"""The types by DLPack's code, and the bits of an element."""
+
 FORMATS: dict[tuple[str, int], DType] = {
-    (character, size): NAMES[name]
-    for characters, size, name in (
-        ("e", 2, "float16"),
-        ("f", 4, "float32"),
-        ("d", 8, "float64"),
-        ("b", 1, "int8"),
-        ("Bc", 1, "uint8"),
-        ("h", 2, "int16"),
-        ("H", 2, "uint16"),
-        ("il", 4, "int32"),
-        ("IL", 4, "uint32"),
-        ("lqn", 8, "int64"),
-        ("LQN", 8, "uint64"),
-        ("?", 1, "bool"),
-    )
-    for character in characters
-} | {("Zf", 8): NAMES["complex64"], ("Zd", 16): NAMES["complex128"]}
+    (character, dtype.size): dtype for dtype in _ALL for character in dtype.formats
+}
 """The types by the characters of the buffer protocol, and the bytes of an element."""
 
 

@@ -5,10 +5,9 @@
 //! where they are needed, of their rank and index: no rank holds what another one contributes.
 
 use half::{bf16, f16};
-use roundelay::DType;
 use roundelay_compiler::plan::WireType;
 
-use super::element::{BoolByte, ElementValue, ReferenceValue};
+use super::element::{ElementValue, ReferenceValue, with_type};
 use super::places::{BufferPart, ContributorSet};
 use super::rule::{BLOCK, ElementRule, ValueSpread};
 
@@ -41,58 +40,6 @@ fn random(seed: u64, rank: u32, index: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
-}
-
-/// Evaluates the expression with `$name` as the type of the elements; a `bool` is a byte.
-macro_rules! with_type {
-    ($dtype:expr, $name:ident => $body:expr) => {
-        match $dtype {
-            DType::F16 => {
-                type $name = f16;
-                $body
-            }
-            DType::Bf16 => {
-                type $name = bf16;
-                $body
-            }
-            DType::F32 => {
-                type $name = f32;
-                $body
-            }
-            DType::F64 => {
-                type $name = f64;
-                $body
-            }
-            DType::I8 => {
-                type $name = i8;
-                $body
-            }
-            DType::U8 => {
-                type $name = u8;
-                $body
-            }
-            DType::I32 => {
-                type $name = i32;
-                $body
-            }
-            DType::U32 => {
-                type $name = u32;
-                $body
-            }
-            DType::I64 => {
-                type $name = i64;
-                $body
-            }
-            DType::U64 => {
-                type $name = u64;
-                $body
-            }
-            DType::Bool => {
-                type $name = BoolByte;
-                $body
-            }
-        }
-    };
 }
 
 /// Writes a rank's contributions.
@@ -256,7 +203,7 @@ fn judge_one<T: ElementValue>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roundelay::RedOp;
+    use roundelay::{DType, RedOp};
 
     fn rule(dtype: DType, op: RedOp) -> ElementRule {
         ElementRule { seed: 7, ranks: 3, dtype, op, wire: 0.0, whole: false }
@@ -337,7 +284,7 @@ mod tests {
         for &dtype in DType::ALL {
             for op in [RedOp::Sum, RedOp::Prod, RedOp::Max, RedOp::PremulSum] {
                 let rule = ElementRule { ranks: 4, whole: true, ..rule(dtype, op) };
-                let is_float = matches!(dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64);
+                let is_float = dtype.is_float();
                 assert!(!is_float || rule.exact(), "{dtype} {op}");
             }
         }

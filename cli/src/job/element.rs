@@ -310,3 +310,23 @@ impl ElementValue for BoolByte {
         self == from
     }
 }
+
+/// Evaluates the expression with `$name` as the type of the elements; a `bool` is a byte.
+macro_rules! with_type {
+    ($dtype:expr, $name:ident => $body:expr) => {
+        with_type! {
+            $dtype, $name => $body;
+            F16 half::f16, Bf16 half::bf16, F32 f32, F64 f64, I8 i8, U8 u8, I32 i32, U32 u32, I64 i64, U64 u64,
+            Bool $crate::job::element::BoolByte
+        }
+    };
+    ($dtype:expr, $name:ident => $body:expr; $($variant:ident $type:ty),*) => {
+        match $dtype {
+            $(roundelay::DType::$variant => {
+                type $name = $type;
+                $body
+            })*
+        }
+    };
+}
+pub(super) use with_type;

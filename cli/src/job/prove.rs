@@ -1,8 +1,8 @@
 //! Finds which algorithm is meant before a job, and proves it.
 
+use roundelay::RedOp;
 use roundelay::choose::DecidedBy;
 use roundelay::choose::ProtocolChoice;
-use roundelay::{DType, RedOp};
 use roundelay_compiler::postcondition;
 use roundelay_compiler::program::CollectiveKind;
 use roundelay_compiler::verify::ProofFacts;
@@ -168,8 +168,7 @@ fn words(name: &str, shape: &Shape, facts: &ProofFacts, chunks: u32) -> String {
 }
 
 fn lossy_allowed(job_args: &JobArgs) -> bool {
-    matches!(job_args.dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64)
-        && matches!(job_args.op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum)
+    job_args.dtype.is_float() && matches!(job_args.op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum)
 }
 
 /// Returns the coarsest rounding of a message.

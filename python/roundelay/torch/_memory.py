@@ -36,7 +36,9 @@ _STRIDED = torch.strided
 _OVERLAPS = 1
 """What torch answers of a tensor whose elements share memory."""
 
-_WIDER: dict[torch.dtype, torch.dtype] = {torch.int16: torch.int32, torch.uint16: torch.int32}
+_WIDER: dict[torch.dtype, torch.dtype] = {
+    dtype: getattr(torch, known.wider) for dtype, known in _TYPES.items() if known.wider is not None
+}
 """Types that the runtime has no arithmetic of, and the type in which it is done."""
 
 _OPS: dict[int, str] = {

@@ -87,6 +87,16 @@ macro_rules! named {
     };
 }
 
+/// True for the class of floating-point types.
+macro_rules! is_float {
+    (float) => {
+        true
+    };
+    ($other:ident) => {
+        false
+    };
+}
+
 macro_rules! define_dtypes {
     ($($variant:ident $name:literal: $rust:ty, $format:ident, $class:ident, $doc:literal;)*) => {
         named! {
@@ -100,6 +110,13 @@ macro_rules! define_dtypes {
             pub const fn size(self) -> usize {
                 match self {
                     $(DType::$variant => size_of::<$rust>(),)*
+                }
+            }
+
+            /// Returns true for floating-point types.
+            pub const fn is_float(self) -> bool {
+                match self {
+                    $(DType::$variant => is_float!($class),)*
                 }
             }
         }
@@ -257,5 +274,7 @@ mod tests {
         let sizes: Vec<usize> = DType::ALL.iter().map(|d| d.size()).collect();
         assert_eq!(sizes, [2, 2, 4, 8, 1, 1, 4, 4, 8, 8, 1]);
         assert_eq!(<half::bf16 as Element>::DTYPE, DType::Bf16);
+        let floats: Vec<DType> = DType::ALL.iter().copied().filter(|d| d.is_float()).collect();
+        assert_eq!(floats, [DType::F16, DType::Bf16, DType::F32, DType::F64]);
     }
 }

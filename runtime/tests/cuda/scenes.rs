@@ -103,7 +103,7 @@ fn types(gpu: &mut Communicator) -> Result<(), Error> {
     let algorithm = gpu.algorithm("all_reduce", "two_shot")?;
     for &dtype in DType::ALL {
         for &op in RedOp::ALL {
-            let float = matches!(dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64);
+            let float = dtype.is_float();
             let reduction = match op {
                 RedOp::PremulSum if float => Reduction::premul_sum(0.5),
                 op => op.into(),

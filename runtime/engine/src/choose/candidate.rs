@@ -14,7 +14,7 @@ use super::lost::RejectionReason;
 use super::request::{ChoiceRequest, NVLINK};
 use crate::hints::{Hints, LossyType};
 use crate::tunables::{CANDIDATES_MAX, UNROLLED_MOVES_MAX};
-use roundelay_support::dtype::{DType, RedOp};
+use roundelay_support::dtype::RedOp;
 use roundelay_support::error::Error;
 
 /// An algorithm, and whether it can run.
@@ -226,7 +226,7 @@ fn allowed(
     let wires = fit.profile.wires();
     let Some(wire) = wires.first() else { return Ok(()) };
     let name = wire.name();
-    if !floats(request.dtype) || !sums(request.op) {
+    if !request.dtype.is_float() || !sums(request.op) {
         return Err(RejectionReason::Lossy(format!(
             "it rounds to {name} on the wire, which is for sums of floats, not for {} of {}",
             request.op, request.dtype
@@ -246,17 +246,13 @@ fn allowed(
     }
 }
 
-fn floats(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64)
-}
-
 fn sums(op: RedOp) -> bool {
     matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum)
 }
 
 /// Returns true if another order of operands can change the bits of a result.
 fn order_matters(request: &ChoiceRequest<'_>) -> bool {
-    floats(request.dtype) && (sums(request.op) || request.op == RedOp::Prod)
+    request.dtype.is_float() && (sums(request.op) || request.op == RedOp::Prod)
 }
 
 /// Returns true if every sum takes the ranks in ascending order, as a proof finds it.

@@ -26,8 +26,7 @@ impl Reduction {
 /// Fails if elements of a type cannot be multiplied by a factor: integers have whole factors only.
 #[inline]
 pub fn check_factor(dtype: DType, op: RedOp, factor: f64) -> Result<(), Error> {
-    let is_real = matches!(dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64);
-    if op != RedOp::PremulSum || is_real || factor.fract() == 0.0 {
+    if op != RedOp::PremulSum || dtype.is_float() || factor.fract() == 0.0 {
         return Ok(());
     }
     Err(Error::Unsupported(format!(

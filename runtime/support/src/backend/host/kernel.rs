@@ -114,9 +114,8 @@ impl HostKernel {
     /// Returns the bytes of an element in memory (`None`) or on the wire. Fails if the element type cannot be
     /// rounded on the wire.
     pub fn wire_size(&self, wire: Option<WireType>) -> Result<usize, UnsupportedKernel> {
-        let floats = [DType::F16, DType::Bf16, DType::F32, DType::F64];
         match wire {
-            Some(wire) if !floats.contains(&self.dtype) => {
+            Some(wire) if !self.dtype.is_float() => {
                 Err(UnsupportedKernel::WireType { dtype: self.dtype, wire })
             }
             _ => Ok(self.format(wire).size),

@@ -310,7 +310,7 @@ fn classes_have_their_operators() {
     let bitwise = [RedOp::And, RedOp::Or, RedOp::Xor];
     let sums = [RedOp::Sum, RedOp::Prod, RedOp::Avg, RedOp::PremulSum];
     for &dtype in DType::ALL {
-        let float = matches!(dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64);
+        let float = dtype.is_float();
         for &op in RedOp::ALL {
             let has =
                 !(float && bitwise.contains(&op) || dtype == DType::Bool && sums.contains(&op));
