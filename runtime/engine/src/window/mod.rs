@@ -43,7 +43,7 @@ pub use exposed::{ExposedPart, PartOwners, PeerAccess};
 pub use place::{AccumulateFailure, AtomicFetch, PartMemory};
 pub use remote::ServedPart;
 pub use rights::{PartAttributes, WindowAccess, WindowRights};
-pub use span::MemorySpan;
+pub use span::{MemorySpan, WORD_BYTES};
 
 /// The lifetime of a communicator's generation, as its windows observe it.
 #[derive(Debug, Default)]

@@ -29,6 +29,16 @@ pub enum AtomicFetch {
     Swap(u64, u64),
 }
 
+impl AtomicFetch {
+    /// Returns the name of its call.
+    pub fn name(self) -> &'static str {
+        match self {
+            AtomicFetch::Add(_) => "fetch_add",
+            AtomicFetch::Swap(..) => "compare_swap",
+        }
+    }
+}
+
 /// The reason for which an accumulate failed.
 pub enum AccumulateFailure {
     /// The operation is not allowed.

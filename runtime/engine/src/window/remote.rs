@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 
 use super::place::PartMemory;
 use super::rights::WindowRights;
+use super::span::WORD_BYTES;
 use roundelay_support::error::AccessRefusal;
 
 /// The facts that this rank knows of a peer's part.
@@ -69,6 +70,15 @@ impl ServedPart {
         }
         let has = self.rights();
         if has.contains(needed) { Ok(()) } else { Err(PartMemory::lacks(needed, has)) }
+    }
+
+    /// Fails unless a word lies inside and may be changed, as [`ServedPart::check`] does.
+    pub fn check_word(&self, offset: u64) -> Result<(), AccessRefusal> {
+        self.check(offset, WORD_BYTES, WindowRights::ATOMICS)?;
+        match offset.is_multiple_of(WORD_BYTES) {
+            true => Ok(()),
+            false => Err(AccessRefusal::Alignment { offset }),
+        }
     }
 
     /// Records that an operation was started whose end only a flush shows, or that a flush has ended them; returns the

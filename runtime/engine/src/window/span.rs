@@ -6,6 +6,9 @@ use crate::tunables::WINDOW_COPY_BYTES;
 use roundelay_support::backend::host::copy::copy;
 use roundelay_support::error::AccessRefusal;
 
+/// The bytes of a word, which is written, read and changed whole where it begins at a multiple of them.
+pub const WORD_BYTES: u64 = 8;
+
 /// The memory of a part.
 #[derive(Debug, Clone, Copy)]
 pub struct MemorySpan {
@@ -42,8 +45,8 @@ impl MemorySpan {
     /// Returns the word at an offset, if one begins there.
     #[inline]
     pub(super) fn word(&self, offset: u64) -> Result<&AtomicU64, AccessRefusal> {
-        let at = self.at(offset, 8)?;
-        if !(at as usize).is_multiple_of(8) {
+        let at = self.at(offset, WORD_BYTES)?;
+        if !(at as u64).is_multiple_of(WORD_BYTES) {
             return Err(AccessRefusal::Alignment { offset });
         }
         // SAFETY: in bounds and aligned; the memory outlives `self`.

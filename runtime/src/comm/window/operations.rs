@@ -122,8 +122,7 @@ impl WindowParts {
     #[inline]
     pub(super) fn fetch(&self, fetch: AtomicFetch, peer: u32, offset: u64) -> Result<u64, Error> {
         let what = || {
-            let name = if let AtomicFetch::Add(_) = fetch { "fetch_add" } else { "compare_swap" };
-            let at = offset / self.dtype.size() as u64;
+            let (name, at) = (fetch.name(), offset / self.dtype.size() as u64);
             format!("{name} on the word of rank {peer} at element {at}")
         };
         match self.reach(peer, what)? {

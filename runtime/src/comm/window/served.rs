@@ -97,12 +97,7 @@ impl WindowParts {
         fetch: AtomicFetch,
         describe: impl Fn() -> String,
     ) -> Result<u64, Error> {
-        let aligned = match offset % 8 {
-            0 => Ok(()),
-            _ => Err(AccessRefusal::Alignment { offset }),
-        };
-        let checked = remote.check(offset, 8, WindowRights::ATOMICS).and(aligned);
-        checked.map_err(|refusal| self.refused(describe, refusal))?;
+        remote.check_word(offset).map_err(|refusal| self.refused(describe, refusal))?;
         let mut word = 0u64;
         let place = (offset, (&raw mut word).cast(), 8);
         // SAFETY: the word stays where it is until the operation has ended.
