@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use roundelay::cuda::{CudaWindow, DevicePtr};
+use roundelay::cuda::{DevicePtr, DeviceWindow};
 use roundelay::error::AccessRefusal;
 use roundelay::memory::{ElementMemory, TypedMemory};
 use roundelay::window::{AnyMapped, AnyWindow, PartAttributes, WindowAccess, WindowRights};
@@ -30,7 +30,7 @@ enum WindowInner {
     Device(OnDevice),
 }
 
-type OnDevice = CudaWindow<TypedMemory<DevicePtr>>;
+type OnDevice = DeviceWindow<TypedMemory<DevicePtr>>;
 
 /// A peer's part, mapped here.
 #[derive(Debug, Clone)]
@@ -184,7 +184,7 @@ impl WindowHandle {
     ///
     /// # Errors
     ///
-    /// The errors of [`roundelay::window::Window::put`], or of [`Communicator::put`]; [`Error::Usage`] if the buffer is
+    /// The errors of [`roundelay::window::Window::put`], or of [`DeviceWindow::put`]; [`Error::Usage`] if the buffer is
     /// not in the window's kind of memory.
     pub fn access(
         &self,
@@ -210,11 +210,11 @@ impl WindowHandle {
             )),
             (WindowInner::Device(window), MemoryKind::Device, CopyOperation::Put) => {
                 let data = buffer.on_device()?;
-                self.enqueue(options, |comm| comm.put(window, &data, peer, at))
+                self.enqueue(options, |comm| window.put(comm, &data, peer, at))
             }
             (WindowInner::Device(window), MemoryKind::Device, CopyOperation::Get) => {
                 let mut data = buffer.on_device()?;
-                self.enqueue(options, |comm| comm.get(window, &mut data, peer, at))
+                self.enqueue(options, |comm| window.get(comm, &mut data, peer, at))
             }
             (WindowInner::Device(_), MemoryKind::Host, _) => Err(of_device()),
             (WindowInner::Host(_), MemoryKind::Device, _) => Err(of_host()),
@@ -271,7 +271,7 @@ impl WindowHandle {
     }
 
     /// Puts the change of a word of a peer's part into a stream; what it was comes to the first 8 bytes of a buffer on
-    /// the GPU: see [`Communicator::fetch_add`].
+    /// the GPU: see [`DeviceWindow::fetch_add`].
     ///
     /// # Errors
     ///
@@ -289,16 +289,16 @@ impl WindowHandle {
             (WindowInner::Device(window), MemoryKind::Device) => {
                 let mut before = before.on_device()?;
                 self.enqueue(options, |comm| match what {
-                    WordChange::Add(value) => comm.fetch_add(window, value, peer, at, &mut before),
+                    WordChange::Add(value) => window.fetch_add(comm, value, peer, at, &mut before),
                     WordChange::Swap(from, to) => {
-                        comm.compare_swap(window, (from, to), peer, at, &mut before)
+                        window.compare_swap(comm, from, to, peer, at, &mut before)
                     }
                 })
             }
         })
     }
 
-    /// See [`roundelay::window::Window::signal`] and [`Communicator::signal`].
+    /// See [`roundelay::window::Window::signal`] and [`DeviceWindow::signal`].
     ///
     /// # Errors
     ///
@@ -306,11 +306,11 @@ impl WindowHandle {
     pub fn signal(&self, peer: u32, options: RequestOptions) -> Result<(), Error> {
         self.with(|inner| match inner {
             WindowInner::Host(window) => window.signal(peer),
-            WindowInner::Device(window) => self.enqueue(options, |comm| comm.signal(window, peer)),
+            WindowInner::Device(window) => self.enqueue(options, |comm| window.signal(comm, peer)),
         })
     }
 
-    /// See [`roundelay::window::Window::wait_signal`] and [`Communicator::wait_signal`].
+    /// See [`roundelay::window::Window::wait_signal`] and [`DeviceWindow::wait_signal`].
     ///
     /// # Errors
     ///
@@ -319,7 +319,7 @@ impl WindowHandle {
         self.with(|inner| match inner {
             WindowInner::Host(window) => window.wait_signal(peer),
             WindowInner::Device(window) => {
-                self.enqueue(options, |comm| comm.wait_signal(window, peer))
+                self.enqueue(options, |comm| window.wait_signal(comm, peer))
             }
         })
     }
@@ -334,7 +334,7 @@ impl WindowHandle {
         self.on_host(("take_signal", remedy), |window| window.take_signal(peer))
     }
 
-    /// See [`roundelay::window::Window::flush`] and [`Communicator::flush`]: on GPUs it waits for the stream, and all
+    /// See [`roundelay::window::Window::flush`] and [`DeviceWindow::flush`]: on GPUs it waits for the stream, and all
     /// that was put into it has taken effect then.
     ///
     /// # Errors
@@ -343,7 +343,7 @@ impl WindowHandle {
     pub fn flush(&self, peer: u32, options: RequestOptions) -> Result<(), Error> {
         self.with(|inner| match inner {
             WindowInner::Host(window) => window.flush(peer),
-            WindowInner::Device(window) => self.enqueue(options, |comm| comm.flush(window, peer)),
+            WindowInner::Device(window) => self.enqueue(options, |comm| window.flush(comm, peer)),
         })
     }
 
@@ -367,7 +367,7 @@ impl WindowHandle {
     }
 
     /// Maps a peer's part until the window ends: see [`AnyWindow::map_remote`] and, for GPUs,
-    /// [`Communicator::map_remote`].
+    /// [`DeviceWindow::map_remote`].
     ///
     /// # Errors
     ///
@@ -376,7 +376,7 @@ impl WindowHandle {
         self.with(|inner| match inner {
             WindowInner::Host(window) => Ok(MappedPart::Host(window.map_remote(peer)?)),
             WindowInner::Device(window) => {
-                let map = |comm: &mut Communicator| comm.map_remote(window, peer);
+                let map = |comm: &mut Communicator| window.map_remote(comm, peer);
                 Ok(MappedPart::Device(self.handle.with(map)?.address()))
             }
         })
@@ -394,7 +394,7 @@ impl WindowHandle {
                 Ok((len, access == WindowAccess::Mapped))
             }
             WindowInner::Device(window) => {
-                let mapped = self.handle.with(|comm| comm.map_remote(window, peer));
+                let mapped = self.handle.with(|comm| window.map_remote(comm, peer));
                 let is_mapped = match mapped {
                     Ok(_) => true,
                     Err(Error::Window { refusal: AccessRefusal::NotMapped, .. }) => false,
@@ -439,7 +439,7 @@ impl WindowHandle {
     ///
     /// # Errors
     ///
-    /// Those of [`roundelay::window::Window::free`] or [`CudaWindow::free`], and [`Error::Usage`] if it was freed
+    /// Those of [`roundelay::window::Window::free`] or [`DeviceWindow::free`], and [`Error::Usage`] if it was freed
     /// before.
     pub fn free(&self) -> Result<(), Error> {
         self.handle.check_process()?;

@@ -18,7 +18,7 @@ fn main() -> Result<(), roundelay::Error> {
 
 #[cfg(feature = "cuda")]
 mod gpus {
-    use roundelay::cuda::{CudaBuffer, CudaOptions, CudaStream, CudaWindow, probe};
+    use roundelay::cuda::{CudaBuffer, CudaOptions, CudaStream, DeviceWindow, probe};
     use roundelay::launch::RankLauncher;
     use roundelay::{Communicator, Error};
 
@@ -45,7 +45,7 @@ mod gpus {
     struct Bench {
         gpu: Communicator,
         stream: CudaStream,
-        window: CudaWindow<CudaBuffer<u8>>,
+        window: DeviceWindow<CudaBuffer<u8>>,
         data: CudaBuffer<u8>,
     }
 
@@ -73,7 +73,7 @@ mod gpus {
     impl Bench {
         /// Compares transfers of that many bytes with plain copies.
         fn transfers(&mut self, gets: bool, bytes: usize) -> Result<(), Error> {
-            let there = self.gpu.map_remote(&self.window, 1)?.address();
+            let there = self.window.map_remote(&mut self.gpu, 1)?.address();
             let own = self.data.ptr().address();
             let stream = self.stream.raw().cast();
             let (to, from) = if gets { (own, there) } else { (there, own) };
@@ -83,11 +83,11 @@ mod gpus {
                 ours.push(self.block(times, |bench| match gets {
                     false => {
                         let data = bench.data.slice(0..bytes)?;
-                        bench.gpu.put(&bench.window, &data, 1, 0)
+                        bench.window.put(&mut bench.gpu, &data, 1, 0)
                     }
                     true => {
                         let mut data = bench.data.slice(0..bytes)?;
-                        bench.gpu.get(&bench.window, &mut data, 1, 0)
+                        bench.window.get(&mut bench.gpu, &mut data, 1, 0)
                     }
                 })?);
                 plain.push(self.block(times, |_| {
@@ -113,12 +113,12 @@ mod gpus {
                 times.push(self.block(20, |bench| {
                     let begins = bench.gpu.rank() == 0;
                     if !begins {
-                        bench.gpu.wait_signal(&bench.window, other)?;
+                        bench.window.wait_signal(&mut bench.gpu, other)?;
                     }
-                    bench.gpu.put(&bench.window, &data, other, 0)?;
-                    bench.gpu.signal(&bench.window, other)?;
+                    bench.window.put(&mut bench.gpu, &data, other, 0)?;
+                    bench.window.signal(&mut bench.gpu, other)?;
                     if begins {
-                        bench.gpu.wait_signal(&bench.window, other)?;
+                        bench.window.wait_signal(&mut bench.gpu, other)?;
                     }
                     Ok(())
                 })?);

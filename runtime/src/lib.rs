@@ -99,11 +99,11 @@ pub mod choose {
 /// ```
 #[cfg(feature = "cuda")]
 pub mod cuda {
+    pub use crate::comm::DeviceWindow;
     pub use roundelay_cuda::{
         BlockLayout, CountedShape, Cuda, CudaBuffer, CudaDevice, CudaGraph, CudaKernel, CudaLaunch,
-        CudaMachine, CudaOptions, CudaSlice, CudaStream, CudaWindow, CudaWork, DeviceFunction,
-        DeviceProtocol, DevicePtr, DriverError, GpuDirect, KernelArg, KernelGrid, NvrtcCompiler,
-        NvrtcError, probe,
+        CudaMachine, CudaOptions, CudaSlice, CudaStream, CudaWork, DeviceFunction, DeviceProtocol,
+        DevicePtr, DriverError, GpuDirect, KernelArg, KernelGrid, NvrtcCompiler, NvrtcError, probe,
     };
 }
 

@@ -20,7 +20,7 @@
 //! | `device`, `rank`, `report` | a rank's device, what all calls use, waits and failures |
 //! | `calls` | collective calls: lowered, keyed, cut, bound, launched |
 //! | `batch`, `counted` | messages between single ranks; calls whose counts lie on the GPU |
-//! | `windows`, `cuda_window` | windows of device memory |
+//! | `windows` | windows of device memory |
 //! | `proxy` | the threads that carry messages between hosts |
 //! | `buffer`, `graph`, `options`, `probe` | what users hold: memory, graphs, options, the machine |
 //! | `gpu`, `setup` | the face of all that, and how it is opened |
@@ -40,7 +40,6 @@ mod buffer;
 mod calls;
 mod control;
 mod counted;
-mod cuda_window;
 mod device;
 mod gpu;
 mod graph;
@@ -64,14 +63,13 @@ pub use buffer::{CudaBuffer, CudaSlice, DevicePtr};
 pub use calls::{CudaKernel, CudaLaunch, DeviceFunction, KernelArg, KernelGrid};
 pub use control::agree;
 pub use counted::{BlockLayout, CountedCall, CountedShape};
-pub use cuda_window::{CudaRank, CudaWindow};
 pub use gpu::Gpu;
 pub use graph::{CudaGraph, CudaWork};
 pub use options::CudaOptions;
 pub use probe::{CudaMachine, NvrtcCompiler, probe};
 pub use proxy::GpuDirect;
 pub use setup::{context, open};
-pub use windows::{CopyDirection, WindowSpan};
+pub use windows::{CopyDirection, WindowPart, WindowSpan};
 
 pub use crate::backend::{CudaDevice, CudaStream, DriverError, NvrtcError};
 pub use roundelay_compiler::device::DeviceProtocol;

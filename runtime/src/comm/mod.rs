@@ -56,6 +56,8 @@ mod worker;
 
 pub use abort::AbortHandle;
 pub use communicator::Communicator;
+#[cfg(feature = "cuda")]
+pub use device_window::DeviceWindow;
 pub use memory::{ElementMemory, Host, MemoryEngine, MemoryMut};
 pub use messages::{PendingMessage, TaggedMessages};
 pub use p2p::MessageBatch;

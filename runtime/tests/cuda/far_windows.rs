@@ -85,15 +85,15 @@ fn sizes(gpu: &mut Communicator) -> Result<(), Error> {
             write(gpu, data.ptr(), &mine)?;
             gpu.barrier()?;
             let since = Instant::now();
-            gpu.put(&window, &data.slice(0..len)?, peer, at)?;
-            gpu.flush(&window, peer)?;
+            window.put(gpu, &data.slice(0..len)?, peer, at)?;
+            window.flush(gpu, peer)?;
             let put = since.elapsed();
             gpu.barrier()?;
             let seen = read(gpu, window.memory().at(at)?, len)?;
             equal(gpu, "what was put", &seen, &theirs)?;
             write(gpu, data.ptr(), &vec![0; len])?;
             let since = Instant::now();
-            gpu.get(&window, &mut data.slice(0..len)?, peer, at)?;
+            window.get(gpu, &mut data.slice(0..len)?, peer, at)?;
             gpu.synchronize(&stream)?;
             let got = since.elapsed();
             let seen = read(gpu, data.ptr(), len)?;
@@ -126,17 +126,17 @@ fn among_calls(gpu: &mut Communicator) -> Result<(), Error> {
         gpu.barrier()?;
         let at = round as usize % 2 * LEN;
         let mut on = gpu.on(&streams[round as usize % 2]);
-        on.put(&first, &data, peer, at)?;
+        first.put(&mut on, &data, peer, at)?;
         // The sum follows in the stream, in place.
         on.all_reduce(&mut data, RedOp::Sum)?;
         drop(on);
         let mut on = gpu.on(&streams[round as usize / 2 % 2]);
-        on.put(&second, &data, peer, 0)?;
-        on.signal(&first, peer)?;
-        on.wait_signal(&first, peer)?;
+        second.put(&mut on, &data, peer, 0)?;
+        first.signal(&mut on, peer)?;
+        first.wait_signal(&mut on, peer)?;
         let own = on.rank();
-        on.get(&first, &mut copy, own, at)?;
-        on.flush(&second, peer)?;
+        first.get(&mut on, &mut copy, own, at)?;
+        second.flush(&mut on, peer)?;
         drop(on);
         gpu.finish()?;
         gpu.barrier()?;
@@ -163,16 +163,16 @@ fn refused(gpu: &mut Communicator) -> Result<(), Error> {
     let window = gpu.device_window(buffer)?;
     beyond_its_end(gpu, &window, &mut data, peer)?;
     let mut word = gpu.alloc_device::<u64>(1)?;
-    assert!(matches!(gpu.flush(&window, 99), Err(Error::Usage(_))));
-    let mapped = gpu.map_remote(&window, peer).map(drop);
+    assert!(matches!(window.flush(gpu, 99), Err(Error::Usage(_))));
+    let mapped = window.map_remote(gpu, peer).map(drop);
     assert!(mapped.as_ref().is_err_and(|error| error.to_string().contains("served by its own")));
     assert_eq!(mapped.map_err(|error| error.code()), Err(codes::WINDOW));
     for operation in 0..4 {
         let captured = gpu.capture(&stream, |gpu| match operation {
-            0 => gpu.put(&window, &data, peer, 0),
-            1 => gpu.signal(&window, peer),
-            2 => gpu.wait_signal(&window, peer),
-            _ => gpu.fetch_add(&window, 1, peer, 0, &mut word),
+            0 => window.put(gpu, &data, peer, 0),
+            1 => window.signal(gpu, peer),
+            2 => window.wait_signal(gpu, peer),
+            _ => window.fetch_add(gpu, 1, peer, 0, &mut word),
         });
         let error = captured.map(drop).expect_err("it goes to another host");
         assert!(error.to_string().contains("in a graph"), "{error}");
@@ -206,14 +206,14 @@ fn signals(gpu: &mut Communicator, rounds: usize) -> Result<(), Error> {
         let at = round % 2;
         // SAFETY: the kernels take these pointers, to memory that lives until the stream has come past.
         unsafe { gpu.launch(&kernels[0], grid, &[pointer(count), pointer(data)], &stream) }?;
-        gpu.put(&window, &state.slice(1..2)?, peer, at)?;
-        gpu.signal(&window, peer)?;
-        gpu.wait_signal(&window, peer)?;
+        window.put(gpu, &state.slice(1..2)?, peer, at)?;
+        window.signal(gpu, peer)?;
+        window.wait_signal(gpu, peer)?;
         let args = [pointer(window.memory().at(at)?), pointer(count), pointer(wrong)];
         // SAFETY: as above.
         unsafe { gpu.launch(&kernels[1], grid, &args, &stream) }?;
-        gpu.signal(&window, peer)?;
-        gpu.wait_signal(&window, peer)?;
+        window.signal(gpu, peer)?;
+        window.wait_signal(gpu, peer)?;
         if round % 500 == 499 {
             gpu.synchronize(&stream)?;
         }
@@ -252,22 +252,22 @@ pub(crate) fn ill(scene: &str, mut gpu: Communicator) -> Result<(), Error> {
     }
     let error = match scene {
         "far window late" => {
-            gpu.wait_signal(&window, last)?;
+            window.wait_signal(&mut gpu, last)?;
             gpu.synchronize(&stream).expect_err("no rank signals")
         }
         _ => {
             let data = window.memory().slice(0..1 << 20)?;
             let failed = (0..).find_map(|_| {
-                let put = gpu.put(&window, &data, last, 0);
-                let add = put.and_then(|()| gpu.fetch_add(&window, 1, last, 0, &mut word));
-                add.and_then(|()| gpu.flush(&window, last)).err()
+                let put = window.put(&mut gpu, &data, last, 0);
+                let add = put.and_then(|()| window.fetch_add(&mut gpu, 1, last, 0, &mut word));
+                add.and_then(|()| window.flush(&mut gpu, last)).err()
             });
             failed.expect("it ended with an error")
         }
     };
     say(&format!("{} {error}", error.code()));
     let one = window.memory().slice(0..1)?;
-    assert!(gpu.put(&window, &one, last, 0).is_err(), "it cannot be used any more");
+    assert!(window.put(&mut gpu, &one, last, 0).is_err(), "it cannot be used any more");
     drop(gpu);
     crate::cuda::scenes::usable()
 }

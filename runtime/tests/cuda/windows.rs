@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use roundelay::cuda::{Cuda, CudaBuffer, CudaSlice, CudaWindow, DevicePtr, KernelArg, KernelGrid};
+use roundelay::cuda::{
+    Cuda, CudaBuffer, CudaSlice, DevicePtr, DeviceWindow, KernelArg, KernelGrid,
+};
 use roundelay::memory::MemoryMut;
 use roundelay::{Communicator, Error};
 use roundelay_dsl::diag::codes;
@@ -40,7 +42,7 @@ fn drawn(from: usize, to: usize, round: u64) -> (usize, Vec<u32>) {
 }
 
 /// Every rank puts ranges into its stripe of every part, and signals; who has waited finds them, and gets them.
-pub(crate) fn model<M>(gpu: &mut Communicator, window: &CudaWindow<M>) -> Result<(), Error>
+pub(crate) fn model<M>(gpu: &mut Communicator, window: &DeviceWindow<M>) -> Result<(), Error>
 where
     M: MemoryMut<Element = u32, Engine = Cuda>,
 {
@@ -49,7 +51,7 @@ where
     let data = gpu.alloc_device::<u32>(n * STRIPE)?;
     let mut parts = vec![vec![0; n * STRIPE]; n];
     let mut fill = data.slice(0..data.len())?;
-    gpu.get(window, &mut fill, gpu.rank(), 0)?;
+    window.get(gpu, &mut fill, rank as u32, 0)?;
     gpu.synchronize(&stream)?;
     data.copy_to(&mut parts[rank])?;
     let zeros = parts[rank].clone();
@@ -66,8 +68,8 @@ where
             let (first, values) = drawn(rank, to, round);
             let at = to * STRIPE + first;
             let from = data.slice(at..at + values.len())?;
-            gpu.put(window, &from, to as u32, rank * STRIPE + first)?;
-            gpu.signal(window, to as u32)?;
+            window.put(gpu, &from, to as u32, rank * STRIPE + first)?;
+            window.signal(gpu, to as u32)?;
         }
         for (to, part) in parts.iter_mut().enumerate() {
             for from in 0..n {
@@ -76,11 +78,11 @@ where
             }
         }
         for from in 0..n {
-            gpu.wait_signal(window, from as u32)?;
+            window.wait_signal(gpu, from as u32)?;
         }
         // What follows the waits sees what was put.
         let mut seen = data.slice(0..n * STRIPE)?;
-        gpu.get(window, &mut seen, gpu.rank(), 0)?;
+        window.get(gpu, &mut seen, rank as u32, 0)?;
         gpu.synchronize(&stream)?;
         let mut content = vec![0; n * STRIPE];
         data.copy_to(&mut content)?;
@@ -88,7 +90,7 @@ where
         gpu.barrier()?;
         let peer = (rank + 1 + round as usize) % n;
         let mut seen = data.slice(5..n * STRIPE)?;
-        gpu.get(window, &mut seen, peer as u32, 5)?;
+        window.get(gpu, &mut seen, peer as u32, 5)?;
         gpu.synchronize(&stream)?;
         data.copy_to(&mut content)?;
         same(gpu, "a peer's part", round, &content[5..], &parts[peer][5..])?;
@@ -123,9 +125,9 @@ pub(crate) fn words(gpu: &mut Communicator) -> Result<(), Error> {
     let window = gpu.device_window(buffer)?;
     for k in 0..CHANGES {
         let mut result = results.slice(k..k + 1)?;
-        gpu.fetch_add(&window, 1, 0, 1, &mut result)?;
+        window.fetch_add(gpu, 1, 0, 1, &mut result)?;
         let mut result = results.slice(CHANGES + k..CHANGES + k + 1)?;
-        gpu.compare_swap(&window, (k as u64, k as u64 + 1), 0, 3, &mut result)?;
+        window.compare_swap(gpu, k as u64, k as u64 + 1, 0, 3, &mut result)?;
     }
     gpu.synchronize(&stream)?;
     let mut seen = vec![0; 2 * CHANGES];
@@ -165,17 +167,17 @@ pub(crate) fn foreign(gpu: &mut Communicator) -> Result<(), Error> {
 /// Tries what does not fit into a peer's part of 1000 elements, with data of 500, and an odd word.
 pub(crate) fn beyond_its_end(
     gpu: &mut Communicator,
-    window: &CudaWindow<CudaBuffer<f32>>,
+    window: &DeviceWindow<CudaBuffer<f32>>,
     data: &mut CudaBuffer<f32>,
     peer: u32,
 ) -> Result<(), Error> {
     let code = |result: Result<(), Error>| result.map_err(|error| error.code());
-    assert_eq!(code(gpu.put(window, data, peer, 501)), Err(codes::WINDOW));
-    assert_eq!(code(gpu.put(window, data, peer, usize::MAX)), Err(codes::WINDOW));
-    assert_eq!(code(gpu.get(window, data, peer, 501)), Err(codes::WINDOW));
+    assert_eq!(code(window.put(gpu, data, peer, 501)), Err(codes::WINDOW));
+    assert_eq!(code(window.put(gpu, data, peer, usize::MAX)), Err(codes::WINDOW));
+    assert_eq!(code(window.get(gpu, data, peer, 501)), Err(codes::WINDOW));
     let mut word = gpu.alloc_device::<u64>(1)?;
-    assert_eq!(code(gpu.fetch_add(window, 1, peer, 999, &mut word)), Err(codes::WINDOW));
-    assert!(matches!(gpu.fetch_add(window, 1, peer, 1, &mut word), Err(Error::Usage(_))));
+    assert_eq!(code(window.fetch_add(gpu, 1, peer, 999, &mut word)), Err(codes::WINDOW));
+    assert!(matches!(window.fetch_add(gpu, 1, peer, 1, &mut word), Err(Error::Usage(_))));
     Ok(())
 }
 
@@ -187,12 +189,12 @@ fn refused(gpu: &mut Communicator) -> Result<(), Error> {
     other.fill(0x11)?;
     let window = gpu.device_window(buffer)?;
     beyond_its_end(gpu, &window, &mut other, last)?;
-    assert!(matches!(gpu.put(&window, &other, last + 1, 0), Err(Error::Usage(_))));
-    assert!(matches!(gpu.signal(&window, 99), Err(Error::Usage(_))));
+    assert!(matches!(window.put(gpu, &other, last + 1, 0), Err(Error::Usage(_))));
+    assert!(matches!(window.signal(gpu, 99), Err(Error::Usage(_))));
     // Words of 8 bytes are at multiples of 8, whatever the elements are, and their results have 8 bytes.
     let mut half = other.slice(0..1)?;
-    assert!(matches!(gpu.fetch_add(&window, 1, last, 2, &mut half), Err(Error::Usage(_))));
-    assert!(gpu.map_remote(&window, last).is_ok_and(|at| !at.is_null()));
+    assert!(matches!(window.fetch_add(gpu, 1, last, 2, &mut half), Err(Error::Usage(_))));
+    assert!(window.map_remote(gpu, last).is_ok_and(|at| !at.is_null()));
     gpu.synchronize(&stream)?;
     gpu.barrier()?;
     let mut content = [1.0; 1000];
@@ -231,16 +233,16 @@ fn signals(gpu: &mut Communicator, rounds: usize) -> Result<(), Error> {
             let at = round % 2;
             // SAFETY: the kernels take these pointers, to memory that lives as long as the graph.
             unsafe { gpu.launch(&kernels[0], grid, &[pointer(count), pointer(data)], &stream) }?;
-            gpu.put(&window, &state.slice(1..2)?, next, at)?;
-            gpu.signal(&window, next)?;
-            gpu.wait_signal(&window, before)?;
+            window.put(gpu, &state.slice(1..2)?, next, at)?;
+            window.signal(gpu, next)?;
+            window.wait_signal(gpu, before)?;
             let seen = window.memory().at(at)?;
             let args = [pointer(seen), pointer(count), pointer(wrong)];
             // SAFETY: as above.
             unsafe { gpu.launch(&kernels[1], grid, &args, &stream) }?;
             // No rank is two rounds ahead of one that reads what it put.
-            gpu.signal(&window, before)?;
-            gpu.wait_signal(&window, next)?;
+            window.signal(gpu, before)?;
+            window.wait_signal(gpu, next)?;
         }
         Ok::<_, Error>(())
     })?;
@@ -276,11 +278,11 @@ pub(crate) fn ill(scene: &str, mut gpu: Communicator) -> Result<(), Error> {
         say(&error.map(|e| e.to_string()).unwrap_or_default());
         return Ok(());
     }
-    gpu.wait_signal(&window, 1)?;
+    window.wait_signal(&mut gpu, 1)?;
     let error = gpu.synchronize(&stream).expect_err("rank 1 is ill");
     say(&format!("{} {error}", error.code()));
     let one = window.memory().slice(0..1)?;
-    assert!(gpu.put(&window, &one, 0, 0).is_err(), "it cannot be used any more");
+    assert!(window.put(&mut gpu, &one, 0, 0).is_err(), "it cannot be used any more");
     drop(gpu);
     crate::cuda::scenes::usable()
 }

@@ -22,8 +22,7 @@ mod server;
 mod table;
 
 pub(crate) use operations::{fetch, flush, map_part, signal, transfer};
-pub(crate) use part::WindowPart;
-pub use part::{CopyDirection, WindowSpan};
+pub use part::{CopyDirection, WindowPart, WindowSpan};
 #[cfg(test)]
 pub(crate) use remote::RemoteWindow;
 pub(crate) use table::WindowTable;
