@@ -30,7 +30,7 @@ static void *side(void *argument) {
     unsigned char *mine = calloc(LEN, 1), *data = malloc(LEN);
     memset(data, 'A' + own, LEN);
     rl_region *region;
-    check(rl_endpoint_register(endpoint, mine, LEN, RL_READ | RL_WRITE, &region));
+    check(rl_endpoint_register(endpoint, mine, LEN, RL_READ | RL_WRITE | RL_ATOMICS, &region));
     check(rl_region_key(region, sides[own].key, sizeof sides[own].key, &sides[own].key_len));
     pthread_barrier_wait(&notified);
 
@@ -52,6 +52,21 @@ static void *side(void *argument) {
     printf("side %d: notified by %llu, %d bytes were written here, read back %c%c\n", own,
            (unsigned long long)value, written, last[0], last[1]);
     if (own == 0 && rl_remote_put(there, data, 2, LEN - 1, NULL, NULL) != 0) {
+        rl_error error;
+        rl_last_error(&error);
+        printf("%s\n", error.text);
+    }
+    pthread_barrier_wait(&notified);
+
+    // A word of 8 bytes is changed in one step. That of the peer has 8 letters, which this side has written.
+    uint64_t word, before[3];
+    memset(&word, 'A' + own, sizeof word);
+    check(rl_remote_fetch_add(there, 1, 8, &before[0]));
+    check(rl_remote_compare_swap(there, word + 1, 7, 8, &before[1]));
+    check(rl_remote_compare_swap(there, word + 1, 9, 8, &before[2]));
+    int is_right = before[0] == word && before[1] == word + 1 && before[2] == 7;
+    printf("side %d: its word was added to, and swapped once: %s\n", own, is_right ? "yes" : "no");
+    if (own == 0 && rl_remote_fetch_add(there, 1, 12, before) != 0) {
         rl_error error;
         rl_last_error(&error);
         printf("%s\n", error.text);

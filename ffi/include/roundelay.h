@@ -749,7 +749,8 @@ rl_status rl_endpoint_close(const rl_endpoint *endpoint);
 // `endpoint` is NULL or live, and is not used any more.
 rl_status rl_endpoint_free(rl_endpoint *endpoint);
 
-// Registers memory: peers of the endpoint, now or later, get these rights to it, `RL_READ` and `RL_WRITE`.
+// Registers memory: peers of the endpoint, now or later, get these rights to it, `RL_READ`, `RL_WRITE` and
+// `RL_ATOMICS`, with which it begins at a multiple of 8 bytes.
 //
 // `endpoint` is live, `region` a place for a pointer. The bytes lie there until `rl_region_revoke` has returned 0, and
 // nothing reads or writes them while a peer may do so.
@@ -797,6 +798,18 @@ rl_status rl_remote_put(const rl_remote *remote,
 // `remote` is live; `data` has room for that many bytes until the operation has ended, and nothing touches them
 // meanwhile. `work` is NULL or a place for a pointer.
 rl_status rl_remote_get(const rl_remote *remote, void *data, uint64_t bytes, uint64_t at, rl_work **work);
+
+// Adds to the word of 8 bytes that begins at byte `at` of a peer's region, and writes what it was to `before`. The
+// region was registered with `RL_ATOMICS`, and `at` is a multiple of 8.
+//
+// `remote` is live, `before` a place for a number.
+rl_status rl_remote_fetch_add(const rl_remote *remote, uint64_t value, uint64_t at, uint64_t *before);
+
+// Stores `to` in the word of 8 bytes that begins at byte `at` of a peer's region if it is `from`, and writes what it
+// was to `before`, as `rl_remote_fetch_add`.
+//
+// As `rl_remote_fetch_add`.
+rl_status rl_remote_compare_swap(const rl_remote *remote, uint64_t from, uint64_t to, uint64_t at, uint64_t *before);
 
 // Notifies the peer by a value, after everything that this thread has done on the link before.
 //

@@ -157,8 +157,14 @@ fn endpoints_in_c() {
             "side {side}: notified by {value}, 100000 bytes were written here, read back {letter}{letter}"
         );
         assert!(said.contains(&line), "no `{line}` in\n{said}");
+        let line = format!("side {side}: its word was added to, and swapped once: yes");
+        assert!(said.contains(&line), "no `{line}` in\n{said}");
     }
     assert!(said.contains("the peer's part ends at byte 100000"), "{said}");
+    assert!(
+        said.contains("the place is byte 12, and atomic operations need a multiple of 8"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -11,15 +11,13 @@ from roundelay import _native
 from roundelay._buffers import Array, view
 from roundelay._options import Hints, pairs, seconds, whole
 from roundelay.errors import OperationTimeoutError
+from roundelay.window import Right
 from roundelay.work import Work
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["Connecting", "Endpoint", "Link", "Region", "RemoteRegion"]
-
-Access = Literal["read", "write"]
-"""The rights of peers to a region."""
 
 
 class Endpoint:
@@ -73,12 +71,13 @@ class Endpoint:
         """Start to connect, in the background."""
         return Connecting(self._native.start_connect(bytes(address), seconds(timeout)))
 
-    def register(self, data: Array, peers_may: Sequence[Access] = ("read", "write")) -> Region:
+    def register(self, data: Array, peers_may: Sequence[Right] = ("read", "write")) -> Region:
         """Register an array, which lives until the region ends: peers that know the region's key may use it.
 
+        With the right ``atomics`` it begins at a multiple of 8 bytes.
         The owner reads and writes it as always, when it knows that no peer does: after a notification, say.
         """
-        seen = view(data, "data", "write" in peers_may)
+        seen = view(data, "data", not {"write", "atomics"}.isdisjoint(peers_may))
         return Region(self._native.register(seen[0], list(peers_may), seen))
 
     def close(self) -> None:
@@ -238,6 +237,17 @@ class RemoteRegion:
         """Read the region into an array, from byte ``at`` on."""
         seen = view(data, "data", True)
         return _work(self._native.read(seen[0], _place(at), seen if async_op else None))
+
+    def fetch_add(self, value: int, at: int = 0) -> int:
+        """Add to the word of 8 bytes that begins at byte ``at``, a multiple of 8; return what it was.
+
+        It is a number without sign, which wraps around.
+        """
+        return self._native.fetch_add(value % 2**64, _place(at))
+
+    def compare_swap(self, expected: int, value: int, at: int = 0) -> int:
+        """Store ``value`` in the word that begins at byte ``at`` if that is ``expected``; return what it was."""
+        return self._native.compare_swap(expected % 2**64, value % 2**64, _place(at))
 
 
 def _place(at: int) -> int:

@@ -255,6 +255,16 @@ impl PyRemote {
         Ok(Some(PyWork::new(raised(pending)?)))
     }
 
+    /// Adds to a word, and returns what it was.
+    fn fetch_add(&self, py: Python<'_>, value: u64, at: u64) -> PyResult<u64> {
+        raised(py.detach(|| self.inner.fetch_add(value, at)))
+    }
+
+    /// Stores `to` in a word if it is `from`, and returns what it was.
+    fn compare_swap(&self, py: Python<'_>, from: u64, to: u64, at: u64) -> PyResult<u64> {
+        raised(py.detach(|| self.inner.compare_swap(from, to, at)))
+    }
+
     /// Reads into memory, as `write`.
     #[pyo3(signature = (data, at, kept=None))]
     fn read(

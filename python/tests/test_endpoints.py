@@ -65,6 +65,37 @@ def test_arrays_are_written_and_read(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_words_are_added_to_and_swapped(way: str) -> None:
+    with bind(way) as a, bind(way) as b:
+        to_b, _to_a = connected(a, b)
+        mine = np.zeros(3, np.uint64)
+        region = b.register(mine, ("read", "atomics"))
+        there = to_b.region(region.key)
+        assert there.fetch_add(5, 8) == 0
+        assert there.fetch_add(-6, 8) == 5
+        assert there.compare_swap(-1, 2**63, at=8) == 2**64 - 1
+        assert there.compare_swap(0, 7, at=8) == 2**63
+        assert there.fetch_add(1) == 0
+        assert mine.tolist() == [1, 2**63, 0]
+        with pytest.raises(roundelay.WindowError, match="multiple of 8"):
+            there.fetch_add(1, 4)
+        with pytest.raises(roundelay.WindowError, match="ends at byte 24"):
+            there.compare_swap(0, 1, 24)
+        with pytest.raises(roundelay.UsageError, match="counted from 0"):
+            there.fetch_add(1, -8)
+        with pytest.raises(roundelay.WindowError, match="write"):
+            there.write(b"12345678")
+        plain = b.register(np.zeros(1, np.uint64))
+        with pytest.raises(roundelay.WindowError, match="atomics"):
+            to_b.region(plain.key).fetch_add(1)
+        with pytest.raises(roundelay.UsageError, match="multiple of 8"):
+            b.register(mine.view(np.uint8)[4:20], ("atomics",))
+        with pytest.raises(roundelay.UsageError):
+            b.register(bytes(16), ("atomics",))
+        assert mine.tolist() == [1, 2**63, 0]
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_close_ends_waits(way: str) -> None:
     a, b = bind(way), bind(way)
     to_b, to_a = connected(a, b)

@@ -31,4 +31,5 @@ mod support;
 mod tolerant;
 mod trace;
 mod transport;
+mod transport_words;
 mod windows;

@@ -19,10 +19,10 @@ use roundelay_tests::{CheckNeeds, skip};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
 /// No test comes near it unless something hangs.
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Returns what carries links here: RDMA too, where there is a device. `TEST_WAY=rdma` leaves out the others.
-fn ways() -> Vec<TransportSet> {
+pub(crate) fn ways() -> Vec<TransportSet> {
     static RDMA: LazyLock<bool> = LazyLock::new(|| {
         let probed = Transport::Rdma.probe();
         probed.inspect_err(|why| skip(CheckNeeds::Rdma, format!("no RDMA: {why}"))).is_ok()
@@ -39,17 +39,17 @@ fn setup(way: TransportSet) -> JobSetup {
     JobSetup::new().transports(way).interface("127.0.0.1").timeout(LONG)
 }
 
-fn bind(way: TransportSet) -> Endpoint {
+pub(crate) fn bind(way: TransportSet) -> Endpoint {
     Endpoint::bind(&setup(way)).expect("an endpoint")
 }
 
 /// Connects two endpoints.
-fn connect(a: &Endpoint, b: &Endpoint) -> (EndpointLink, EndpointLink) {
+pub(crate) fn connect(a: &Endpoint, b: &Endpoint) -> (EndpointLink, EndpointLink) {
     let (to_b, to_a) = (a.connect_async(&b.address(), LONG), b.connect_async(&a.address(), LONG));
     (to_b.wait().expect("a link"), to_a.wait().expect("a link"))
 }
 
-fn pair(way: TransportSet) -> (Endpoint, Endpoint, EndpointLink, EndpointLink) {
+pub(crate) fn pair(way: TransportSet) -> (Endpoint, Endpoint, EndpointLink, EndpointLink) {
     let (a, b) = (bind(way), bind(way));
     let (to_b, to_a) = connect(&a, &b);
     for link in [&to_b, &to_a] {
@@ -59,7 +59,7 @@ fn pair(way: TransportSet) -> (Endpoint, Endpoint, EndpointLink, EndpointLink) {
     (a, b, to_b, to_a)
 }
 
-fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> AccessRefusal {
+pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> AccessRefusal {
     match result.expect_err("refused") {
         Error::Window { refusal, .. } => refusal,
         other => panic!("another error: {other}"),
@@ -202,7 +202,11 @@ fn a_peer_whose_link_is_there_first_finds_every_region() {
 }
 
 /// Returns a region of that key, with another number, length or rights.
-fn forged(link: &EndpointLink, key: &[u8], change: impl Fn(&mut [u64; 4])) -> RemoteRegion {
+pub(crate) fn forged(
+    link: &EndpointLink,
+    key: &[u8],
+    change: impl Fn(&mut [u64; 4]),
+) -> RemoteRegion {
     let mut words = [0u64; 4];
     for (word, bytes) in words.iter_mut().zip(key[4..].chunks_exact(8)) {
         *word = u64::from_le_bytes(bytes.try_into().expect("a word"));
@@ -225,7 +229,8 @@ fn what_is_forged_outside_or_revoked_writes_nothing() {
         let (_a, b, to_b, _to_a) = pair(way);
         let write = b.register(vec![5u8; LEN], WindowRights::WRITE).expect("a region");
         let read = b.register(vec![5u8; LEN], WindowRights::READ).expect("a region");
-        let none = b.register(vec![5u8; LEN], WindowRights::ATOMICS).expect("a region");
+        let none = b.register(vec![5u8; LEN], WindowRights::NONE).expect("a region");
+        let words = b.register(vec![5u8; LEN], WindowRights::ATOMICS).expect("a region");
         // Honest ones are refused here, forged ones by the target.
         let honest = to_b.region(&write.key()).expect("the key");
         let end = AccessRefusal::Bounds { bytes: LEN as u64 };
@@ -249,13 +254,14 @@ fn what_is_forged_outside_or_revoked_writes_nothing() {
                 let longer = forged(&to_b, &read.key(), |key| key[2] = u64::MAX);
                 assert_eq!(refusal(longer.get(&mut data.clone(), at)), end);
             }
-            for (region, has) in [(&read, "read"), (&none, "none")] {
+            for (region, has) in [(&read, "read"), (&none, "none"), (&words, "atomics")] {
                 let bold = forged(&to_b, &region.key(), |key| key[3] = 7);
                 let refused = AccessRefusal::Rights { needed: "write", has: has.into() };
                 assert_eq!(refusal(bold.put(&data, 0)), refused);
             }
         }
-        assert!([&write, &read, &none].into_iter().all(is_untouched), "something was written");
+        let all = [&write, &read, &none, &words];
+        assert!(all.into_iter().all(is_untouched), "something was written");
         // The link is as good as before.
         drop(honest);
         let honest = to_b.region(&write.key()).expect("the key");
@@ -422,7 +428,7 @@ fn what_makes_no_sense_is_refused_at_once() {
 const FOLDER: &str = "TEST_FOLDER";
 
 /// Leaves bytes for the other process.
-fn leave(name: &str, bytes: &[u8]) {
+pub(crate) fn leave(name: &str, bytes: &[u8]) {
     let folder = PathBuf::from(std::env::var_os(FOLDER).expect("a folder"));
     let draft = folder.join(format!("{name}.draft"));
     std::fs::write(&draft, bytes)
@@ -431,7 +437,7 @@ fn leave(name: &str, bytes: &[u8]) {
 }
 
 /// Takes what the other process leaves.
-fn take(name: &str) -> Vec<u8> {
+pub(crate) fn take(name: &str) -> Vec<u8> {
     let path = PathBuf::from(std::env::var_os(FOLDER).expect("a folder")).join(name);
     let until = Instant::now() + LONG;
     loop {
@@ -443,7 +449,7 @@ fn take(name: &str) -> Vec<u8> {
     }
 }
 
-fn meet(side: usize, way: TransportSet) -> Result<(Endpoint, EndpointLink), Error> {
+pub(crate) fn meet(side: usize, way: TransportSet) -> Result<(Endpoint, EndpointLink), Error> {
     let endpoint = Endpoint::bind(&setup(way))?;
     leave(&format!("address{side}"), &endpoint.address());
     let link = endpoint.connect(&take(&format!("address{}", 1 - side)), LONG)?;
@@ -545,21 +551,24 @@ fn rank_process() {
     });
 }
 
-/// Plays a scene by two processes, and returns the job.
-fn two(name: &str, way: TransportSet) -> Job {
-    let folder =
-        std::env::temp_dir().join(format!("roundelay-{name}-{way}-{}", std::process::id()));
+/// Plays a scene of a module by two processes with a folder of that name, and returns the job.
+pub(crate) fn two(module: &str, name: &str, scene: &str) -> Job {
+    let folder = std::env::temp_dir().join(format!("roundelay-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let launcher = RankLauncher::new(2).env(FOLDER, &folder);
-    let job = Job::play(scene::scene(launcher, module_path!(), &format!("{name}/{way}")));
+    let job = Job::play(scene::scene(launcher, module, scene));
     std::fs::remove_dir_all(&folder).expect("the folder");
     job
+}
+
+fn play_two(name: &str, way: TransportSet) -> Job {
+    two(module_path!(), &format!("{name}-{way}"), &format!("{name}/{way}"))
 }
 
 #[test]
 fn two_processes_write_and_read() {
     for way in ways() {
-        let Job { outcome, said, .. } = two("exchange", way);
+        let Job { outcome, said, .. } = play_two("exchange", way);
         assert!(outcome.cause.is_none(), "{way}: {outcome:?} {said:?}");
         assert!(said.iter().all(|said| said.iter().any(|s| s == "all is there")), "{said:?}");
     }
@@ -568,7 +577,7 @@ fn two_processes_write_and_read() {
 #[test]
 fn a_killed_peer_is_found_out() {
     for way in ways() {
-        let Job { outcome, said, took } = two("killed", way);
+        let Job { outcome, said, took } = play_two("killed", way);
         assert!(said[0].iter().any(|s| s == "it is gone"), "{way}: {outcome:?} {said:?}");
         assert!(
             matches!(outcome.endings[1], ProcessEnding::Signalled(9)),
@@ -582,7 +591,7 @@ fn a_killed_peer_is_found_out() {
 #[test]
 fn a_stopped_peer_ends_a_wait_in_time() {
     for way in ways() {
-        let Job { outcome, said, .. } = two("stopped", way);
+        let Job { outcome, said, .. } = play_two("stopped", way);
         assert!(said[0].iter().any(|s| s == "it does not answer"), "{way}: {outcome:?} {said:?}");
         assert!(outcome.cause.is_none(), "{way}: {outcome:?} {said:?}");
     }

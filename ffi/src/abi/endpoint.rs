@@ -171,7 +171,8 @@ pub unsafe extern "C" fn rl_endpoint_free(endpoint: *mut rl_endpoint) -> rl_stat
     guard(|| unsafe { free(endpoint) })
 }
 
-/// Registers memory: peers of the endpoint, now or later, get these rights to it, `RL_READ` and `RL_WRITE`.
+/// Registers memory: peers of the endpoint, now or later, get these rights to it, `RL_READ`, `RL_WRITE` and
+/// `RL_ATOMICS`, with which it begins at a multiple of 8 bytes.
 ///
 /// # Safety
 ///
@@ -326,6 +327,60 @@ pub unsafe extern "C" fn rl_remote_get(
         // SAFETY: as above.
         unsafe { give(work, Box::into_raw(Box::new(rl_work { pending })), "work") }
     })
+}
+
+/// Changes a word of a peer's region, and writes what it was to the caller's place.
+///
+/// # Safety
+///
+/// `remote` is live, `before` a place for a number.
+unsafe fn change(
+    remote: *const rl_remote,
+    before: *mut u64,
+    change: impl FnOnce(&RemoteRegion) -> Result<u64, Error>,
+) -> rl_status {
+    guard(|| {
+        there(before, "before")?;
+        // SAFETY: what the caller promises.
+        let remote = unsafe { &object(remote, "remote")?.remote };
+        // SAFETY: as above.
+        unsafe { give(before, change(remote)?, "before") }
+    })
+}
+
+/// Adds to the word of 8 bytes that begins at byte `at` of a peer's region, and writes what it was to `before`. The
+/// region was registered with `RL_ATOMICS`, and `at` is a multiple of 8.
+///
+/// # Safety
+///
+/// `remote` is live, `before` a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_remote_fetch_add(
+    remote: *const rl_remote,
+    value: u64,
+    at: u64,
+    before: *mut u64,
+) -> rl_status {
+    // SAFETY: what the caller promises.
+    unsafe { change(remote, before, |remote| remote.fetch_add(value, at)) }
+}
+
+/// Stores `to` in the word of 8 bytes that begins at byte `at` of a peer's region if it is `from`, and writes what it
+/// was to `before`, as `rl_remote_fetch_add`.
+///
+/// # Safety
+///
+/// As [`rl_remote_fetch_add`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_remote_compare_swap(
+    remote: *const rl_remote,
+    from: u64,
+    to: u64,
+    at: u64,
+    before: *mut u64,
+) -> rl_status {
+    // SAFETY: what the caller promises.
+    unsafe { change(remote, before, |remote| remote.compare_swap(from, to, at)) }
 }
 
 /// Notifies the peer by a value, after everything that this thread has done on the link before.

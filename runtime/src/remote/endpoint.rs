@@ -145,7 +145,8 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// [`Error::Memory`] if a link has no room for the region's words; [`Error::Usage`] once the endpoint was closed.
+    /// [`Error::Memory`] if a link has no room for the region's words; [`Error::Usage`] once the endpoint was closed, or
+    /// if the rights have [`ATOMICS`](WindowRights::ATOMICS) and the memory does not begin at a multiple of 8 bytes.
     pub fn register<B>(&self, buffer: B, rights: WindowRights) -> Result<RegisteredRegion<B>, Error>
     where
         B: MemoryMut<Engine = Host> + Send + 'static,

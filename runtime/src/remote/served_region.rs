@@ -11,7 +11,7 @@ use super::key::RegionKey;
 use super::link_state::LinkState;
 use crate::tunables::QUIET_POLL_INTERVAL;
 use roundelay_engine::window::{
-    self, ExposedPart, MemorySpan, PartMemory, WindowBlock, WindowRights,
+    self, ExposedPart, MemorySpan, PartMemory, WORD_BYTES, WindowBlock, WindowRights,
 };
 use roundelay_support::dtype::DType;
 use roundelay_support::error::{Error, ErrorLocation};
@@ -50,9 +50,10 @@ impl ServedRegion {
         rights: WindowRights,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Result<Self, Error> {
+        if rights.contains(WindowRights::ATOMICS) {
+            check_words(&span)?;
+        }
         let number = random().map(u64::from_le_bytes)?;
-        // Atomic operations are those of windows.
-        let rights = rights.without(WindowRights::ATOMICS);
         let state = Mutex::new(ServedState { owner: Some(owner), served: Vec::new() });
         Ok(ServedRegion { endpoint, number, span, rights, ended: AtomicBool::new(false), state })
     }
@@ -145,6 +146,18 @@ impl ServedRegion {
         let state = self.state.lock();
         let served = state.served.first()?;
         served.exposed.enter(1 - served.side, WindowRights::WRITE).ok()
+    }
+}
+
+/// Fails unless the words of a region, which are counted from its first byte, are aligned in memory.
+fn check_words(span: &MemorySpan) -> Result<(), Error> {
+    match span.at(0, WORD_BYTES) {
+        Ok(address) if !(address as u64).is_multiple_of(WORD_BYTES) => Err(Error::Usage(format!(
+            "memory with the right `atomics` begins at a multiple of 8 bytes, and this at {address:p}: register \
+             aligned memory, or without that right"
+        ))),
+        // Shorter memory has no words.
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::comm::{
     ElementMemory, Host, KeptOwner, MemoryMut, Work, ended, gather, pieces, promised,
 };
 use roundelay_engine::messages::{MessageOperation, TransferKind};
-use roundelay_engine::window::{ServedPart, WindowRights};
+use roundelay_engine::window::{AtomicFetch, ServedPart, WindowRights};
 use roundelay_support::error::{ByteCount, Error};
 use roundelay_support::fork::OwnerProcess;
 
@@ -20,7 +20,7 @@ use roundelay_support::fork::OwnerProcess;
 /// it. Places are counted in bytes.
 ///
 /// Operations of one thread take effect in the order in which they were begun; nothing else is ordered. An aligned word
-/// of 8 bytes is written and read whole.
+/// of 8 bytes is written and read whole, and [changed](RemoteRegion::fetch_add) in one step.
 #[derive(Clone)]
 pub struct RemoteRegion {
     target: Arc<OpenRegion>,
@@ -122,6 +122,21 @@ impl OpenRegion {
         let what = TransferKind::Get(self.remote.key());
         // SAFETY: segments of the memory that the caller promises.
         pieces(what, place).map(|piece| unsafe { self.link.start(what, piece) }).collect()
+    }
+
+    /// Applies an atomic operation to the word at an offset; returns what it was.
+    fn fetch(&self, at: u64, fetch: AtomicFetch) -> Result<u64, Error> {
+        let mut word = 0u64;
+        let place = (at, (&raw mut word).cast::<u8>(), size_of::<u64>());
+        let describe = || self.describe(fetch.name(), place);
+        self.link.check_usable(describe)?;
+        let checked = self.remote.check_word(at);
+        checked.map_err(|refusal| self.link.refused(describe(), refusal))?;
+        let what = TransferKind::Fetch(self.remote.key(), fetch);
+        // SAFETY: the word stays where it is until the operation has ended, which is waited for.
+        let operation = unsafe { self.link.start(what, place) }?;
+        self.link.finish(&operation)?;
+        Ok(word)
     }
 
     /// Waits for all operations; returns the first error.
@@ -233,6 +248,27 @@ impl RemoteRegion {
         self.target.check("read", place, WindowRights::READ)?;
         // SAFETY: it is borrowed, and waited for.
         self.target.finish(unsafe { self.target.post_read(place) })
+    }
+
+    /// Adds to the 64-bit word that begins at byte `at`, wrapping around, and returns what it was: in one step with
+    /// regard to [`RemoteRegion::fetch_add`] and [`RemoteRegion::compare_swap`] of all peers of the region, and to
+    /// atomic operations of its owner's processors. It is a word in the peer's byte order.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`RemoteRegion::put`], and [`Error::Window`] if `at` is no multiple of 8.
+    pub fn fetch_add(&self, value: u64, at: u64) -> Result<u64, Error> {
+        self.target.fetch(at, AtomicFetch::Add(value))
+    }
+
+    /// Stores `to` in the 64-bit word that begins at byte `at` if it is `from`, and returns what it was: in one step, as
+    /// [`RemoteRegion::fetch_add`] adds.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`RemoteRegion::fetch_add`].
+    pub fn compare_swap(&self, from: u64, to: u64, at: u64) -> Result<u64, Error> {
+        self.target.fetch(at, AtomicFetch::Swap(from, to))
     }
 
     /// Starts [`RemoteRegion::put`]. The buffer comes back with the result.
