@@ -13,6 +13,7 @@ pub use roundelay_engine::custom::{AlgorithmFiles, allow_imports};
 use roundelay_engine::{CallArgs, EngineCore, PlanCall};
 use roundelay_net::memory::{bytes, bytes_mut};
 pub use roundelay_net::net::scale;
+use roundelay_net::transport::shm::SegmentLayout;
 pub use roundelay_net::wire::WireMessage;
 use roundelay_support::dtype::{Element, RedOp};
 use roundelay_support::error::Error;
@@ -59,6 +60,15 @@ pub fn library_tunables() -> Vec<tunables::TunableRow> {
 /// Interrupts of waits: see [`set_interrupt_check`](interrupt::set_interrupt_check).
 pub mod interrupt {
     pub use roundelay_support::interrupt::{error, is_in_check, set_interrupt_check};
+}
+
+/// Creates the ranks of a job like [`Communicator::local`], with other parameters of the shared memory.
+///
+/// # Errors
+///
+/// [`Error::Memory`] if shared memory cannot be had, [`Error::Usage`] if the parameters make no sense.
+pub fn local_with(layout: SegmentLayout) -> Result<Vec<Communicator>, Error> {
+    Communicator::local_with(layout)
 }
 
 /// Returns the state of a rank, ready for a call.

@@ -61,7 +61,7 @@ fn over(transport: Transport) -> Vec<Communicator> {
             let setup = |_| JobSetup::new().transports(TransportSet::TCP);
             Communicator::local_over(2, setup).expect("two ranks")
         }
-        _ => Communicator::local_with(SegmentLayout::new(2)).expect("shared memory"),
+        _ => roundelay::internal::local_with(SegmentLayout::new(2)).expect("shared memory"),
     }
 }
 
@@ -203,7 +203,7 @@ fn messages_write_nothing_after_an_abort() {
 
 #[test]
 fn an_abort_needs_no_thread_that_makes_calls() {
-    let mut ranks = Communicator::local_with(layout(2, 4096)).expect("shared memory");
+    let mut ranks = roundelay::internal::local_with(layout(2, 4096)).expect("shared memory");
     let abort = Arc::new(ranks[0].abort_handle());
     // This work waits for rank 1, which never comes: the handle of pending work is there at once.
     let work = ranks[0].start(|comm| comm.barrier());

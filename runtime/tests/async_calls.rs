@@ -109,7 +109,7 @@ proptest! {
         }).collect();
         let ways = [steps, turned];
         let logs: Vec<Log> = (0..2).map(|_| Log::default()).collect();
-        let ranks = Communicator::local_with(layout(2, 1024)).expect("shared memory");
+        let ranks = roundelay::internal::local_with(layout(2, 1024)).expect("shared memory");
         std::thread::scope(|scope| {
             for (r, mut comm) in ranks.into_iter().enumerate() {
                 let (ways, logs) = (&ways, &logs);
@@ -210,7 +210,7 @@ fn work_outlives_its_communicator() {
 #[test]
 fn callbacks_are_called_once_whatever_ends_first() {
     for _ in 0..300 {
-        let mut comm = Communicator::local_with(layout(1, 256)).expect("memory").remove(0);
+        let mut comm = roundelay::internal::local_with(layout(1, 256)).expect("memory").remove(0);
         let calls = Arc::new(AtomicU32::new(0));
         let work = comm.start(|comm| comm.barrier());
         std::thread::scope(|scope| {

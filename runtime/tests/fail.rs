@@ -219,7 +219,8 @@ fn memory_that_is_not_there_is_an_error() {
 #[test]
 fn large_arenas_of_many_communicators_fit_the_address_space() {
     let layout = SegmentLayout { arena_bytes: 4 << 40, ..SegmentLayout::new(2) };
-    let jobs: Vec<_> = (0..64).map(|_| Communicator::local_with(layout).expect("a job")).collect();
+    let jobs: Vec<_> =
+        (0..64).map(|_| roundelay::internal::local_with(layout).expect("a job")).collect();
     for ranks in jobs {
         std::thread::scope(|scope| {
             for mut comm in ranks {

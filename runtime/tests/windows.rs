@@ -49,7 +49,7 @@ impl Way {
             Way::Mixed => JobSetup::new().host_label(format!("machine {}", rank % 2)),
         };
         match self {
-            Way::Mapped | Way::Private => Communicator::local_with(layout(ranks, SLOT)),
+            Way::Mapped | Way::Private => roundelay::internal::local_with(layout(ranks, SLOT)),
             _ => Communicator::local_over(ranks, |rank| setup(rank).slot_bytes(SLOT)),
         }
         .expect("the ranks join")

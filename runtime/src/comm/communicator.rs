@@ -122,7 +122,7 @@ impl Communicator {
     }
 
     /// Returns the number of paths between the hosts: the parts of `split … in paths`.
-    pub fn paths(&self) -> u32 {
+    pub(crate) fn paths(&self) -> u32 {
         self.paths
     }
 

@@ -80,12 +80,7 @@ impl Communicator {
     }
 
     /// Creates the ranks like [`Communicator::local`], with other parameters of the shared memory.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Memory`] if shared memory cannot be had, [`Error::Usage`] if the parameters make no
-    /// sense.
-    pub fn local_with(layout: SegmentLayout) -> Result<Vec<Communicator>, Error> {
+    pub(crate) fn local_with(layout: SegmentLayout) -> Result<Vec<Communicator>, Error> {
         let segment = ShmSegment::create(layout)?;
         Ok((0..layout.ranks).map(|rank| Communicator::in_segment(segment.clone(), rank)).collect())
     }

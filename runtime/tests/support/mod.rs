@@ -367,7 +367,7 @@ pub(crate) fn threads<T: Send>(
     layout: SegmentLayout,
     body: impl Fn(&mut Communicator, usize) -> T + Sync,
 ) -> Vec<T> {
-    play(Communicator::local_with(layout).expect("shared memory"), body)
+    play(roundelay::internal::local_with(layout).expect("shared memory"), body)
 }
 
 pub(crate) fn play<T: Send>(

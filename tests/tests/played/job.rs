@@ -15,7 +15,7 @@ pub(crate) fn ranks(n: u32, slot_bytes: u64) -> Vec<Communicator> {
     if slot_bytes > 0 {
         layout.slot_bytes = slot_bytes;
     }
-    let mut ranks = Communicator::local_with(layout).expect("shared memory");
+    let mut ranks = roundelay::internal::local_with(layout).expect("shared memory");
     for comm in &mut ranks {
         comm.alloc::<u8>(1 << 20).expect("memory").fill(0xff);
     }

@@ -63,7 +63,7 @@ pub(crate) fn play(
         shared: dice.below(3) > 0,
         plans,
     };
-    let comms = Communicator::local_with(layout).map_err(|e| e.to_string())?;
+    let comms = roundelay::internal::local_with(layout).map_err(|e| e.to_string())?;
     let described = |e: String| {
         format!("variant {variant}, {} elements a block, shared {}: {e}", case.count, case.shared)
     };
