@@ -57,18 +57,18 @@ __device__ void multiply(const Product &p, unsigned tile) {
 
 // The first blocks run a call for each part, in its order; the others compute, and count the tiles of each.
 extern "C" __global__ void __launch_bounds__(scatter::THREADS, 1)
-fused(const __grid_constant__ scatter::Handle handle, unsigned players, const float *a, const float *b, float *c,
+fused(const __grid_constant__ scatter::Handle handle, unsigned comm_blocks, const float *a, const float *b, float *c,
       float *output, unsigned *ready, unsigned columns, unsigned depth, unsigned ranks, unsigned parts, unsigned rows) {
     const Product p{a, b, c, columns, depth, ranks, parts, rows};
-    if (blockIdx.x < players) {
+    if (blockIdx.x < comm_blocks) {
         for (unsigned part = 0; part < parts; ++part) {
             scatter::wait(handle, ready + part, p.tiles());
             scatter::call(handle, c + part * ranks * p.elements(), output + part * p.elements(), p.elements());
-            // All players have waited: the count is the next launch's.
+            // All communication blocks have waited: the count is the next launch's.
             if (blockIdx.x == 0 && threadIdx.x == 0) ready[part] = 0;
         }
     } else {
-        for (unsigned tile = blockIdx.x - players; tile < parts * p.tiles(); tile += gridDim.x - players) {
+        for (unsigned tile = blockIdx.x - comm_blocks; tile < parts * p.tiles(); tile += gridDim.x - comm_blocks) {
             multiply(p, tile);
             scatter::raise(ready + tile / p.tiles());
         }

@@ -20,7 +20,7 @@ const SIDE: usize = 4096;
 const DEPTHS: [usize; 3] = [256, 512, 1024];
 /// Parts of the product, and blocks that run the calls.
 const PARTS: usize = 4;
-const PLAYERS: [u32; 3] = [4, 8, 16];
+const COMM_BLOCKS: [u32; 3] = [4, 8, 16];
 /// Graphs of each way, one by one in turn.
 const TURNS: usize = 15;
 
@@ -32,12 +32,12 @@ fn rank(comm: &mut Communicator) -> Result<(), Error> {
     if comm.rank() == 0 {
         println!(
             "{:>16} {:>7} {:>7}  {:>8} {:>8}  {:>5}",
-            "product", "way", "players", "separate", "fused", "ratio"
+            "product", "way", "blocks", "separate", "fused", "ratio"
         );
     }
     for depth in DEPTHS {
-        for players in PLAYERS {
-            product(comm, depth, players)?;
+        for comm_blocks in COMM_BLOCKS {
+            product(comm, depth, comm_blocks)?;
         }
     }
     Ok(())
@@ -109,7 +109,7 @@ impl Product {
     }
 }
 
-fn product(comm: &mut Communicator, depth: usize, players: u32) -> Result<(), Error> {
+fn product(comm: &mut Communicator, depth: usize, comm_blocks: u32) -> Result<(), Error> {
     let (ranks, stream) = (comm.size() as usize, comm.stream()?);
     let p = Product {
         depth,
@@ -128,7 +128,7 @@ fn product(comm: &mut Communicator, depth: usize, players: u32) -> Result<(), Er
     p.b.copy_from(&b)?;
 
     let algorithm = comm.algorithm("reduce_scatter", "direct")?;
-    let part = CudaLaunch { blocks: Some(players), ..p.call(PARTS) };
+    let part = CudaLaunch { blocks: Some(comm_blocks), ..p.call(PARTS) };
     let (protocol, _) = comm.how(&algorithm, &part)?;
     let scatter = comm.device_function(&algorithm, &part, Some("scatter"))?;
     let text = format!("{}{}", scatter.header(), include_str!("13_matmul_scatter.cu"));
@@ -152,7 +152,7 @@ fn product(comm: &mut Communicator, depth: usize, players: u32) -> Result<(), Er
     check(comm, &p)?;
     if comm.rank() == 0 {
         println!(
-            "{:>16} {:>7} {players:>7}  {two:>8.1} {one:>8.1}  {:>5.2}",
+            "{:>16} {:>7} {comm_blocks:>7}  {two:>8.1} {one:>8.1}  {:>5.2}",
             format!("{SIDE}x{depth}x{SIDE}"),
             protocol.name(),
             two / one

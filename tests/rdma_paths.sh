@@ -5,7 +5,7 @@
 #
 #   tests/rdma_paths.sh PROGRAM RANK
 #
-# RANK is the test program of the runtime, whose `paths::rank_process` plays all_reduce.multipath, compares every result, and says how each call was
+# RANK is the test program of the runtime, whose `paths::rank_process` runs all_reduce.multipath, compares every result, and says how each call was
 # divided (runtime/tests/paths/rank.rs).
 set -u
 program=$1 rank_program=$2
@@ -34,8 +34,8 @@ start() {
     own=$!
 }
 
-# play HINTS CALLS: a rank that makes CALLS calls of 128 KiB.
-play() {
+# run HINTS CALLS: a rank that makes CALLS calls of 128 KiB.
+run() {
     export TEST_PATHS_ORDER="multipath 2 32768 $2"
     start "$1" "$rank_program" --exact paths::rank_process --nocapture --test-threads=1
 }
@@ -72,7 +72,7 @@ rows=$(awk '$(NF - 1) == "tcp+rdma" && $(NF - 2) == 0' /run/said | wc -l)
 passed "the algorithms that split, over a device and TCP"
 
 # One machine cuts: the other must find out.
-play paths=device+card,timeout=16s 100000
+run paths=device+card,timeout=16s 100000
 if [ "$VM" = 0 ]; then
     both='device [1-9].*, card [1-9]'
     call "[0-9]{1,}.* $both"
@@ -96,7 +96,7 @@ passed "without any path the ranks say what was found on each"
 
 [ "$VM" != 0 ] || { ip link set "${cards[0]}" up && ip link set "${cards[1]}" up; }
 # However slow machines are: calls go on until it was seen, and then a rank is killed.
-play paths=device+other,timeout=60s 100000
+run paths=device+other,timeout=60s 100000
 if [ "$VM" = 0 ]; then
     call '[0-9]{1,}.* device [1-9].*, other [1-9]'
     ip link set "${cards[1]}" down

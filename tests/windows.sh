@@ -31,8 +31,8 @@ if [ -z "${WINDOWS_BENCH:-}" ]; then
 fi
 own=${WINDOWS_BENCH:-${own#* }}
 
-# play PEER WAY: the rows of one turn.
-play() {
+# run PEER WAY: the rows of one turn.
+run() {
     local label=$1-$2
     case $label in
     roundelay-shm) LABEL=$label timeout 60 "$own" ;;
@@ -53,7 +53,7 @@ play() {
 for ((turn = 0; turn < turns; turn++)); do
     for way in shm tcp; do
         for peer in roundelay "${peers[@]}"; do
-            play "$peer" "$way" >>"$folder/rows" || echo "$peer-$way failed in turn $turn" >&2
+            run "$peer" "$way" >>"$folder/rows" || echo "$peer-$way failed in turn $turn" >&2
         done
     done
 done

@@ -26,7 +26,7 @@ macro_rules! catalogue {
         /// All algorithms, by collective.
         pub const CATALOGUE: &[CatalogueEntry] = &[$($(library::$collective::$name),*),*];
 
-        /// The entries by name, as Rust prototypes play them: `play(reduce_scatter::ring)`.
+        /// The entries by name, as Rust prototypes run them: `run(reduce_scatter::ring)`.
         #[allow(non_upper_case_globals, reason = "they are named as their files are")]
         pub mod library {
             use crate::CatalogueEntry;

@@ -167,7 +167,7 @@ pub(crate) fn transport_of(job_args: &JobArgs, ranks: u64) -> Result<&'static st
 }
 
 /// Returns the choice for a collective of a job on this machine.
-pub(crate) fn of_play(
+pub(crate) fn of_call(
     collective: &str,
     root: u32,
     shape: Option<&Shape>,

@@ -81,7 +81,7 @@ fn what_has_no_tcp_connections_cannot_be_cut() {
 }
 
 #[test]
-fn what_it_cannot_play_is_refused() {
+fn what_it_cannot_run_is_refused() {
     for args in [
         ["run", "all_gather", "--chaos", "kill=1/s"],
         ["run", "all_reduce", "--chaos", "burn=1/s"],

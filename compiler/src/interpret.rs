@@ -2,7 +2,7 @@
 //!
 //! It shares nothing with the proofs but the walk over the rounds and the specification (of declared
 //! collectives their postconditions, evaluated here anew): no contributions, no graph, no plan. Every rank
-//! fills its buffers with random numbers, every round is played on them, and at the end each place is
+//! fills its buffers with random numbers, every round is run on them, and at the end each place is
 //! compared with the sum that the specification asks for, computed from the inputs alone. Elements are
 //! 128-bit numbers, so that two different sums are never equal by chance.
 //!
@@ -50,7 +50,7 @@ pub fn interpret(instance: &ProgramInstance, seed: u64) -> Result<RunOutcome, Di
     let rounds = rounds_of(instance)?;
     let fault = cuts(&instance.spec).into_iter().find_map(|cut| {
         let mut run = LengthRun { instance, seed, cut, memory: BTreeMap::new() };
-        run.play(&rounds).err().map(|why| format!("with {cut:?}: {why}"))
+        run.execute(&rounds).err().map(|why| format!("with {cut:?}: {why}"))
     });
     let fault = fault.or_else(|| barrier(instance, &rounds).err().map(|why| why.to_string()));
     Ok(RunOutcome { right: fault.is_none(), why: fault.unwrap_or_default() })
@@ -164,7 +164,7 @@ impl LengthRun<'_> {
         self.elements(chunk).map(|e| random(self.seed, rank, e)).collect()
     }
 
-    fn play(&mut self, rounds: &[Vec<ChunkTransfer>]) -> Result<(), WrongRun> {
+    fn execute(&mut self, rounds: &[Vec<ChunkTransfer>]) -> Result<(), WrongRun> {
         let spec = &self.instance.spec;
         let (first, last) = match self.instance.program.style {
             BufferStyle::Data => {
@@ -229,7 +229,7 @@ impl LengthRun<'_> {
         Ok(all)
     }
 
-    /// Plays one round: all reads first, then all writes.
+    /// Runs one round: all reads first, then all writes.
     fn round(&mut self, round: &[ChunkTransfer]) -> Result<(), WrongRun> {
         let mut writes: BTreeMap<PlaceKey, PlaceWrites<'_>> = BTreeMap::new();
         for t in round {

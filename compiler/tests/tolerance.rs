@@ -45,7 +45,7 @@ fn proved(text: &str, n: u32) -> Result<TolerantPlan, Diagnostic> {
 }
 
 /// Returns the faults that the oracle finds in `runs` runs.
-fn played(text: &str, n: u32, runs: u64) -> Vec<String> {
+fn faults_found(text: &str, n: u32, runs: u64) -> Vec<String> {
     let (_, program) = program(text);
     let instance =
         ProgramInstance::new(&program, &Shape::flat(n), &CompileOptions::default()).expect("ranks");
@@ -69,7 +69,7 @@ fn the_algorithm_of_the_library_goes_on_at_every_point_of_failure() {
         assert_eq!(checked.points, Some(points[n as usize - 1]));
         assert_eq!((checked.facts.bitwise, checked.facts.ordered), (Some(true), Some(true)));
         assert!(checked.warnings.is_empty(), "{:?}", checked.warnings);
-        assert_eq!(played(RELAYED, n, 1000), Vec::<String>::new());
+        assert_eq!(faults_found(RELAYED, n, 1000), Vec::<String>::new());
     }
 }
 
@@ -83,7 +83,7 @@ fn what_one_rank_received_alone_is_a_fault_with_its_point() {
     );
     assert_eq!(found.labels[0].text, "its message to rank 2 in step 1 is lost");
     assert_eq!(found.notes[0], "of rank 0's messages arrive: to rank 1 up to that of step 1");
-    assert!(!played(ONE_ROUND, 3, 400).is_empty());
+    assert!(!faults_found(ONE_ROUND, 3, 400).is_empty());
     let (sources, program) = program(ONE_ROUND);
     let found = check(&program, &sources, &Shape::flat(3), &CompileOptions::default());
     assert_eq!(found.expect_err("refuted")[0].code, codes::DISAGREE);
@@ -93,7 +93,7 @@ fn what_one_rank_received_alone_is_a_fault_with_its_point() {
 fn a_flood_of_two_rounds_goes_on() {
     for n in 2..=5 {
         assert!(proved(FLOODED, n).unwrap_or_else(|d| panic!("{d:?}")).points() > 1);
-        assert_eq!(played(FLOODED, n, 500), Vec::<String>::new());
+        assert_eq!(faults_found(FLOODED, n, 500), Vec::<String>::new());
     }
 }
 
@@ -107,7 +107,7 @@ fn a_rank_must_not_end_before_others_can_count_it() {
         "on 2 ranks, if rank 0 fails, rank 0 may have ended before with the sum of {r0, r1}, and rank 1 ends with \
          that of {r1}"
     );
-    assert!(!played(ONE_ROUND, 2, 1000).is_empty());
+    assert!(!faults_found(ONE_ROUND, 2, 1000).is_empty());
 }
 
 /// The owner must not send to the others before its neighbour has answered that it can.
@@ -127,7 +127,7 @@ fn every_step_of_the_relay_is_needed() {
     for text in [with(together), with(silent)] {
         let found = proved(&text, 4).expect_err("a step is missing");
         assert_eq!(found.code, codes::DISAGREE, "{found:?}");
-        assert!(!played(&text, 4, 3000).is_empty(), "{text}");
+        assert!(!faults_found(&text, 4, 3000).is_empty(), "{text}");
     }
     // Without its first message there is nothing that could be passed on.
     let mut without = lines.clone();

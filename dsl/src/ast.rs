@@ -128,7 +128,7 @@ pub struct AlgorithmDecl {
     pub scratch: Vec<ScratchDecl>,
     /// The statements: what moves.
     pub body: Vec<Stmt>,
-    /// The schedule: how it is played.
+    /// The schedule: how it is run.
     pub schedule: Option<ScheduleClause>,
     /// The span of the header, `algorithm … ranks`.
     pub header: Span,

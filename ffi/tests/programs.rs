@@ -15,7 +15,7 @@ fn library() -> PathBuf {
 }
 
 /// Compiles and runs a program; returns what it printed.
-fn play(compiler: &str, flags: &[&str], source: &str) -> String {
+fn run(compiler: &str, flags: &[&str], source: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let source = root.join("../examples").join(source);
     let name = source.file_name().expect("a file").to_string_lossy().replace('.', "_");
@@ -46,7 +46,7 @@ fn play(compiler: &str, flags: &[&str], source: &str) -> String {
 
 #[test]
 fn a_program_in_c() {
-    let said = play("cc", &["-std=c11"], "c/all_reduce.c");
+    let said = run("cc", &["-std=c11"], "c/all_reduce.c");
     assert!(said.contains("rank 0 of 4: the sum of element 0 is 6"), "{said}");
     assert!(said.contains("rank 3 of 4: the sum of element 0 is 6"), "{said}");
     assert!(said.contains("would use all_reduce."), "{said}");
@@ -54,14 +54,14 @@ fn a_program_in_c() {
 
 #[test]
 fn a_collective_of_ones_own_runs_in_c() {
-    let said = play("cc", &["-std=c11"], "c/own_collective.c");
+    let said = run("cc", &["-std=c11"], "c/own_collective.c");
     assert!(said.contains("rank 0 of 4: the sum of its neighbours is 4"), "{said}");
     assert!(said.contains("rank 1 of 4: the sum of its neighbours is 2"), "{said}");
 }
 
 #[test]
 fn mistakes_in_c() {
-    let said = play("cc", &["-std=c11"], "c/mistakes.c");
+    let said = run("cc", &["-std=c11"], "c/mistakes.c");
     for part in [
         "712: comm is NULL",
         "712: broadcast: root 2 is not one of 2 ranks",
@@ -88,7 +88,7 @@ fn mistakes_in_c() {
 
 #[test]
 fn windows_in_c() {
-    let said = play("cc", &["-std=c11"], "c/window.c");
+    let said = run("cc", &["-std=c11"], "c/window.c");
     for rank in 0..4 {
         assert!(
             said.contains(&format!("rank {rank} of 4: 101 numbers were added, and 4")),
@@ -100,7 +100,7 @@ fn windows_in_c() {
 
 #[test]
 fn memory_in_c() {
-    let said = play("cc", &["-std=c11"], "c/alloc.c");
+    let said = run("cc", &["-std=c11"], "c/alloc.c");
     for rank in 0..4 {
         let next = (rank + 1) % 4;
         let line = format!("rank {rank} of 4: rank {next} holds {next} and 10");
@@ -111,7 +111,7 @@ fn memory_in_c() {
 /// The program runs by itself, too, on a machine that has nothing but it and the library.
 #[test]
 fn gpus_in_c() {
-    let said = play("cc", &["-std=c11"], "c/gpu.c");
+    let said = run("cc", &["-std=c11"], "c/gpu.c");
     let all = |parts: &[&str]| {
         for part in parts {
             for rank in 0..2 {
@@ -151,7 +151,7 @@ fn gpus_in_c() {
 
 #[test]
 fn endpoints_in_c() {
-    let said = play("cc", &["-std=c11"], "c/endpoint.c");
+    let said = run("cc", &["-std=c11"], "c/endpoint.c");
     for (side, value, letter) in [(0, 41, 'A'), (1, 40, 'B')] {
         let line = format!(
             "side {side}: notified by {value}, 100000 bytes were written here, read back {letter}{letter}"
@@ -169,7 +169,7 @@ fn endpoints_in_c() {
 
 #[test]
 fn ranks_that_come_and_go_in_c() {
-    let said = play("cc", &["-std=c11"], "c/elastic.c");
+    let said = run("cc", &["-std=c11"], "c/elastic.c");
     assert!(said.contains("without it: rank 1 of 2, the sum is 2"), "{said}");
     assert!(said.contains("with another: rank 2 of 3, the sum is 3"), "{said}");
     let left = "those that are left: rank 1 of 2, the sum is 2 of the ranks 0x3";
@@ -182,14 +182,14 @@ fn a_program_in_cpp() {
         roundelay_tests::skip(CheckNeeds::Tool, "there is no C++ compiler (c++)");
         return;
     }
-    let said = play("c++", &["-std=c++17"], "cpp/overlap.cpp");
+    let said = run("c++", &["-std=c++17"], "cpp/overlap.cpp");
     assert!(said.contains("rank 0: 4 works done, sum 10"), "{said}");
     assert!(said.contains("rank 1: 4 works done, sum 10"), "{said}");
 }
 
 #[test]
 fn forked_children_in_c() {
-    let said = play("cc", &["-std=gnu11"], "../ffi/tests/c/fork.c");
+    let said = run("cc", &["-std=gnu11"], "../ffi/tests/c/fork.c");
     for way in ["fork", "clone"] {
         let line = format!("children by {way} are refused, and the ranks go on\n");
         assert!(said.contains(&line), "{said}");

@@ -1,4 +1,4 @@
-//! Runs the verifier at sample rank counts, and finds what `import` and `play` name.
+//! Runs the verifier at sample rank counts, and finds what `import` and `run` name.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -149,7 +149,7 @@ const MISTAKES: &[(&str, &str, &str, &str, &str)] = &[
         "RL0203",
         "all_reduce",
         "chunks n use reduce_scatter.rign",
-        "chunks(n); play(reduce_scatter::rign);",
+        "chunks(n); run(reduce_scatter::rign);",
         "rign",
     ),
     (
@@ -191,7 +191,7 @@ const MISTAKES: &[(&str, &str, &str, &str, &str)] = &[
         "RL0209",
         "all_reduce",
         "chunks n use reduce_scatter.ring use all_gather.ring schedule { pipelines 4 }",
-        "chunks(n); play(reduce_scatter::ring); play(all_gather::ring); schedule().pipelines(4);",
+        "chunks(n); run(reduce_scatter::ring); run(all_gather::ring); schedule().pipelines(4);",
         "pipelines",
     ),
     (
@@ -354,7 +354,7 @@ const WORDS: &[&str] = &[
     "%",
     "+",
     "-",
-    "play(",
+    "run(",
     "reduce_scatter::ring",
     "schedule()",
     ".pipeline(4)",
@@ -393,4 +393,14 @@ fn any_function_is_read_or_refused() {
         }
     }
     assert!(read > 100, "{read} of 1000 are tokens");
+}
+
+#[test]
+fn a_part_has_its_former_name_too() {
+    let with = |word: &str| {
+        let body = format!("chunks(n); {word}(reduce_scatter::ring); {word}(all_gather::ring);");
+        of_rust("all_reduce", &format!("fn twin(n: Ranks) {{ {body} }}"))
+    };
+    assert!(with("run").is_ok() && with("play").is_ok());
+    assert!(with("jump").is_err());
 }

@@ -219,10 +219,10 @@ impl NcclComm {
     }
 
     /// Runs calls on this thread.
-    pub(crate) fn play(&self, calls: &[NcclCall]) -> Outcome {
+    pub(crate) fn run(&self, calls: &[NcclCall]) -> Outcome {
         let (open, place) = (self.prepare(calls, false)?, self.place()?);
         *lock(&self.latest) = calls.last().map(|call| call.stream);
-        issue::play(&open.calls, place, self.gpu, calls).map_err(|broken| {
+        issue::run(&open.calls, place, self.gpu, calls).map_err(|broken| {
             if !broken.is_refusal {
                 self.fail(&broken.failure);
             }
@@ -232,12 +232,12 @@ impl NcclComm {
 
     /// Runs calls on the thread of this communicator: one thread of the caller drives several ranks, whose first
     /// calls wait for each other.
-    pub(crate) fn play_aside(self: &Arc<Self>, calls: Vec<NcclCall>) -> Receiver<Outcome> {
+    pub(crate) fn run_aside(self: &Arc<Self>, calls: Vec<NcclCall>) -> Receiver<Outcome> {
         let (sender, receiver) = channel();
         let comm = self.clone();
         let job: Job = Box::new(move || {
             // The thread that asked for it waits for the answer.
-            let _ = sender.send(comm.play(&calls));
+            let _ = sender.send(comm.run(&calls));
         });
         if let Some(jobs) = &*lock(&self.worker) {
             // A job that cannot be sent is dropped, and its answer with it.

@@ -64,7 +64,7 @@ pub(crate) fn submit(comm: &Arc<NcclComm>, call: NcclCall) -> Outcome<ResultCode
         group.depth > 0
     });
     if !is_grouped {
-        comm.play(&[call])?;
+        comm.run(&[call])?;
     }
     Ok(ResultCode::Success)
 }
@@ -91,7 +91,7 @@ pub(crate) fn end() -> Outcome<ResultCode> {
         }
         Some(CallGroup { jobs, calls, .. }) => {
             let code = if jobs.is_empty() { ResultCode::Success } else { open_all(jobs)? };
-            play_all(calls)?;
+            run_all(calls)?;
             Ok(code)
         }
     }
@@ -100,7 +100,7 @@ pub(crate) fn end() -> Outcome<ResultCode> {
 /// Ends a group without making its calls.
 pub(crate) fn forget() -> Outcome {
     if let Some(group) = leave()? {
-        let failure = CallFailure::usage("the group was simulated, and not played");
+        let failure = CallFailure::usage("the group was simulated, and not run");
         group.jobs.iter().for_each(|job| job.fail(&failure));
     }
     Ok(())
@@ -190,19 +190,19 @@ fn open_all(jobs: Vec<OpeningJob>) -> Outcome<ResultCode> {
 
 /// Runs the calls of a group. Those on several communicators are run side by side, since each may wait for the
 /// others.
-fn play_all(mut calls: Vec<(Arc<NcclComm>, Vec<NcclCall>)>) -> Outcome {
+fn run_all(mut calls: Vec<(Arc<NcclComm>, Vec<NcclCall>)>) -> Outcome {
     let wait_for_nobody = |(_, calls): &(Arc<NcclComm>, Vec<NcclCall>)| {
         !is_host() && calls.iter().all(|call| call.kind.is_message())
     };
     if calls.iter().all(wait_for_nobody) {
-        return calls.iter().try_for_each(|(comm, calls)| comm.play(calls));
+        return calls.iter().try_for_each(|(comm, calls)| comm.run(calls));
     }
     let Some((own, on_this_thread)) = calls.pop() else { return Ok(()) };
     // All or none: a rank that executes would wait for one that cannot.
     own.prepare(&on_this_thread, false)?;
     calls.iter().try_for_each(|(comm, calls)| comm.prepare(calls, true).map(drop))?;
-    let begun: Vec<_> = calls.into_iter().map(|(comm, calls)| comm.play_aside(calls)).collect();
-    let mut result = own.play(&on_this_thread);
+    let begun: Vec<_> = calls.into_iter().map(|(comm, calls)| comm.run_aside(calls)).collect();
+    let mut result = own.run(&on_this_thread);
     for answer in begun {
         let gone = || Err(CallFailure::system("the thread of a communicator is gone"));
         result = result.and(soon(&answer).unwrap_or_else(gone));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_with_a_wrong_call_is_not_played() {
+    fn a_group_with_a_wrong_call_is_not_run() {
         let comm = comm::make(Some((0, 1)), 0, CommConfig::default());
         start();
         assert_eq!(submit(&comm, call(CallKind::AllReduce, 1)), Ok(ResultCode::Success));

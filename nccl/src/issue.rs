@@ -1,7 +1,7 @@
 //! Runs what a thread has called on a communicator: the collectives, in order, then all messages at once.
 //!
 //! A group's calls on one communicator have no order that a program could count on but that of collectives among
-//! each other, and of messages from one rank to another. All ranks play the collectives first, so that they wait for
+//! each other, and of messages from one rank to another. All ranks run the collectives first, so that they wait for
 //! no messages.
 
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ impl From<roundelay::Error> for IssueError {
 }
 
 /// Runs the calls of a group on one communicator, whose rank has a GPU.
-pub(crate) fn play(
+pub(crate) fn run(
     handle: &CommHandle,
     place: CallPlace,
     gpu: u32,
@@ -72,7 +72,7 @@ pub(crate) fn play(
 ///
 /// The k-th message of each direction of each peer is not in a later batch than any (k+1)-th. Of all messages that are
 /// not over, take one whose k is least: at both ends, all messages of batches before its own have a lesser k, so they
-/// are over, and both ends play it now. So no rank waits for ever, though ranks with other peers divide otherwise.
+/// are over, and both ends run it now. So no rank waits for ever, though ranks with other peers divide otherwise.
 fn rounds<'a>(rank: u32, messages: Vec<CallMessage<'a>>) -> Vec<Vec<CallMessage<'a>>> {
     if messages.len() <= MESSAGES {
         return vec![messages];

@@ -2,7 +2,7 @@
 //! program that was written against NCCL uses roundelay when it finds this library in place of `libnccl.so.2`.
 //!
 //! `abi` holds the exported functions; they check their arguments and make `call::NcclCall`s. `group` collects the
-//! calls of a thread until its outermost group ends, and `issue` plays them: collectives in order, then all messages
+//! calls of a thread until its outermost group ends, and `issue` runs them: collectives in order, then all messages
 //! at once, for each communicator. `comm` is what a handle stands for; `open` brings ranks together, which meet at
 //! the `board` of the process that made the unique id (`id`). `cuda` is what this package itself asks of the driver.
 //! `docs/nccl.md` is the user's view.

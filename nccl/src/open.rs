@@ -42,7 +42,7 @@ pub(crate) struct OpeningRank {
 
 /// An open communicator.
 pub(crate) struct OpenComm {
-    /// The communicator that plays calls.
+    /// The communicator that runs calls.
     pub(crate) calls: CommHandle,
     /// The same ranks, for what hosts agree on.
     hosts: CommHandle,

@@ -147,7 +147,7 @@ fn plans_out_of_place_serve_buffers_that_overlap_as_nccl_has_them() {
 /// Roots of a broadcast, and ranks of an all-to-all, are in place or not as each likes: what is chosen on GPUs has
 /// programs in place that peers cannot tell from those of buffers apart.
 #[test]
-fn what_gpus_choose_is_played_in_place_beside_ranks_that_are_not() {
+fn what_gpus_choose_is_run_in_place_beside_ranks_that_are_not() {
     let is_between = |collective: &str,
                       name: &str,
                       (n, per_host): (u32, u32),

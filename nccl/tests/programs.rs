@@ -1,4 +1,4 @@
-//! A program in C plays the whole interface on memory of the host, by threads, by one thread, and by processes; others
+//! A program in C runs the whole interface on memory of the host, by threads, by one thread, and by processes; others
 //! see what the library says where something is missing.
 
 use std::io::{BufRead, BufReader};
@@ -67,8 +67,8 @@ fn said(out: &Output) -> String {
     format!("{out}{err}")
 }
 
-/// Plays all of the interface on memory of the host.
-fn play(way: &str, ranks_of_it: u32) {
+/// Runs all of the interface on memory of the host.
+fn run(way: &str, ranks_of_it: u32) {
     let mut command = command(ranks());
     command.args([way, &ranks_of_it.to_string()]).env("ROUNDELAY_NCCL_HOST", "1");
     let out = command.output().expect("it runs");
@@ -79,22 +79,22 @@ fn play(way: &str, ranks_of_it: u32) {
 
 #[test]
 fn threads_of_one_process() {
-    play("threads", 3);
+    run("threads", 3);
 }
 
 #[test]
 fn one_thread_for_all_ranks() {
-    play("group", 4);
+    run("group", 4);
 }
 
 #[test]
 fn one_rank_alone() {
-    play("group", 1);
+    run("group", 1);
 }
 
 #[test]
 fn processes() {
-    play("processes", 3);
+    run("processes", 3);
 }
 
 #[test]

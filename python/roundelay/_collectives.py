@@ -37,7 +37,7 @@ class Collectives(Core):
     def all_reduce(self, data: Array, op: Op = "sum", **options: Unpack[Options]) -> Work | None:
         """Reduce the buffers of all ranks, in place: ``data`` ends as the result on every rank."""
         seen = view(data, "data", True)
-        return self._play("all_reduce", seen[0], None, [seen], op, 0, options)
+        return self._run("all_reduce", seen[0], None, [seen], op, 0, options)
 
     def tolerant_all_reduce(self, data: Array, op: RedOp = "sum") -> list[int]:
         """Reduce the buffers of at most 8 ranks, in place, and go on if one of them ends meanwhile.
@@ -77,7 +77,7 @@ class Collectives(Core):
         What the buffers of other ranks hold afterwards is not specified.
         """
         seen = view(data, "data", True)
-        return self._play("reduce", seen[0], None, [seen], op, root, options)
+        return self._run("reduce", seen[0], None, [seen], op, root, options)
 
     @overload
     def reduce_into(
@@ -116,7 +116,7 @@ class Collectives(Core):
     def broadcast(self, data: Array, root: int = 0, **options: Unpack[Options]) -> Work | None:
         """Copy the buffer of ``root`` to all other ranks, in place."""
         seen = view(data, "data", True)
-        return self._play("broadcast", seen[0], None, [seen], None, root, options)
+        return self._run("broadcast", seen[0], None, [seen], None, root, options)
 
     @overload
     def barrier(self, *, async_op: Literal[True], **options: Unpack[CallOptions]) -> Work: ...
@@ -126,7 +126,7 @@ class Collectives(Core):
 
     def barrier(self, **options: Unpack[Options]) -> Work | None:
         """Wait until every rank has come here."""
-        return self._play("barrier", None, None, [], None, 0, options)
+        return self._run("barrier", None, None, [], None, 0, options)
 
     # A block of each rank -----------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Collectives(Core):
         """Copy rank r's ``input`` into ``outputs[r]`` of every rank; all have as many elements."""
         written, read = self._views(outputs, "outputs", True), view(input, "input", False)
         apart(written, [read])
-        return self._play("all_gather", _addresses(written), read[0], [*written, read], None, 0, options)
+        return self._run("all_gather", _addresses(written), read[0], [*written, read], None, 0, options)
 
     @overload
     def all_gather_single(
@@ -182,7 +182,7 @@ class Collectives(Core):
         written, read = view(output, "output", True), view(input, "input", False)
         apart([written], [read])
         cut = self._cut(written, counts, "counts")
-        return self._play("all_gather", cut, read[0], [written, read], None, 0, options)
+        return self._run("all_gather", cut, read[0], [written, read], None, 0, options)
 
     @overload
     def reduce_scatter(
@@ -206,7 +206,7 @@ class Collectives(Core):
         """Reduce ``inputs[r]`` of all ranks into the ``output`` of rank r; all have as many elements."""
         written, read = view(output, "output", True), self._views(inputs, "inputs", False)
         apart([written], read)
-        return self._play("reduce_scatter", written[0], _addresses(read), [written, *read], op, 0, options)
+        return self._run("reduce_scatter", written[0], _addresses(read), [written, *read], op, 0, options)
 
     @overload
     def reduce_scatter_single(
@@ -254,7 +254,7 @@ class Collectives(Core):
         written, read = view(output, "output", True), view(input, "input", False)
         apart([written], [read])
         cut = self._cut(read, counts, "counts")
-        return self._play("reduce_scatter", written[0], cut, [written, read], op, 0, options)
+        return self._run("reduce_scatter", written[0], cut, [written, read], op, 0, options)
 
     @overload
     def all_to_all(
@@ -277,7 +277,7 @@ class Collectives(Core):
         """Copy ``inputs[p]`` of rank r into ``outputs[r]`` of rank p; all have as many elements."""
         written, read = self._views(outputs, "outputs", True), self._views(inputs, "inputs", False)
         apart(written, read)
-        return self._play(
+        return self._run(
             "all_to_all", _addresses(written), _addresses(read), [*written, *read], None, 0, options
         )
 
@@ -332,7 +332,7 @@ class Collectives(Core):
         apart([written], [read])
         cut = self._cut(written, output_counts, "output_counts")
         blocks = self._cut(read, input_counts, "input_counts")
-        return self._play("all_to_all", cut, blocks, [written, read], None, 0, options)
+        return self._run("all_to_all", cut, blocks, [written, read], None, 0, options)
 
     # From and to a root -------------------------------------------------------------------------
 
@@ -359,7 +359,7 @@ class Collectives(Core):
         read = view(input, "input", False)
         written = self._rooted(outputs, "outputs", True, root)
         apart(written, [read])
-        return self._play("gather", _addresses(written), read[0], [*written, read], None, root, options)
+        return self._run("gather", _addresses(written), read[0], [*written, read], None, root, options)
 
     @overload
     def gather_single(
@@ -409,7 +409,7 @@ class Collectives(Core):
         written = view(output, "output", True)
         read = self._rooted(inputs, "inputs", False, root)
         apart([written], read)
-        return self._play("scatter", written[0], _addresses(read), [written, *read], None, root, options)
+        return self._run("scatter", written[0], _addresses(read), [written, *read], None, root, options)
 
     @overload
     def scatter_single(
@@ -448,7 +448,7 @@ class Collectives(Core):
         options: Options,
         needed: str | None = None,
     ) -> Work | None:
-        """Play a collective from one buffer to another; on some ranks there is only one of them."""
+        """Run a collective from one buffer to another; on some ranks there is only one of them."""
         if needed is not None and (output if needed == "output" else input) is None:
             raise UsageError(f"`{needed}` is None on rank {root}, the root, which needs it")
         written = None if output is None else view(output, "output", True)
@@ -456,11 +456,11 @@ class Collectives(Core):
         if written is None or read is None:
             seen = written or read
             assert seen is not None
-            return self._play(
+            return self._run(
                 collective, written and written[0], read and read[0], [seen], op, root, options
             )
         apart([written], [read])
-        return self._play(collective, written[0], read[0], [written, read], op, root, options)
+        return self._run(collective, written[0], read[0], [written, read], op, root, options)
 
     def _rooted(self, data: Sequence[Array] | None, name: str, written: bool, root: int) -> list[View]:
         """Look at a list that only the root has."""

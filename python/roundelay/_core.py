@@ -257,9 +257,9 @@ class Core:
     def __repr__(self) -> str:
         return f"<roundelay.{type(self).__name__}: rank {self.rank} of {self.size}>"
 
-    # Playing ------------------------------------------------------------------------------------
+    # Running ------------------------------------------------------------------------------------
 
-    def _play(
+    def _run(
         self,
         collective: str | _native.Algorithm,
         output: Memory | None,

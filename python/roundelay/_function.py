@@ -45,7 +45,7 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.GtE: ">=",
 }
 _WORDS = frozenset(lang.__all__)
-_CALLS = ("to", "copy", "reduce", "play", "chunks", "requires", "schedule", "tolerates")
+_CALLS = ("to", "copy", "reduce", "run", "chunks", "requires", "schedule", "tolerates")
 
 
 def translate(function: Callable[..., None], collective: str) -> tuple[str, str]:
@@ -249,8 +249,8 @@ class _Text:
             case ast.Name(id="chunks" | "requires" | "tolerates" as word), [("", [value])]:
                 self.word(node, word)
                 self.put(node, f"{word} {self.expression(value)}")
-            case ast.Name(id="play"), [("", [what]), *rest]:
-                self.word(node, "play")
+            case ast.Name(id="run" | "play" as word), [("", [what]), *rest]:
+                self.word(node, word)
                 self.put(node, " ".join([f"use {self.name(what)}", *self.places(node, rest, _PARTS)]))
             case ast.Name(id="schedule"), [("", []), *rest]:
                 self.word(node, "schedule")
@@ -272,7 +272,7 @@ class _Text:
                 self.refuse(
                     node,
                     f"this call is no statement of algorithms{guess}",
-                    "write r.to(p).copy(data[i]) or .reduce(…), play(…), chunks(…), requires(…) or schedule()…",
+                    "write r.to(p).copy(data[i]) or .reduce(…), run(…), chunks(…), requires(…) or schedule()…",
                 )
 
     def places(self, node: ast.AST, rest: list[Any], known: dict[str, str]) -> list[str]:

@@ -18,7 +18,7 @@ _OPTIONS = {
 # Words of the language of algorithms in messages about a function.
 _WORDS = {
     "`where`": "`if`",
-    "`use`": "`play(…)`",
+    "`use`": "`run(…)`",
     "`let`": "a name",
     "`//`": "`#`",
 }

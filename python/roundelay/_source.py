@@ -92,7 +92,7 @@ class FunctionSource:
     def refuse_statement(self, node: ast.stmt) -> NoReturn:
         """Refuse a statement that has no counterpart."""
         word = type(node).__name__.lower()
-        known = "there are name = …, for, if, and calls such as r.to(p).copy(data[i]), play(…), chunks(…)"
+        known = "there are name = …, for, if, and calls such as r.to(p).copy(data[i]), run(…), chunks(…)"
         self.refuse(node, f"there is no such statement in algorithms ({word})", _REMEDIES.get(word, known))
 
     def _characters(self, line: int, offset: int) -> int:

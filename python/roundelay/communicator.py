@@ -175,7 +175,7 @@ class Communicator(Collectives):
         """
         seen = view(data, "data", True)
         try:
-            return self._play(algorithm._native, seen[0], None, [seen], op, 0, options)
+            return self._run(algorithm._native, seen[0], None, [seen], op, 0, options)
         except RefusedError as error:
             raise algorithm._refused(error) from None
 
@@ -203,6 +203,6 @@ class Communicator(Collectives):
         written, read = view(output, "output", True), view(input, "input", False)
         apart([written], [read])
         try:
-            return self._play(algorithm._native, written[0], read[0], [written, read], op, 0, options)
+            return self._run(algorithm._native, written[0], read[0], [written, read], op, 0, options)
         except RefusedError as error:
             raise algorithm._refused(error) from None

@@ -33,11 +33,11 @@ __all__ = [
     "op",
     "output",
     "paths",
-    "play",
     "popcount",
     "pow2",
     "requires",
     "root",
+    "run",
     "schedule",
     "scratch",
     "span",
@@ -117,7 +117,7 @@ class Part:
     """Another algorithm as a part."""
 
     def over(self, axis: Axis) -> Part:
-        """Play it in every group along an axis."""
+        """Run it in every group along an axis."""
         _run()
 
     def on(self, region: Region) -> Part:
@@ -208,13 +208,16 @@ def span(start: int, end: int) -> Chunks:
     _run()
 
 
-def play(algorithm: str) -> Part:
-    """Run another algorithm as a part: ``play("reduce_scatter.ring").over(gpu)``."""
+def run(algorithm: str) -> Part:
+    """Run another algorithm as a part: ``run("reduce_scatter.ring").over(gpu)``."""
     _run()
 
 
+play = run  # The former name.
+
+
 def split(buffer: Buffer, parts: object) -> Iterable[int]:
-    """Play the body once for each part of a buffer: ``for side in split(data, range(2))``."""
+    """Run the body once for each part of a buffer: ``for side in split(data, range(2))``."""
     _run()
 
 

@@ -1,4 +1,4 @@
-"""Algorithms of texts and files: read, proved, drawn, measured, played, installed."""
+"""Algorithms of texts and files: read, proved, drawn, measured, run, installed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_file_keeps_its_line_ends(command: str, tmp_path: Path) -> None:
     assert [checked.verdict for checked in ring.check(3)] == ["proved"]
 
 
-def test_it_is_played_and_installed() -> None:
+def test_it_is_run_and_installed() -> None:
     def call(comm: Communicator) -> list[str]:
         ring = roundelay.algorithm(RING)
         data = np.full(1000, comm.rank + 1, "int32")
@@ -78,7 +78,7 @@ def test_it_is_played_and_installed() -> None:
     assert before == after and before.startswith("all_reduce.")
 
 
-def test_a_wrong_algorithm_is_refused_where_it_is_played() -> None:
+def test_a_wrong_algorithm_is_refused_where_it_is_run() -> None:
     def call(comm: Communicator) -> None:
         wrong = roundelay.algorithm(WRONG)
         data = np.zeros(30)

@@ -17,7 +17,7 @@ from ranks import LIMIT, threads
 
 import roundelay
 from roundelay import Algorithm, Communicator, RefusedError
-from roundelay.lang import Ranks, chunks, data, each, play, requires
+from roundelay.lang import Ranks, chunks, data, each, play, requires, run
 
 TWO_RINGS = """
 algorithm two_rings implements all_reduce on n ranks {
@@ -60,7 +60,7 @@ def test_plans_are_those_of_the_twin(command: str, name: str, ranks: list[str]) 
     for n in ranks:
         found, wanted = plans(ours, n), plans(twin, n)
         assert len(found) == eval(n.replace("x", "*"))
-        # The hash, which ranks compare before they play, is among what is compared.
+        # The hash, which ranks compare before they run, is among what is compared.
         assert all(len(plan["hash"]) == 32 for plan in found)
         assert found == wanted
 
@@ -71,7 +71,18 @@ def test_parts_wire_types_and_schedules(command: str) -> None:
     assert [c.verdict for c in twins.rows_then_columns.check(["2x2", "2x3"])] == ["proved"] * 2  # type: ignore[list-item]
 
 
-def test_it_is_played_beside_the_file(command: str) -> None:
+def formerly(n: Ranks) -> None:
+    chunks(n)
+    play("reduce_scatter.ring")
+    play("all_gather.ring")
+
+
+def test_a_part_has_its_former_name_too(command: str) -> None:
+    assert roundelay.lang.play is run and "play" not in roundelay.lang.__all__
+    assert [c.verdict for c in roundelay.algorithm("all_reduce")(formerly).check([2, 5])] == ["proved"] * 2
+
+
+def test_it_is_run_beside_the_file(command: str) -> None:
     twin = roundelay.load(ROOT / "algorithms" / "all_reduce" / "ring.algo")
 
     def call(comm: Communicator) -> None:
@@ -119,7 +130,7 @@ def test_a_refuted_function_is_refuted_at_its_line(command: str) -> None:
 
 def unknown_part(n: Ranks) -> None:
     chunks(n)
-    play("all_reduce.rang")
+    run("all_reduce.rang")
 
 
 def test_an_unknown_name_is_refused_at_its_line() -> None:

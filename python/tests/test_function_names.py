@@ -14,7 +14,7 @@ import roundelay
 import roundelay.lang
 from roundelay import RefusedError
 from roundelay._function import translate
-from roundelay.lang import at, ceil_div, chunks, data, each, even, log2, play, root, schedule, scratch, span, split
+from roundelay.lang import at, ceil_div, chunks, data, each, even, log2, root, run, schedule, scratch, span, split
 
 q = 7
 WIRE = "bf16"
@@ -320,20 +320,20 @@ def decorated_helper(n):
     chunks(half(n))
 
 
-def played_number(n):
-    play(ring)
+def run_number(n):
+    run(ring)
 
 
-def played_algorithm(n):
-    play(text)
+def run_algorithm(n):
+    run(text)
 
 
 def injected(n):
-    play("ring over gpu")
+    run("ring over gpu")
 
 
 def injected_entry(n):
-    play("all_reduce.ring")
+    run("all_reduce.ring")
     schedule().protocol("direct channels 4")
 
 
@@ -354,8 +354,8 @@ def number_as_buffer(n):
         (of_attribute, "math.gcd", "this expression has no counterpart"),
         (helper_as_number, "chunks(ring)", "`ring` is a function"),
         (decorated_helper, "@staticmethod", "a helper has no decorator"),
-        (played_number, "play(ring)", "`ring` is a int here, not the name of an algorithm"),
-        (played_algorithm, "play(text)", "`text` is a Algorithm here"),
+        (run_number, "run(ring)", "`ring` is a int here, not the name of an algorithm"),
+        (run_algorithm, "run(text)", "`text` is a Algorithm here"),
         (injected, "ring over gpu", "this is no name"),
         (injected_entry, "direct channels 4", "this is no name"),
         (number_as_buffer, "copy(t[0])", "`t` is a number, not a buffer"),
@@ -409,7 +409,7 @@ def globally(n):
 def returning(n):
     if n == 1:
         return
-    play("all_reduce.ring")
+    run("all_reduce.ring")
 
 
 def asserting(n):

@@ -14,10 +14,10 @@ from roundelay.lang import (
     input,  # noqa: A004
     log2,
     output,
-    play,
     pow2,
     requires,
     root,
+    run,
     schedule,
     scratch,
     span,
@@ -58,9 +58,9 @@ def halving_doubling(n: Ranks) -> None:
 def two_level(node: Axis, gpu: Axis) -> None:
     chunks(gpu.size)
 
-    play("reduce_scatter.ring").over(gpu)
-    play("all_reduce.circulant").over(node).on(data[gpu])
-    play("all_gather.ring").over(gpu)
+    run("reduce_scatter.ring").over(gpu)
+    run("all_reduce.circulant").over(node).on(data[gpu])
+    run("all_gather.ring").over(gpu)
 
 
 @roundelay.algorithm("all_to_all")

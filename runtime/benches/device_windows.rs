@@ -29,7 +29,7 @@ mod gpus {
 
     pub(crate) fn main() -> Result<(), Error> {
         if Communicator::is_launched()? {
-            return play();
+            return run();
         }
         if let Err(why) = probe() {
             println!("no GPUs: {why}");
@@ -49,7 +49,7 @@ mod gpus {
         data: CudaBuffer<u8>,
     }
 
-    fn play() -> Result<(), Error> {
+    fn run() -> Result<(), Error> {
         let mut comm = Communicator::from_env()?;
         let mut gpu = comm.cuda(CudaOptions::default())?;
         let most = SIZES[SIZES.len() - 1];

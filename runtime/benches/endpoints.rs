@@ -24,7 +24,7 @@ const LAST: u64 = 1;
 
 fn main() -> Result<(), Error> {
     if Communicator::is_launched()? {
-        return play();
+        return run();
     }
     let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
     let outcome = RankLauncher::new(2).program(program).run(|_rank, line| println!("{line}"))?;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-fn play() -> Result<(), Error> {
+fn run() -> Result<(), Error> {
     let transport = std::env::var("TRANSPORT").unwrap_or_else(|_| "shm".into());
     // The job is only what passes addresses and keys on.
     let mut comm = Communicator::from_env()?;

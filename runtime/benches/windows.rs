@@ -18,7 +18,7 @@ const TIME: Duration = Duration::from_millis(200);
 
 fn main() -> Result<(), Error> {
     if Communicator::is_launched()? {
-        return play();
+        return run();
     }
     let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
     let mut launcher = RankLauncher::new(2).program(program);
@@ -30,7 +30,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-fn play() -> Result<(), Error> {
+fn run() -> Result<(), Error> {
     let mut comm = Communicator::from_env()?;
     let label = std::env::var("LABEL").unwrap_or_else(|_| "roundelay".into());
     let most = SIZES[SIZES.len() - 1];

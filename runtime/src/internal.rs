@@ -105,7 +105,7 @@ pub fn set_shares(comm: &mut Communicator, shares: Option<PathShares>) -> Result
     Ok(())
 }
 
-/// Plays a plan out of place whose vector has one block a rank, block b of `counts[b]` elements.
+/// Executes a plan out of place whose vector has one block a rank, block b of `counts[b]` elements.
 /// A buffer that is a rank's own block has that rank's count, and other buffers the sum.
 ///
 /// # Errors
@@ -137,16 +137,16 @@ pub fn max_f64(comm: &mut Communicator, value: f64) -> Result<f64, Error> {
     Ok(most)
 }
 
-/// Plays one rank's code on that many ranks, as threads of this process: the examples of the documentation.
+/// Runs one rank's code on that many ranks, as threads of this process: the examples of the documentation.
 ///
 /// # Panics
 ///
 /// If a rank fails.
-pub fn each_rank(ranks: u32, play: impl Fn(&mut Communicator) -> Result<(), Error> + Sync) {
-    let play = &play;
+pub fn each_rank(ranks: u32, body: impl Fn(&mut Communicator) -> Result<(), Error> + Sync) {
+    let body = &body;
     std::thread::scope(|scope| {
         for mut comm in Communicator::local(ranks).expect("ranks") {
-            scope.spawn(move || play(&mut comm).unwrap_or_else(|error| panic!("{error}")));
+            scope.spawn(move || body(&mut comm).unwrap_or_else(|error| panic!("{error}")));
         }
     });
 }

@@ -110,7 +110,7 @@ fn cut_work(watched: Watched, abort: &AbortHandle, work: &Work<()>) -> Trial {
     cut(watched, abort, || work.is_completed(), end)
 }
 
-/// Tries until an abort came in the middle of a call, over both kinds of link. The other rank plays `peer`.
+/// Tries until an abort came in the middle of a call, over both kinds of link. The other rank runs `peer`.
 fn in_the_middle(
     own: impl Fn(&mut Communicator, Watched) -> Trial,
     peer: impl Fn(&mut Communicator) + Sync,

@@ -36,7 +36,7 @@ fn ring(order: &[u32]) -> Algorithm {
 }
 
 #[test]
-fn what_was_built_is_played() {
+fn what_was_built_is_run() {
     let algorithm = ring(&[0, 2, 3, 1]);
     on_threads(4, |comm| {
         let mut data: Vec<u32> = (0..1001).map(|i| i + comm.rank()).collect();
@@ -63,8 +63,8 @@ fn buffers_scratch_and_parts() {
     let spread = spread.expect("a sound algorithm");
     let parts = Algorithm::build("parts", "all_reduce", 2, |b| {
         b.chunks(2);
-        b.play("reduce_scatter", "ring");
-        b.play("all_gather", "ring");
+        b.run("reduce_scatter", "ring");
+        b.run("all_gather", "ring");
     });
     let parts = parts.expect("a sound algorithm");
     on_threads(2, |comm| {
@@ -105,6 +105,6 @@ fn other_rank_counts_and_unknown_names_are_refused() {
     });
     let refused = |built: Result<Algorithm, Error>| built.expect_err("refused").code().0;
     assert_eq!(refused(Algorithm::build("a", "all_reduced", 2, |_| {})), "RL0202");
-    let unknown = Algorithm::build("a", "all_reduce", 2, |b| b.play("all_reduce", "rign"));
+    let unknown = Algorithm::build("a", "all_reduce", 2, |b| b.run("all_reduce", "rign"));
     assert_eq!(refused(unknown), "RL0203");
 }

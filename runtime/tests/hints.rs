@@ -97,7 +97,7 @@ fn hints_of_a_communicator_decide_its_calls() {
         let mut data = vec![rank as f32; 10];
         comm.all_reduce(&mut data, RedOp::Sum).expect("a sum");
         assert_eq!(data, vec![3.0; 10]);
-        // What cannot be played is refused before a byte moves, and the communicator stays usable.
+        // What cannot be run is refused before a byte moves, and the communicator stays usable.
         comm.set_hints(hints("algorithm=halving_doubling")).expect("hints");
         let error = comm.all_reduce(&mut data, RedOp::Sum).expect_err("three ranks");
         assert!(error.to_string().contains("requires pow2(n), which does not hold with n = 3"));

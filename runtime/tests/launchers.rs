@@ -27,11 +27,11 @@ const TORCHRUN: &str = "ROUNDELAY_TEST_TORCHRUN";
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(120);
 
-/// Plays a rank of a job; not a test by itself.
+/// Runs a rank of a job; not a test by itself.
 #[test]
 fn rank_process() {
     let Some(out) = std::env::var_os(OUT) else { return };
-    let (text, status) = match play() {
+    let (text, status) = match run() {
         Ok(text) => (text, 0),
         Err(error) => (error.to_string(), 3),
     };
@@ -42,7 +42,7 @@ fn rank_process() {
     std::process::exit(status);
 }
 
-fn play() -> Result<String, Error> {
+fn run() -> Result<String, Error> {
     let Some(membership) = membership()? else { return Ok("alone".into()) };
     let timeout = std::env::var(TIMEOUT).ok().and_then(|text| text.parse().ok());
     let timeout = timeout.map_or(FOREVER, Duration::from_millis);

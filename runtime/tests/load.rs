@@ -1,4 +1,4 @@
-//! Tests algorithms that users bring: played, installed by agreement, refused.
+//! Tests algorithms that users bring: run, installed by agreement, refused.
 
 use crate::support::{layout, threads};
 use roundelay::{Algorithm, Communicator, Error, RedOp, Reduction};
@@ -30,7 +30,7 @@ const EVEN: &str = "algorithm pairs implements all_reduce on n ranks {
 }
 ";
 
-/// An algorithm that can be played out of place only.
+/// An algorithm that can be run out of place only.
 const APART: &str = "algorithm apart implements all_reduce on n ranks {
     each r where r == 0 { r -> r : copy input -> output }
     each r where r != 0 { r -> 0 : reduce input -> output }
@@ -57,7 +57,7 @@ fn load(comm: &Communicator, text: &str) -> Algorithm {
 }
 
 #[test]
-fn an_algorithm_is_played_in_both_places() {
+fn an_algorithm_is_run_in_both_places() {
     for n in [1, 2, 3, 5] {
         threads(layout(n, 1024), |comm, r| {
             let ring = load(comm, RING);
@@ -189,19 +189,19 @@ fn an_installed_algorithm_serves_its_collective() {
     });
 }
 
-/// The installed algorithm is the one that is played: it is the same call as to play it by name, and no other.
+/// The installed algorithm is the one that is run: it is the same call as to run it by name, and no other.
 #[test]
-fn an_installed_algorithm_is_what_is_played() {
+fn an_installed_algorithm_is_what_is_run() {
     threads(layout(2, 1024), |comm, r| {
         let star = load(comm, RING).named("my_star").expect("it is there");
         comm.install(&star).expect("agreement");
         let sum = |comm: &mut Communicator, by_name: &Algorithm| {
             let mut data = [1.0f32; 10];
-            let played = match r {
+            let outcome = match r {
                 0 => comm.all_reduce(&mut data, RedOp::Sum),
                 _ => comm.run_algorithm(by_name, &mut data, RedOp::Sum).map(drop),
             };
-            played.map(|()| data)
+            outcome.map(|()| data)
         };
         assert_eq!(sum(comm, &star).expect("the same call"), [2.0; 10]);
         let ring = load(comm, RING);

@@ -21,7 +21,7 @@ mod load;
 mod messages;
 mod p2p;
 mod paths;
-mod play;
+mod plans;
 mod private;
 mod processes;
 mod ragged;

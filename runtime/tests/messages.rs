@@ -3,7 +3,7 @@
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use crate::support::{everywhere, layout, patiently, play, threads};
+use crate::support::{everywhere, layout, patiently, run_ranks, threads};
 use roundelay::launch::JobSetup;
 use roundelay::message::{ReceiveSource, TaggedMessages};
 use roundelay::transport::TransportSet;
@@ -107,7 +107,7 @@ fn messages_arrive_in_whatever_order_they_are_started() {
 fn connections_are_made_when_messages_need_them_and_only_then() {
     let lazy = |_| JobSetup::new().transports(TransportSet::TCP).lazy(true).slot_bytes(64 << 10);
     let ranks = Communicator::local_over(4, lazy).expect("the ranks join");
-    play(ranks, |comm, r| {
+    run_ranks(ranks, |comm, r| {
         let before = comm.resources().expect("figures").made;
         let messages = comm.messages().expect("messages");
         match r {

@@ -92,8 +92,8 @@ fn shuffled(notes: &[Note], rank: u32, dice: &mut SeededRandom) -> Vec<(usize, b
     order
 }
 
-/// Plays one batch: every rank lists its ends in an order of its own.
-fn play(comm: &mut Communicator, notes: &[Note], dice: &mut SeededRandom) {
+/// Runs one batch: every rank lists its ends in an order of its own.
+fn run_batch(comm: &mut Communicator, notes: &[Note], dice: &mut SeededRandom) {
     let rank = comm.rank();
     let order = shuffled(notes, rank, dice);
     let mut memory: Vec<Memory> =
@@ -142,7 +142,7 @@ fn matching_batches_end_in_whatever_order_they_are_listed() {
                     };
                     let notes: Vec<Note> = (0..24).map(note).collect();
                     let notes = &notes[..shared.below(25)];
-                    play(comm, notes, &mut own);
+                    run_batch(comm, notes, &mut own);
                 }
             });
         }
@@ -337,7 +337,7 @@ fn the_message_of_a_batch_that_differs_is_named() {
     assert!(text.starts_with(wanted), "{text}");
 }
 
-/// Plays `body` on rank 0 while rank 1 is there, but does something else.
+/// Runs `body` on rank 0 while rank 1 is there, but does something else.
 fn alone(body: impl Fn(&mut Communicator) -> Result<(), Error> + Sync) -> String {
     let (done, wait) = channel::<()>();
     let wait: Mutex<Receiver<()>> = Mutex::new(wait);

@@ -1,6 +1,6 @@
 //! Tests ranks as processes: real launches, and ends of all kinds; `conformance` has deaths within a call,
 //! over every transport. Each test starts this same binary again, with [`rank_process`] as the only test and
-//! a scene for it to play.
+//! a scene for it to run.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ const FOREVER: Duration = Duration::from_secs(60);
 /// The variable with a file that is there once the launcher sees nothing.
 const BLIND: &str = "TEST_BLIND";
 
-/// Plays a rank of a launched job; not a test by itself.
+/// Runs a rank of a launched job; not a test by itself.
 #[test]
 fn rank_process() {
-    scene::rank(play);
+    scene::rank(run);
 }
 
-fn play(scene: &str) -> Result<(), Error> {
+fn run(scene: &str) -> Result<(), Error> {
     if scene == "file limit" {
         let limit = rustix::process::Rlimit { current: Some(1 << 20), maximum: None };
         rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).expect("a limit");
@@ -179,7 +179,7 @@ fn launch(name: &str, timeout: Duration) -> Job {
     // One that is stopped does not end by itself.
     let grace = if name.ends_with("stopped") { Duration::from_secs(4) } else { FOREVER };
     let launcher = RankLauncher::new(RANKS).timeout(timeout).grace(grace);
-    Job::play(scene::scene(launcher, module_path!(), name))
+    Job::run(scene::scene(launcher, module_path!(), name))
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn ranks_are_bound_to_cores_in_turn_if_that_is_wished() {
     let ranks = (2 * cores.len().min(8) as u32 - 1).max(2);
     for pin in [true, false] {
         let launcher = RankLauncher::new(ranks).timeout(FOREVER).pin(pin);
-        let job = Job::play(scene::scene(launcher, module_path!(), "bound"));
+        let job = Job::run(scene::scene(launcher, module_path!(), "bound"));
         assert!(job.outcome.success(), "{:?} {:?}", job.outcome, job.said);
         for (rank, said) in job.said.iter().enumerate() {
             let one = [cores[rank % cores.len()]];

@@ -67,7 +67,7 @@ fn plans(entry: &CatalogueEntry, n: u32, schedule: &str) -> Option<Vec<Plan>> {
 }
 
 /// Makes one call in private or shared memory; returns the whole output.
-fn play<T: Small>(
+fn run<T: Small>(
     comm: &mut Communicator,
     shared: bool,
     input: &[T],
@@ -104,7 +104,7 @@ fn whole<T: Small>(counts: &[usize], rank: usize) -> Vec<T> {
 fn check_gather<T: Small>(comm: &mut Communicator, plan: &Plan, counts: &[usize], shared: bool) {
     let rank = comm.rank() as usize;
     let input: Vec<T> = (0..counts[rank]).map(|i| T::of(word(rank, i))).collect();
-    let got = play(comm, shared, &input, counts.iter().sum(), |comm, input, output| {
+    let got = run(comm, shared, &input, counts.iter().sum(), |comm, input, output| {
         internal::run_cut(comm, plan, RedOp::Sum, counts, input, output).expect("a run");
     });
     let name = &plan.header.algorithm;
@@ -113,7 +113,7 @@ fn check_gather<T: Small>(comm: &mut Communicator, plan: &Plan, counts: &[usize]
 
 fn check_scatter<T: Small>(comm: &mut Communicator, plan: &Plan, counts: &[usize], shared: bool) {
     let rank = comm.rank() as usize;
-    let got = play(comm, shared, &whole::<T>(counts, rank), counts[rank], |comm, input, output| {
+    let got = run(comm, shared, &whole::<T>(counts, rank), counts[rank], |comm, input, output| {
         internal::run_cut(comm, plan, RedOp::Sum, counts, input, output).expect("a run");
     });
     let name = &plan.header.algorithm;
@@ -122,7 +122,7 @@ fn check_scatter<T: Small>(comm: &mut Communicator, plan: &Plan, counts: &[usize
 
 /// All algorithms of the library, also with chunks finer than blocks and many passes.
 #[test]
-fn the_library_plays_blocks_of_any_lengths() {
+fn the_library_runs_blocks_of_any_lengths() {
     for n in 1..=6u32 {
         for collective in ["all_gather", "reduce_scatter"] {
             let all: Vec<Vec<Plan>> = of(collective)

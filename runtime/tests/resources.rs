@@ -1,6 +1,6 @@
 //! Compares the resources that communicators report with what the system says.
 
-use crate::support::{layout, play, threads};
+use crate::support::{layout, run_ranks, threads};
 use roundelay::launch::JobSetup;
 use roundelay::plan::plan_of;
 use roundelay::transport::TransportSet;
@@ -37,7 +37,7 @@ fn sweep(comm: &mut Communicator) {
 
 /// Returns what each rank holds before a sweep of calls and after it.
 fn around_a_sweep(ranks: Vec<Communicator>) -> Vec<(HeldResources, HeldResources)> {
-    play(ranks, |comm, _| {
+    run_ranks(ranks, |comm, _| {
         let before = comm.resources().expect("figures");
         // A rank that goes ahead must not connect to one that is still counting.
         comm.barrier().expect("a call");

@@ -71,10 +71,10 @@ fn contribution(rank: u32, call: u64, i: usize) -> f64 {
 
 #[test]
 fn rank_process() {
-    scene::rank(play);
+    scene::rank(run);
 }
 
-fn play(scene: &str) -> Result<(), Error> {
+fn run(scene: &str) -> Result<(), Error> {
     let job = Job::of(scene.split(' ').next_back().and_then(|s| s.parse().ok()).expect("a seed"));
     let signal = if scene.starts_with("stop") { Signal::STOP } else { Signal::KILL };
     let goes_on = scene.starts_with("kill");
@@ -178,7 +178,7 @@ fn survivors_of_a_kill_have_one_result() {
         let over = ["shm", "tcp", "hosts"][(round % 3) as usize];
         // Whichever rank ends, another one of its host sees it.
         job.ranks = if over == "hosts" { job.ranks.max(4) } else { job.ranks };
-        let ended = scene::Job::play(launcher(&job, over, "kill"));
+        let ended = scene::Job::run(launcher(&job, over, "kill"));
         assert_endings(&job, over, &ended, 0);
         // The victim's own lines are compared, too: it may have returned before it was hit.
         let calls = agreed(&job, &ended.said);
@@ -199,7 +199,7 @@ fn survivors_of_a_kill_have_one_result() {
             _ => left_out += 1,
         }
     }
-    // Of the jobs that are played by default some end in the one way, and some in the other.
+    // Of the jobs that are run by default some end in the one way, and some in the other.
     let is_default = number("SEED").is_none() && number("ROUNDS").is_none();
     assert!(!is_default || counted > 0 && left_out > 0, "{counted} counted, {left_out} left out");
 }
@@ -243,7 +243,7 @@ fn a_stopped_rank_is_not_left_out() {
 fn a_rank_whose_end_nobody_saw_is_not_left_out() {
     let job = Job::of(number("SEED").unwrap_or(7));
     let over = "a host each";
-    let ended = scene::Job::play(launcher(&job, over, "lose"));
+    let ended = scene::Job::run(launcher(&job, over, "lose"));
     assert_endings(&job, over, &ended, 3);
     let calls = agreed(&job, &ended.said);
     let all = format!("{:?}", (0..job.ranks).collect::<Vec<u32>>());
@@ -299,7 +299,7 @@ fn without_a_failure_it_is_an_all_reduce() {
 }
 
 #[test]
-fn what_cannot_be_played_is_refused_and_harms_nothing() {
+fn what_cannot_be_run_is_refused_and_harms_nothing() {
     let mut ranks = Communicator::local(9).expect("ranks");
     let refused = each(&mut ranks, |comm| comm.tolerant_all_reduce(&mut [1u32], RedOp::Sum));
     for refused in refused {

@@ -457,7 +457,7 @@ pub(crate) fn meet(side: usize, way: TransportSet) -> Result<(Endpoint, Endpoint
     Ok((endpoint, link))
 }
 
-fn play(scene: &str) -> Result<(), Error> {
+fn run(scene: &str) -> Result<(), Error> {
     let side: usize = std::env::var("ROUNDELAY_RANK").expect("a rank").parse().expect("a number");
     let (name, way) = scene.split_once('/').expect("a scene and a way");
     let way = ways().into_iter().find(|known| known.to_string() == way).expect("a way");
@@ -547,16 +547,16 @@ fn rank_process() {
     scene::rank(|scene| {
         let side = std::env::var("ROUNDELAY_RANK").expect("a rank");
         leave(&format!("pid{side}"), &std::process::id().to_le_bytes());
-        play(scene)
+        run(scene)
     });
 }
 
-/// Plays a scene of a module by two processes with a folder of that name, and returns the job.
+/// Runs a scene of a module by two processes with a folder of that name, and returns the job.
 pub(crate) fn two(module: &str, name: &str, scene: &str) -> Job {
     let folder = std::env::temp_dir().join(format!("roundelay-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let launcher = RankLauncher::new(2).env(FOLDER, &folder);
-    let job = Job::play(scene::scene(launcher, module, scene));
+    let job = Job::run(scene::scene(launcher, module, scene));
     std::fs::remove_dir_all(&folder).expect("the folder");
     job
 }

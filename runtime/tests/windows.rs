@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::scene::{self, Job, say};
-use crate::support::{layout, patiently, play, refusal, threads};
+use crate::support::{layout, patiently, refusal, run_ranks, threads};
 use roundelay::error::AccessRefusal;
 use roundelay::launch::{JobSetup, ProcessEnding, RankHandles, RankLauncher};
 use roundelay::transport::TransportSet;
@@ -74,10 +74,10 @@ impl Way {
     }
 }
 
-/// Plays a scene by all ways.
+/// Runs a scene by all ways.
 fn by_all_ways<T: Send>(ranks: u32, scene: impl Fn(&mut Communicator, usize, Way) -> T + Sync) {
     for way in Way::ALL {
-        play(way.ranks(ranks), |comm, r| scene(comm, r, way));
+        run_ranks(way.ranks(ranks), |comm, r| scene(comm, r, way));
     }
 }
 
@@ -213,7 +213,7 @@ fn what_is_mapped_as_long_as_the_window_ends_with_it() {
 /// Waits for a signal that never comes, while `ends` brings the wait to its end.
 fn in_vain(way: Way, ends: impl Fn(&mut Communicator, Window<u32>) + Sync) -> Error {
     let made = std::sync::Barrier::new(2);
-    let mut errors = play(way.ranks(2), |comm, r| {
+    let mut errors = run_ranks(way.ranks(2), |comm, r| {
         let buffer = way.filled(comm, 8, 0u32);
         let window = comm.window(buffer).expect("a window");
         made.wait();
@@ -264,7 +264,7 @@ fn wait_ends(way: Way) {
         let began = Instant::now();
         let mut ranks = way.ranks(2);
         ranks.iter_mut().for_each(|comm| comm.set_timeout(Duration::from_secs(30)));
-        let errors = play(ranks, |comm, r| {
+        let errors = run_ranks(ranks, |comm, r| {
             let buffer = way.filled(comm, 8, 0u32);
             let window = comm.window(buffer).expect("a window");
             if r == 1 {
@@ -295,7 +295,7 @@ fn ends_with_its_generation(setup: impl Fn(u32) -> JobSetup + Sync) {
     let ranks = Communicator::local_over(2, setup).expect("two ranks");
     let handles = std::sync::Mutex::new(vec![String::new(); 2]);
     let both = std::sync::Barrier::new(2);
-    play(ranks, |comm, r| {
+    run_ranks(ranks, |comm, r| {
         let buffer = filled(comm, 8, 0u32);
         let window = comm.window(buffer).expect("a window");
         handles.lock().expect("handles")[r] = comm.handle().expect("a handle");
@@ -395,7 +395,7 @@ fn windows_that_cannot_be_made_fail_on_all_ranks() {
     });
 }
 
-/// Plays a rank of a launched job; not a test by itself.
+/// Runs a rank of a launched job; not a test by itself.
 #[test]
 fn rank_process() {
     scene::rank(is_killed);
@@ -471,7 +471,7 @@ fn a_rank_that_is_killed_while_it_serves_ends_operations_by_its_name() {
     for way in ["tcp", "shm,tcp"] {
         let launcher = RankLauncher::new(3).timeout(LONG).grace(LONG);
         let launcher = launcher.hints(format!("transport={way}"));
-        let job = Job::play(scene::scene(launcher, module_path!(), "serves"));
+        let job = Job::run(scene::scene(launcher, module_path!(), "serves"));
         assert_eq!(job.outcome.endings[1], ProcessEnding::Signalled(9), "{way}");
         for rank in [0, 2] {
             let said = job.said[rank].last().expect("an error");
@@ -487,7 +487,7 @@ fn a_rank_that_is_killed_ends_the_waits_for_it_by_its_name() {
     for scene in ["puts", "accumulates"] {
         for _ in 0..5 {
             let launcher = RankLauncher::new(3).timeout(LONG).grace(LONG);
-            let job = Job::play(scene::scene(launcher, module_path!(), scene));
+            let job = Job::run(scene::scene(launcher, module_path!(), scene));
             assert_eq!(job.outcome.endings[1], ProcessEnding::Signalled(9), "{scene}");
             for rank in [0, 2] {
                 let said = job.said[rank].last().expect("an error");

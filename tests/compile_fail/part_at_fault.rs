@@ -11,8 +11,8 @@ fn part(n: Ranks) {
 fn whole(n: Ranks) {
     chunks(n);
 
-    play(reduce_scatter::ring);
-    play(part);
+    run(reduce_scatter::ring);
+    run(part);
 }
 
 fn main() {}

@@ -6,8 +6,8 @@ use roundelay::algorithm;
 fn wrong(n: Ranks) {
     chunks(n);
 
-    play(reduce_scatter::rign);
-    play(all_gather::ring);
+    run(reduce_scatter::rign);
+    run(all_gather::ring);
 }
 
 fn main() {}

@@ -6,9 +6,9 @@ use roundelay::algorithm;
 fn wrong(node: Axis, gpu: Axis) {
     chunks(gpu.size);
 
-    play(reduce_scatter::ring).over(gpus);
-    play(all_reduce::ring).over(node).on(data[gpu]);
-    play(all_gather::ring).over(gpu);
+    run(reduce_scatter::ring).over(gpus);
+    run(all_reduce::ring).over(node).on(data[gpu]);
+    run(all_gather::ring).over(gpu);
 }
 
 fn main() {}

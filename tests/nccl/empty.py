@@ -111,17 +111,17 @@ def one_empty(rank):
 
 
 def everyone(ranks, case):
-    """Play a case on all ranks at once; return what each has to say."""
+    """Run a case on all ranks at once; return what each has to say."""
     said = [None] * len(ranks)
 
-    def play(rank):
+    def run(rank):
         torch.cuda.set_device(rank.rank)
         try:
             said[rank.rank] = case(rank)
         except Exception as error:
             said[rank.rank] = f"WRONG {type(error).__name__}: {error}"
 
-    threads = [threading.Thread(target=play, args=(rank,), daemon=True) for rank in ranks]
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in ranks]
     for thread in threads:
         thread.start()
     for thread in threads:

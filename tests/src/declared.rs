@@ -18,7 +18,7 @@ pub fn program(dice: &mut SeededRandom) -> (String, bool) {
 }
 
 /// Puts statements into parts or channels, or leaves them.
-fn played(dice: &mut SeededRandom, body: &str) -> String {
+fn with_schedule(dice: &mut SeededRandom, body: &str) -> String {
     let mut entries = String::new();
     if dice.below(3) == 0 {
         entries += &format!("channels {} ", 2 + dice.below(2));
@@ -83,7 +83,7 @@ algorithm main implements own on n ranks {{
 ",
         fill(who, "p", "r"),
         fill(asked, "p", "r"),
-        played(dice, &body),
+        with_schedule(dice, &body),
     )
 }
 
@@ -108,7 +108,7 @@ algorithm main implements own on n ranks {{
 {}
 }}
 ",
-        played(dice, &body),
+        with_schedule(dice, &body),
     )
 }
 
@@ -134,6 +134,6 @@ algorithm main implements own on (x, y) ranks {{
 {}
 }}
 ",
-        played(dice, &body),
+        with_schedule(dice, &body),
     )
 }

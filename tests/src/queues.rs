@@ -33,7 +33,7 @@ struct PlanRun<'p> {
 ///
 /// # Errors
 /// The operations that wait for ever, or the messages that do not match.
-pub fn play(plans: &[Plan], slots: u32, dice: &mut SeededRandom) -> Result<(), String> {
+pub fn execute(plans: &[Plan], slots: u32, dice: &mut SeededRandom) -> Result<(), String> {
     let done = plans.iter().map(|p| vec![0; p.part.lanes.len()]).collect();
     let mut p = PlanRun { plans, slots: slots as usize, queues: BTreeMap::new(), done };
     loop {

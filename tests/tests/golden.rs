@@ -53,7 +53,7 @@ fn device(
     .expect("it is proved");
     let mut all = String::new();
     for &protocol in protocols {
-        let programs = prove(&proved, protocol, &Default::default()).expect("a device can play it");
+        let programs = prove(&proved, protocol, &Default::default()).expect("a device can run it");
         all += &programs.list()[rank].to_string();
     }
     text.assert_eq(&all);

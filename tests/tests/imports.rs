@@ -30,8 +30,8 @@ const LEFT: [(&str, &[&str]); 8] = [
             "oracle/declared",
             "oracle/files",
             "oracle/number",
-            "oracle/play",
             "oracle/round",
+            "oracle/statements",
         ],
     ),
 ];

@@ -135,9 +135,9 @@ fn two_shot_as_a_function() {
     let source = cuda_function(&programs[1..2], &SUM, "ours").expect("there is a function");
     expect_file!["../golden/function_two_shot_4_packet.txt"].assert_eq(&source.to_string());
     let kernel = cuda(&programs[1], &SUM).expect("there is a kernel").to_string();
-    let (play, _) = kernel.split_once("extern \"C\"").expect("a kernel follows it");
-    let (_, play) = play.split_once("#include \"prelude.cuh\"\n").expect("the prelude");
-    assert!(source.to_string().contains(play.trim_end()), "there is no second way");
+    let (run, _) = kernel.split_once("extern \"C\"").expect("a kernel follows it");
+    let (_, run) = run.split_once("#include \"prelude.cuh\"\n").expect("the prelude");
+    assert!(source.to_string().contains(run.trim_end()), "there is no second way");
 }
 
 #[test]

@@ -213,7 +213,7 @@ fn order(args: &RunArgs, size: usize) -> Result<RankOrder, VerbError> {
     for ranks in LEFT..=size {
         let shape = Shape::flat(ranks as u32);
         for &bytes in &sizes {
-            choice::of_play("all_reduce", 0, Some(&shape), bytes, &job_args)?;
+            choice::of_call("all_reduce", 0, Some(&shape), bytes, &job_args)?;
         }
     }
     Ok(RankOrder {

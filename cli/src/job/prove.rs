@@ -64,7 +64,7 @@ pub(crate) fn resolve(
         let algorithm = match &target.algorithm {
             Some(algorithm) => algorithm.clone(),
             None => {
-                let choice = choice::of_play(&name, target.root, shape, bytes, job_args)?;
+                let choice = choice::of_call(&name, target.root, shape, bytes, job_args)?;
                 let (source, shape, how) = (choice.source, choice.shape, choice.how);
                 chosen = Some(ChoiceReason { source, shape, how });
                 choice.entry.name.into()

@@ -1,4 +1,4 @@
-//! The fewest slots with which a program can be played, whatever plans lowering makes for them.
+//! The fewest slots with which a program can be executed, whatever plans lowering makes for them.
 
 use std::collections::BTreeMap;
 

@@ -19,7 +19,7 @@
 //! `half * halves + ((link.base * B) + (b * link.slots + s) * link.chunks + k) * unit`, for block b of B. The
 //! half is the lowest bit of the epoch. `unit` is [`KernelParams::unit`]: the bytes of a chunk's slice of one pass in
 //! the widest of the types in which it is kept or sent, twice as many if they travel as packets, rounded up to 16.
-//! Kernels whose messages are packets play one pass: a second would not tell its packets from those of the first.
+//! Kernels whose messages are packets run in one pass: a second would not tell its packets from those of the first.
 //!
 //! **Far memory.** Memory of a rank's own host, for what it has to do with ranks on other hosts: only its kernels
 //! and its proxies load and store there. It begins with two lists of [`words`] words: those that proxies
@@ -29,13 +29,13 @@
 //! [`KernelParams::far`] from there are slots, of links in both directions: chunk k of a message in slot s of a link is
 //! at `((link.base * B) + (b * link.slots + s) * link.chunks + k) * unit`. They have no halves.
 //!
-//! **Slices.** In pass t, block b of B plays the elements `[(t * B + b) * pass, ... + pass)` of every chunk,
+//! **Slices.** In pass t, block b of B processes the elements `[(t * B + b) * pass, ... + pass)` of every chunk,
 //! as far as the chunk has them. So blocks that run side by side work on memory that lies together: 352 GB/s
 //! to a neighbour over NVLink, where contiguous slices a block reached 335 (4x H200, 33 blocks, 256 MiB).
 //! `pass` is a multiple of the elements in 16 bytes.
 //!
 //! **Groups.** The warps of a block are cut into [`KernelParams::groups`] groups of equal size, the last with the
-//! rest; task j of a phase is played by group `j % groups`, after the group's tasks before it. Many for
+//! rest; task j of a phase is run by group `j % groups`, after the group's tasks before it. Many for
 //! latency: tasks run side by side. One for bandwidth: then all ranks send to one peer each at a time (363
 //! GB/s, to all at once 351).
 //!
@@ -127,11 +127,11 @@ pub const fn staging(n: u32) -> u64 {
 pub struct KernelParams {
     /// Elements that the caller gave; the vector has `blocks` times as many.
     pub count: u64,
-    /// Elements of a chunk that a block plays in a pass.
+    /// Elements of a chunk that a block processes in a pass.
     pub pass: u64,
     /// Passes, at least 1.
     pub passes: u64,
-    /// Groups of warps that play tasks side by side, at least 1.
+    /// Groups of warps that run tasks side by side, at least 1.
     pub groups: u64,
     /// Bytes of a chunk in a slot.
     pub unit: u64,
@@ -158,12 +158,12 @@ pub struct KernelParams {
     pub report: u64,
     /// Nanoseconds without progress after which a wait fails.
     pub timeout: u64,
-    /// The part that is played of a kernel with two parts beside copy engines, 0 or 1; unused by other
+    /// The part that is run of a kernel with two parts beside copy engines, 0 or 1; unused by other
     /// kernels.
     pub part: u64,
     /// A number by which the runtime finds the program again that a report is about.
     pub program: u64,
-    /// A number of 32 bits by which proxies find out what is played: each launch has its own, and each captured one. 0
+    /// A number of 32 bits by which proxies find out what is run: each launch has its own, and each captured one. 0
     /// if there are no far links.
     pub number: u64,
     /// Addresses at which the switch reads and writes data, input and output of all ranks; 0 but in kernels for it.
@@ -179,9 +179,9 @@ pub struct KernelParams {
 pub struct FunctionHandle {
     /// The number of the function that the handle is for.
     pub identity: u64,
-    /// Blocks that play; a grid may have more.
+    /// Blocks that run; a grid may have more.
     pub blocks: u64,
-    /// Address of two barriers' words, 64 bytes apart and 0 at first: of the grid, and of the blocks that play.
+    /// Address of two barriers' words, 64 bytes apart and 0 at first: of the grid, and of the blocks that run.
     pub barrier: u64,
     /// Bytes of the memory in which data, input and output must lie, 0 where they may lie anywhere. Its addresses on
     /// all ranks are those of the parameters.

@@ -12,7 +12,7 @@ use super::program::{
 use super::verify::ProvedPrograms;
 use crate::plan::{ChunkSizes, PlanBuffer, PlanRegion};
 
-/// Returns true if each rank may play either of its two programs, whatever the others play: `apart` is for an input and
+/// Returns true if each rank may run either of its two programs, whatever the others run: `apart` is for an input and
 /// an output, `inside` for one buffer.
 pub fn interchangeable(apart: &ProvedPrograms, inside: &ProvedPrograms) -> bool {
     let (apart, inside) = (apart.list(), inside.list());

@@ -1,12 +1,12 @@
-//! Device programs: what the thread blocks of one rank play of a plan.
+//! Device programs: what the thread blocks of one rank execute of a plan.
 //!
 //! A kernel has B blocks. Every chunk is cut into slices, at the same elements of every chunk, and a block
-//! plays the whole plan on slices of its own, with connections of its own, so that no block waits for
-//! another one of its rank. It plays them one after the other, in *passes*, as a host's executor does.
-//! Packets carry the epoch and not the pass: a program of packets is played in one.
+//! executes the whole plan on slices of its own, with connections of its own, so that no block waits for
+//! another one of its rank. It runs them one after the other, in *passes*, as a host's executor does.
+//! Packets carry the epoch and not the pass: a program of packets is run in one.
 //!
-//! **Phases.** A program is a list of phases, played in order. The tasks of a phase touch nothing of each
-//! other's: groups of warps play them side by side ([`abi`]). After its tasks a phase may have a *block
+//! **Phases.** A program is a list of phases, run in order. The tasks of a phase touch nothing of each
+//! other's: groups of warps run them side by side ([`abi`]). After its tasks a phase may have a *block
 //! barrier* (`__syncthreads`), and then signal. A task is a fold, element by element and in
 //! the order listed, like an operation of a plan; what it reads and writes says how its messages travel:
 //!

@@ -5,12 +5,12 @@ use serde::Serialize;
 use super::protocol::DeviceProtocol;
 use crate::plan::{ChunkSizes, MessageDirection, PlanHeader, PlanRegion, SourceLine, WireType};
 
-/// The program that the blocks of one rank play.
+/// The program that the blocks of one rank run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeviceProgram {
     /// The facts that the plans have in common.
     pub header: PlanHeader,
-    /// The rank that plays it.
+    /// The rank that runs it.
     pub rank: u32,
     /// The protocol by which messages travel.
     #[serde(rename = "way")]
@@ -21,7 +21,7 @@ pub struct DeviceProgram {
     pub greets: Vec<u32>,
     /// The ranks on other hosts: nothing of theirs is addressed.
     pub elsewhere: Vec<u32>,
-    /// Played in order, once a pass.
+    /// Run in order, once a pass.
     pub phases: Vec<DevicePhase>,
     /// Waits after the last pass, before the callers' buffers are theirs again.
     pub leave: Vec<DeviceWait>,
@@ -37,7 +37,7 @@ pub struct DeviceProgram {
 }
 
 impl DeviceProgram {
-    /// Returns the phase of a program for copy engines whose tasks they play, or the number of phases if
+    /// Returns the phase of a program for copy engines whose tasks they run, or the number of phases if
     /// there is none.
     pub fn copying(&self) -> usize {
         let moves = |phase: &DevicePhase| phase.tasks.iter().any(DeviceTask::moves);

@@ -27,7 +27,7 @@ impl DeviceProtocol {
         [packet, staged, put, get, engine, DeviceProtocol::Multicast]
     };
 
-    /// Those that were played on hardware.
+    /// Those that were tested on hardware.
     pub const TRIED: [DeviceProtocol; 5] = [
         DeviceProtocol::Packet,
         DeviceProtocol::Staged,
@@ -48,7 +48,7 @@ impl DeviceProtocol {
         }
     }
 
-    /// Returns true if a call is played in one pass, whatever its size.
+    /// Returns true if a call is run in one pass, whatever its size.
     pub const fn is_one_pass(self) -> bool {
         matches!(self, DeviceProtocol::Packet | DeviceProtocol::Engine)
     }

@@ -4,7 +4,7 @@ use super::program::{DeviceMessage, DeviceProgram, DeviceTask, TaskInput, TaskOu
 use crate::num::index;
 use crate::plan::{PlanBuffer, PlanRegion};
 
-/// Checks that the switch can play a task: what it folds is one place on every rank, each of them once, and what it
+/// Checks that the switch can run a task: what it folds is one place on every rank, each of them once, and what it
 /// makes goes to one place on every rank, or stays. The error says what else it does.
 pub(super) fn whole(p: &DeviceProgram, task: &DeviceTask) -> Result<(), &'static str> {
     let (n, peer) = (index(p.header.ranks), |m: &DeviceMessage| p.links[index(m.link)].peer);

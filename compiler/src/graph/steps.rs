@@ -19,7 +19,7 @@ pub struct Step {
     pub step: usize,
     /// The round, counted from 0.
     pub round: u32,
-    /// The lane that plays it.
+    /// The lane that runs it.
     pub lane: u16,
     /// Reads here.
     pub src: u32,

@@ -1,4 +1,4 @@
-//! The oracle of tolerant algorithms: plays one on data while a rank fails, and looks whether the survivors agree.
+//! The oracle of tolerant algorithms: runs one on data while a rank fails, and looks whether the survivors agree.
 //!
 //! Ranks take turns in an order that a seed decides, some of them seldom. One of them ends at some moment, of which the
 //! seed decides too; its messages that no rank has taken by then may be lost, the last ones to each rank first.
@@ -28,7 +28,7 @@ pub fn interpret_failure(instance: &ProgramInstance, seed: u64) -> Result<RunOut
     let rounds = rounds_of(instance)?;
     let fault = match instance.ranks() {
         0..=1 => None,
-        2..=MOST_RANKS => FailureRun::new(instance, seed).play(&rounds),
+        2..=MOST_RANKS => FailureRun::new(instance, seed).execute(&rounds),
         n => Some(format!("sets of {n} ranks are too many to try")),
     };
     Ok(RunOutcome { right: fault.is_none(), why: fault.unwrap_or_default() })
@@ -82,7 +82,7 @@ impl<'i> FailureRun<'i> {
     }
 
     /// Runs until no rank can go on; returns what is wrong.
-    fn play(&mut self, rounds: &[Vec<ChunkTransfer>]) -> Option<String> {
+    fn execute(&mut self, rounds: &[Vec<ChunkTransfer>]) -> Option<String> {
         let n = wide(self.ranks.len());
         let victim = crate::num::count(self.below(n));
         // About as many events as there are messages to be sent and rounds to be begun and ended.

@@ -23,7 +23,7 @@ pub(super) const MOST_MOVED: u64 = 1 << 28;
 /// Most paths between hosts that a plan may ride.
 pub const MAX_PATHS: u32 = 8;
 
-/// The plan that one rank plays: proved with those of all ranks, or checked to be consistent in itself. Only the
+/// The plan that one rank executes: proved with those of all ranks, or checked to be consistent in itself. Only the
 /// verifier and [`UnprovedPlan::check`] make one, and nothing changes one: it is read as what it was made of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
@@ -85,7 +85,7 @@ pub struct PlanHeader {
     pub scratch: Vec<u32>,
     /// Messages in flight a connection, as proved free of deadlock.
     pub slots: u32,
-    /// Least number of passes worth playing (the schedule's `pipeline`), 1 by default.
+    /// Least number of passes worth making (the schedule's `pipeline`), 1 by default.
     pub pipeline: u32,
     /// Upper bound of the chunks in one message, over all ranks.
     pub message: u32,
@@ -122,11 +122,11 @@ pub enum CopyPolicy {
 /// The part of a plan that is one rank's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankPlan {
-    /// The rank that plays it.
+    /// The rank that runs it.
     pub rank: u32,
     /// Connection ends that this rank uses; operations refer to them by index.
     pub conns: Vec<ConnectionEnd>,
-    /// Lanes, played side by side.
+    /// Lanes, run side by side.
     pub lanes: Vec<PlanLane>,
     /// Source lines; operations refer to them by index.
     pub sites: Vec<SourceLine>,
@@ -162,7 +162,7 @@ pub enum MessageDirection {
 pub struct PlanLane {
     /// The operations.
     pub ops: Vec<PlanOperation>,
-    /// The part of a split by bandwidth that it plays; `None` where the plan has no such split, and for data
+    /// The part of a split by bandwidth that it executes; `None` where the plan has no such split, and for data
     /// that is copied outside of it.
     pub part: Option<u16>,
 }

@@ -1,6 +1,6 @@
-//! Plans: what one rank plays. A plan is data, serialisable; of a [`Plan`] everything was proved or checked.
+//! Plans: what one rank executes. A plan is data, serialisable; of a [`Plan`] everything was proved or checked.
 //!
-//! A rank plays its lanes side by side, the operations of a lane in order. An operation folds its
+//! A rank runs its lanes side by side, the operations of a lane in order. An operation folds its
 //! inputs, element by element and in the order listed, and hands the result to a store in local
 //! memory, to outgoing messages, or both. One form serves send (a local input, an out), receive (a
 //! message input, a store), receive-reduce (two inputs), receive-reduce-send, local copies, and the
@@ -18,7 +18,7 @@
 //! buffer chunk c begins at `c * ceil(N/C)`. `PlanOperation::sizes` says how many elements each chunk of an
 //! operation has, the same for all its inputs, its store and its outs.
 //!
-//! **Passes.** Where a message would not fit a slot, or to pipeline, a plan is played T times, each
+//! **Passes.** Where a message would not fit a slot, or to pipeline, a plan is executed T times, each
 //! pass t on its own part of every chunk: elements `[L*t/T, L*(t+1)/T)` with `L = ceil(N/C)`, as far as
 //! the chunk has them. So a pass begins at the same element of a short chunk and of the scratch chunk
 //! that it is kept in. Lanes run through their passes without waiting for each other beyond `after`.
@@ -29,7 +29,7 @@
 //! them when the plan is bound: part p of a range of L elements is `[L*B(p), L*B(p+1))` of it, rounded
 //! down, and the chunks of a part divide that evenly. L, and with it N/C, is then a matter of the part:
 //! a pass cuts each part's chunks by the longest of that part, and lanes of different parts may have
-//! different numbers of passes. Lanes of a part without elements are not played at all.
+//! different numbers of passes. Lanes of a part without elements are not run at all.
 
 mod check;
 mod contract;

@@ -19,7 +19,7 @@ pub struct WeightedSplit {
     pub loads: Vec<PartLoad>,
 }
 
-/// The load of the busiest rank for a part that is played once.
+/// The load of the busiest rank for a part that is run once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartLoad {
     /// Messages that must come one after the other.

@@ -32,7 +32,7 @@ pub struct Program {
     pub requires: Vec<SlotExpr>,
     /// True if it needs a commutative operator (`requires commutative(op)`).
     pub commutative: bool,
-    /// Failed ranks that it goes on without, if it says so. It changes no plan: without a failure, plans are played
+    /// Failed ranks that it goes on without, if it says so. It changes no plan: without a failure, plans are executed
     /// as those of any other algorithm.
     #[serde(skip)]
     pub tolerates: Option<SlotExpr>,
@@ -44,7 +44,7 @@ pub struct Program {
     pub style: BufferStyle,
     /// The statements.
     pub body: Vec<ProgramStmt>,
-    /// The schedule by which it is played.
+    /// The schedule by which it is run.
     pub schedule: ProgramSchedule,
     /// Names of the variables, by slot; empty for those that the user cannot see.
     #[serde(skip)]

@@ -88,14 +88,14 @@ pub(super) fn alone(
             span,
             "nothing else may move beside a split by bandwidth",
             "other statements stand beside it",
-            "move them into the body, so that they are played for each part",
+            "move them into the body, so that they are run for each part",
         );
     }
     if let Some(channels) = schedule.and_then(|s| s.channels.as_ref()) {
         refuse(
             r,
             channels.span,
-            "a split by bandwidth cannot be played on several channels",
+            "a split by bandwidth cannot be run on several channels",
             "asks for them",
             "leave `channels` out, or split each part once more in the body",
         );

@@ -1,4 +1,4 @@
-//! The machine of the proof: plays the parts of all ranks on symbols, with some messages of one rank lost.
+//! The machine of the proof: runs the parts of all ranks on symbols, with some messages of one rank lost.
 
 use roundelay_dsl::ast::TransferOp;
 
@@ -77,7 +77,7 @@ struct MachineRound {
     folds: Vec<RoundFold>,
 }
 
-/// The parts of all ranks, ready to be played many times.
+/// The parts of all ranks, ready to be run many times.
 pub(super) struct FailureMachine {
     places: PlaceNumbers,
     start: Vec<HeldSum>,
@@ -184,7 +184,7 @@ impl FailureMachine {
         first
     }
 
-    /// Returns about how many steps one play takes.
+    /// Returns about how many steps one run takes.
     pub(super) fn work(&self) -> usize {
         let of = |beat: &MachineRound| {
             beat.reads.len() + beat.folds.iter().map(|f| 1 + f.operands.len()).sum::<usize>()
@@ -192,8 +192,8 @@ impl FailureMachine {
         self.start.len() + self.beats.iter().map(of).sum::<usize>()
     }
 
-    /// Plays all rounds. What the failed rank itself ends with means nothing.
-    pub(super) fn play(&self, lost: LostMessages<'_>, held: &mut Vec<HeldSum>) {
+    /// Runs all rounds. What the failed rank itself ends with means nothing.
+    pub(super) fn execute(&self, lost: LostMessages<'_>, held: &mut Vec<HeldSum>) {
         held.clone_from(&self.start);
         let mut read: Vec<HeldSum> = Vec::new();
         for beat in &self.beats {

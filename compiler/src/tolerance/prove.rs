@@ -12,7 +12,7 @@ use crate::num::{count, index, wide};
 
 /// The most points, possible or not, that are looked at.
 const MOST_POINTS: u64 = 1 << 20;
-/// The most steps of all plays together.
+/// The most steps of all runs together.
 const MOST_WORK: u64 = 1 << 28;
 
 /// The reason for which a point of failure is not tolerated. Places are of the result.
@@ -83,7 +83,7 @@ pub(super) fn prove(
         ));
     }
     let mut held = Vec::new();
-    machine.play(None, &mut held);
+    machine.execute(None, &mut held);
     let whole: Vec<HeldSum> =
         (0..header.chunks).map(|chunk| machine.held(&held, 0, header.output, chunk)).collect();
     if let Some(wrong) = judge(header, &machine, &held, None) {
@@ -99,7 +99,7 @@ pub(super) fn prove(
             if weight.is_some_and(|least| least <= (false, arrive.iter().sum())) {
                 return;
             }
-            machine.play(Some((index(rank), arrive)), &mut held);
+            machine.execute(Some((index(rank), arrive)), &mut held);
             let ended = points.may_have_ended(arrive).then_some(whole.as_slice());
             let Some(wrong) = judge(header, &machine, &held, Some((rank, ended))) else { return };
             let found = UntoleratedPoint { rank, arrive: arrive.to_vec(), wrong };

@@ -1,4 +1,4 @@
-//! The step graph can be played: no step waits for itself over some chain.
+//! The step graph can be executed: no step waits for itself over some chain.
 //!
 //! A step reads, then writes. A flow or output dependence makes it wait for the other's write, an
 //! anti dependence makes its write wait for the other's read. With messages buffered, that is all.

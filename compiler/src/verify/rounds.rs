@@ -93,12 +93,12 @@ pub(super) fn replay(faults: &mut GraphFaults<'_>) -> RoundState {
                 break;
             }
         }
-        // A round that is left because of one strand is played without it.
+        // A round that is left because of one strand is run without it.
         loop {
             let mut found = Vec::new();
-            let played = step(instance, &mut state, &faults.sound(round), &mut found);
+            let executed = step(instance, &mut state, &faults.sound(round), &mut found);
             faults.extend(found);
-            if played {
+            if executed {
                 break;
             }
         }
@@ -250,7 +250,7 @@ fn step(
 /// A finding, and the statement at fault.
 pub(crate) type StatementFinding = (Span, Diagnostic);
 
-/// Plays one round on the places of the state, reading through `read`; `false` if it was left before it changed any,
+/// Runs one round on the places of the state, reading through `read`; `false` if it was left before it changed any,
 /// since it reads what was never stored.
 pub(crate) fn round_of(
     instance: &ProgramInstance,

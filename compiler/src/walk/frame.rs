@@ -39,7 +39,7 @@ pub(super) struct ProgramFrame<'a> {
 /// The route of the messages of a frame.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FrameRoute {
-    /// The lane that plays it.
+    /// The lane that runs it.
     pub lane: u16,
     /// The path between hosts.
     pub path: u16,

@@ -16,7 +16,7 @@ pub struct ChunkTransfer {
     pub round: u32,
     /// The order inside the round, the same for all ranks.
     pub key: TransferKey,
-    /// The lane that plays it. Everything on one lane rides one path, for one part.
+    /// The lane that runs it. Everything on one lane rides one path, for one part.
     pub lane: u16,
     /// The path between hosts that it rides.
     pub path: u16,

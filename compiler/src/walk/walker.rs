@@ -314,7 +314,7 @@ impl WalkState<'_, '_> {
                     ),
                 )
                 .beyond_limit(true)
-                .label(span, "played here")
+                .label(span, "run here")
                 .help("split into fewer parts"),
             ));
         };

@@ -103,7 +103,10 @@ impl PieceParser<'_> {
             Expr::Group(g) => self.doing(&g.expr),
             Expr::Call(call) if named(&call.func, "each") => self.each(e, call),
             Expr::Call(call) if named(&call.func, "split") => self.split(e, call),
-            e if called(head(e), "play") => self.play(e).map(ast::Stmt::Use),
+            // `play` is the former name.
+            e if ["run", "play"].iter().any(|w| called(head(e), w)) => {
+                self.used_part(e).map(ast::Stmt::Use)
+            }
             Expr::Call(call)
                 if ["chunks", "requires", "tolerates", "scratch"]
                     .iter()
@@ -128,7 +131,7 @@ impl PieceParser<'_> {
             }
             e => {
                 let help =
-                    "write `r.to(p).copy(data[i])`, `each(|r| …)`, `for`, `if`, `play(…)` or `let`";
+                    "write `r.to(p).copy(data[i])`, `each(|r| …)`, `for`, `if`, `run(…)` or `let`";
                 self.fault(codes::SYNTAX, e, "this moves nothing", "not a statement", help)
             }
         }

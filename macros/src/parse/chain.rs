@@ -1,4 +1,4 @@
-//! Reads chains of calls: `r.to(p).copy(input[i]).into(output[j]).wire::<bf16>()`, `play(…).over(node)`,
+//! Reads chains of calls: `r.to(p).copy(input[i]).into(output[j]).wire::<bf16>()`, `run(…).over(node)`,
 //! `schedule().pipeline(8)`.
 
 use roundelay_compiler::program::COLLECTIVES;
@@ -76,9 +76,9 @@ impl PieceParser<'_> {
         self.fault(codes::SYNTAX, &link.method, "the wire has a type", "which?", help)
     }
 
-    /// Reads `play(reduce_scatter::ring).over(gpu).on(data[a..b]).into(output).root(r).via(p)`.
-    pub(super) fn play(&mut self, e: &Expr) -> Option<ast::UseStmt> {
-        let form = "play(reduce_scatter::ring)";
+    /// Reads `run(reduce_scatter::ring).over(gpu).on(data[a..b]).into(output).root(r).via(p)`.
+    pub(super) fn used_part(&mut self, e: &Expr) -> Option<ast::UseStmt> {
+        let form = "run(reduce_scatter::ring)";
         let Expr::Call(call) = head(e) else { return None };
         let Expr::Path(path) = self.only(call, form)? else {
             let help = format!("name an algorithm: `{form}`");
@@ -128,7 +128,7 @@ impl PieceParser<'_> {
                 }
                 _ => {
                     let known = ["over", "on", "into", "root", "via"];
-                    return self.unknown_part(&link.method, "`play`", &known);
+                    return self.unknown_part(&link.method, "`run`", &known);
                 }
             }
         }

@@ -29,9 +29,7 @@ unsafe fn register(
     there(out, name)?;
     let handle = comm::find(comm)?.registered.add(address(buff), size)?;
     debug::info(|| {
-        format!(
-            "{size} bytes at {buff:?} are registered; calls on them are played as on other memory"
-        )
+        format!("{size} bytes at {buff:?} are registered; calls on them are run as on other memory")
     });
     // SAFETY: what the caller promises.
     unsafe { give(out, name, std::ptr::without_provenance_mut(handle)) }?;
@@ -105,7 +103,7 @@ exported! {
         group::end()
     }
 
-    /// Ends a group without playing it.
+    /// Ends a group without running it.
     "ncclGroupSimulateEnd", "pncclGroupSimulateEnd": fn group_simulate_end(simulation: *mut RawSimulation) {
         group::forget()?;
         // SAFETY: it begins with its size, as the caller promises.

@@ -1,4 +1,4 @@
-/* Plays all of the interface on memory of the host, and compares what comes out with what it computes itself.
+/* Runs all of the interface on memory of the host, and compares what comes out with what it computes itself.
  *
  *   ranks WAY N     WAY: threads (a thread a rank), group (one thread for all ranks), processes (a process a rank) */
 #include "data.h"
@@ -34,7 +34,7 @@ static void mistakes(local_t *l) {
     IS(ncclAllReduce(in, out, 1, Float32, Sum, in, NULL), InvalidArgument);
     says("no communicator");
     IS(ncclGroupEnd(), InvalidUsage);
-    /* A group with a mistake is not played. */
+    /* A group with a mistake is not run. */
     memset(out, 0xbb, ROOM);
     OK(ncclGroupStart());
     OK(ncclAllReduce(in, out, COUNT, Float32, Sum, comm, NULL));
@@ -80,7 +80,7 @@ static void memory(local_t *l) {
     OK(ncclMemFree(own));
 }
 
-static void play(local_t *l) {
+static void run(local_t *l) {
     EACH(l) {
         l->in[k] = malloc(ROOM);
         l->out[k] = malloc(ROOM);
@@ -115,7 +115,7 @@ static void play(local_t *l) {
 
 static void *thread_of(void *rank) {
     local_t l = {.first = (int)(long)rank, .ranks = 1};
-    play(&l);
+    run(&l);
     return NULL;
 }
 
@@ -146,7 +146,7 @@ int main(int argc, char **argv) {
                 ids[i]->internal[b] = (char)byte;
             }
         local_t l = {.first = atoi(argv[3]), .ranks = 1};
-        play(&l);
+        run(&l);
         return 0;
     }
     int version = 0;
@@ -157,7 +157,7 @@ int main(int argc, char **argv) {
     OK(ncclGetUniqueId(&others[1]));
     if (strcmp(argv[1], "group") == 0) {
         local_t l = {.first = 0, .ranks = n};
-        play(&l);
+        run(&l);
         all_at_once();
     } else if (strcmp(argv[1], "threads") == 0) {
         pthread_t threads[MOST];

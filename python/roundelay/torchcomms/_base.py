@@ -148,7 +148,7 @@ class Base:
                 f"{[each.numel() for each in tensors]}"
             )
 
-    def _play(
+    def _run(
         self, name: OpName, call: Any, args: PreHookArgs, hints: CallHints, timeout: CallTimeout, *tensors: Any
     ) -> TorchWork:
         """Make a call between the hooks."""

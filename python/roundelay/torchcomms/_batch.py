@@ -41,7 +41,7 @@ class BatchSendRecv:
         options = options or BatchP2POptions()
         args = PreHookArgs(num_ops=len(self.ops), async_op=async_op)
         messages = [(each.tensor, each.peer, each.type is P2POpType.SEND) for each in self.ops]
-        return self._comm._play(OpName.batch_op_issue, _issue, args, options.hints, options.timeout, messages)
+        return self._comm._run(OpName.batch_op_issue, _issue, args, options.hints, options.timeout, messages)
 
 
 def _issue(engine: Engine, messages: Any, opts: Options) -> Any:

@@ -25,21 +25,21 @@ class Collectives(Base):
     ) -> TorchWork:
         """Copy the tensor of ``root`` to all ranks, in place."""
         args = PreHookArgs(tensor=tensor, root=self._peer(root, "root"), async_op=async_op)
-        return self._play(OpName.broadcast, Engine.broadcast, args, hints, timeout, [tensor])
+        return self._run(OpName.broadcast, Engine.broadcast, args, hints, timeout, [tensor])
 
     def all_reduce(
         self, tensor: Tensor, op: ReduceOp, async_op: bool, hints: CallHints = None, timeout: CallTimeout = None
     ) -> TorchWork:
         """Reduce the tensors of all ranks, in place on all."""
         args = PreHookArgs(tensor=tensor, op=op, async_op=async_op)
-        return self._play(OpName.all_reduce, Engine.allreduce, args, hints, timeout, [tensor])
+        return self._run(OpName.all_reduce, Engine.allreduce, args, hints, timeout, [tensor])
 
     def reduce(
         self, tensor: Tensor, root: int, op: ReduceOp, async_op: bool, hints: CallHints = None, timeout: CallTimeout = None
     ) -> TorchWork:
         """Reduce the tensors of all ranks to the one of ``root``; the others keep theirs."""
         args = PreHookArgs(tensor=tensor, op=op, root=self._peer(root, "root"), async_op=async_op)
-        return self._play(OpName.reduce, Engine.reduce, args, hints, timeout, [tensor])
+        return self._run(OpName.reduce, Engine.reduce, args, hints, timeout, [tensor])
 
     # From all to all.
 
@@ -77,14 +77,14 @@ class Collectives(Base):
         timeout: CallTimeout,
     ) -> TorchWork:
         args = PreHookArgs(input=tensor, output=tensor_list, async_op=async_op)
-        return self._play(name, Engine.allgather, args, hints, timeout, [list(tensor_list)], [tensor])
+        return self._run(name, Engine.allgather, args, hints, timeout, [list(tensor_list)], [tensor])
 
     def all_gather_single(
         self, output: Tensor, input: Tensor, async_op: bool, hints: CallHints = None, timeout: CallTimeout = None
     ) -> TorchWork:
         """Collect the inputs of all ranks in one tensor, of ``size`` times as many elements."""
         args = PreHookArgs(input=input, output=output, async_op=async_op)
-        return self._play(OpName.all_gather_single, Engine.all_gather_single, args, hints, timeout, output, input)
+        return self._run(OpName.all_gather_single, Engine.all_gather_single, args, hints, timeout, output, input)
 
     def reduce_scatter(
         self,
@@ -98,7 +98,7 @@ class Collectives(Base):
         """Reduce the lists of all ranks, of tensors of one size; rank r has the r-th result."""
         self._equal(input_list, output, "reduce_scatter", "input_list")
         args = PreHookArgs(input=input_list, output=output, op=op, async_op=async_op)
-        return self._play(
+        return self._run(
             OpName.reduce_scatter, Engine.reduce_scatter, args, hints, timeout, [output], [list(input_list)]
         )
 
@@ -114,7 +114,7 @@ class Collectives(Base):
         """Reduce the lists of all ranks, of tensors whose sizes may differ; rank r has the r-th result."""
         self._count(input_list, "reduce_scatter_v", "input_list")
         args = PreHookArgs(input=input_list, output=output, op=op, async_op=async_op)
-        return self._play(
+        return self._run(
             OpName.reduce_scatter_v, Engine.reduce_scatter, args, hints, timeout, [output], [list(input_list)]
         )
 
@@ -129,7 +129,7 @@ class Collectives(Base):
     ) -> TorchWork:
         """Reduce the inputs of all ranks; rank r has the r-th part of the result."""
         args = PreHookArgs(input=input, output=output, op=op, async_op=async_op)
-        return self._play(
+        return self._run(
             OpName.reduce_scatter_single, Engine.reduce_scatter_single, args, hints, timeout, output, input
         )
 
@@ -143,7 +143,7 @@ class Collectives(Base):
                 f"all_to_all_single: the output has {output.numel()} elements, the input {input.numel()}: they must "
                 "have the same size"
             )
-        return self._play(
+        return self._run(
             OpName.all_to_all_single, Engine.all_to_all_single, args, hints, timeout, output, input, [], []
         )
 
@@ -168,7 +168,7 @@ class Collectives(Base):
             # What lies after the last part takes no part.
             sides.append(tensor if sum(sizes) == rows else tensor.narrow(0, 0, sum(sizes)))
         args = PreHookArgs(input=input, output=output, async_op=async_op)
-        return self._play(
+        return self._run(
             OpName.all_to_all_v_single,
             Engine.all_to_all_single,
             args,
@@ -192,11 +192,11 @@ class Collectives(Base):
         self._count(input_tensor_list, "all_to_all", "input_tensor_list")
         args = PreHookArgs(input=input_tensor_list, output=output_tensor_list, async_op=async_op)
         outputs, inputs = list(output_tensor_list), list(input_tensor_list)
-        return self._play(OpName.all_to_all, Engine.alltoall, args, hints, timeout, outputs, inputs)
+        return self._run(OpName.all_to_all, Engine.alltoall, args, hints, timeout, outputs, inputs)
 
     def barrier(self, async_op: bool, hints: CallHints = None, timeout: CallTimeout = None) -> TorchWork:
         """Wait until all ranks have come."""
-        return self._play(OpName.barrier, Engine.barrier, PreHookArgs(async_op=async_op), hints, timeout)
+        return self._run(OpName.barrier, Engine.barrier, PreHookArgs(async_op=async_op), hints, timeout)
 
     # From and to a root.
 
@@ -215,7 +215,7 @@ class Collectives(Base):
             self._equal(input_tensor_list, output_tensor, "scatter", "input_tensor_list")
         args = PreHookArgs(input=input_tensor_list, output=output_tensor, root=root, async_op=async_op)
         inputs = [list(input_tensor_list)] if here else []
-        return self._play(OpName.scatter, Engine.scatter, args, hints, timeout, [output_tensor], inputs)
+        return self._run(OpName.scatter, Engine.scatter, args, hints, timeout, [output_tensor], inputs)
 
     def gather(
         self,
@@ -264,7 +264,7 @@ class Collectives(Base):
         here = self._peer(args.root, "root") == self._rank
         if here:
             self._equal(outputs, tensor, name.name, "output_tensor_list")
-        return self._play(name, Engine.gather, args, hints, timeout, [list(outputs)] if here else [], [tensor])
+        return self._run(name, Engine.gather, args, hints, timeout, [list(outputs)] if here else [], [tensor])
 
     # Between two ranks.
 
@@ -273,14 +273,14 @@ class Collectives(Base):
     ) -> TorchWork:
         """Send a tensor to rank ``dst``, which receives as many bytes."""
         args = PreHookArgs(tensor=tensor, peer=self._peer(dst, "dst"), async_op=async_op)
-        return self._play(OpName.send, _send, args, hints, timeout, tensor, dst)
+        return self._run(OpName.send, _send, args, hints, timeout, tensor, dst)
 
     def recv(
         self, tensor: Tensor, src: int, async_op: bool, hints: CallHints = None, timeout: CallTimeout = None
     ) -> TorchWork:
         """Receive a tensor from rank ``src``; messages of one rank come in the order in which it sends them."""
         args = PreHookArgs(tensor=tensor, peer=self._peer(src, "src"), async_op=async_op)
-        return self._play(OpName.recv, _recv, args, hints, timeout, tensor, src)
+        return self._run(OpName.recv, _recv, args, hints, timeout, tensor, src)
 
 
 def _send(engine: Engine, tensor: Tensor, peer: int, opts: Options) -> Any:

@@ -17,7 +17,7 @@ from roundelay.errors import OperationTimeoutError, UsageError, WindowError  # n
 COUNT = 3000
 
 
-def play(size: int, body: Callable[[int, Any], Any]) -> list[Any]:
+def run_ranks(size: int, body: Callable[[int, Any], Any]) -> list[Any]:
     """Return what ``body(rank, comm)`` returns in each of so many threads."""
     store = torch.distributed.HashStore()
 
@@ -63,7 +63,7 @@ def test_what_was_put_is_there_after_a_signal() -> None:
         assert other.tolist() == [0, before, before, 0]
         window.tensor_deregister()
 
-    play(size, body)
+    run_ranks(size, body)
 
 
 def test_tensors_are_mapped() -> None:
@@ -91,7 +91,7 @@ def test_tensors_are_mapped() -> None:
         assert window.map_remote_tensor(other).shape == (2 + other,)
         window.tensor_deregister()
 
-    play(2, body)
+    run_ranks(2, body)
 
 
 def test_wrong_use_is_refused_and_harms_nobody() -> None:
@@ -124,4 +124,4 @@ def test_wrong_use_is_refused_and_harms_nobody() -> None:
         assert (own == 0.0).all()
         window.tensor_deregister()
 
-    play(2, body)
+    run_ranks(2, body)

@@ -49,7 +49,7 @@ class Board:
             self.changed.notify_all()
 
 
-def play(size: int, body: Callable[[int, Any, Board], Any]) -> list[Any]:
+def run_ranks(size: int, body: Callable[[int, Any, Board], Any]) -> list[Any]:
     """Return what ``body(number, comm, board)`` returns in each of so many threads."""
     board = Board(size)
 
@@ -102,7 +102,7 @@ def test_ranks_come_go_and_come_back() -> None:
         seen.append([comm.get_size(), comm.get_ranks()])
         return seen
 
-    results = play(3, body)
+    results = run_ranks(3, body)
     for number, seen in enumerate(results):
         assert seen[0] == [0, 1, 1.0, -1.0]
         assert seen[1] == [number, 3, 6.0, float((number - 1) % 3)]
@@ -127,7 +127,7 @@ def test_a_communicator_lives_on_after_an_abort_and_a_failed_attempt() -> None:
         comm.reconfigure(3, board.handles(3, number, comm, [0, 1]))
         return told(comm)
 
-    assert play(2, body) == [[0, 2, 3.0, 1.0], [1, 2, 3.0, 0.0]]
+    assert run_ranks(2, body) == [[0, 2, 3.0, 1.0], [1, 2, 3.0, 0.0]]
 
 
 def test_what_has_no_store_has_no_parts() -> None:
@@ -142,4 +142,4 @@ def test_what_has_no_store_has_no_parts() -> None:
             comm.reconfigure(2, [])
 
     with pytest.raises(UsageError, match="was finalized"):  # By the test itself, in the end.
-        play(1, body)
+        run_ranks(1, body)

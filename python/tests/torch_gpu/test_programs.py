@@ -31,8 +31,8 @@ def test_programs_run_and_give_what_gloo_gives(tmp_path: Path) -> None:
     assert len(cases) == 11 and all(row["error"] is None for row in cases)
     assert "ddp, small" in ended.stdout
     assert found["ends"]["windows"] == "done"
-    played = [row["case"] for row in found["rows"]["windows"] if "case" in row]
-    assert played == ["puts", "words", "refused", "graphs", "mixed", "late"]
+    cases = [row["case"] for row in found["rows"]["windows"] if "case" in row]
+    assert cases == ["puts", "words", "refused", "graphs", "mixed", "late"]
 
 
 def module(name: str) -> Any:

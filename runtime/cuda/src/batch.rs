@@ -8,7 +8,7 @@ use roundelay_compiler::device::abi;
 use roundelay_compiler::plan::MessageDirection;
 use roundelay_emit::cuda::batch::{self, ENDS, MESSAGES, PARAMS};
 
-use super::calls::UnplayableCall;
+use super::calls::UnsupportedCall;
 use super::device::RankDevice;
 use super::layout::ArenaLayout;
 use super::params::{WORDS, word, words};
@@ -75,7 +75,7 @@ impl BatchTable {
             0 => None,
             _ => match self.kernel(&mut rank.device) {
                 Ok(kernel) => Some(kernel),
-                // The peers must not wait for a rank that cannot play it.
+                // The peers must not wait for a rank that cannot run it.
                 Err(error) => return Err(rank.end(core, error)),
             },
         };
@@ -136,7 +136,7 @@ fn arrange(
     let own = rank.device.rank;
     let pairs = own_pairs(own, &transfers)?;
     let place = RankLayout { rank: own, layout: &rank.memory.layout };
-    let refused = |why: UnplayableCall| Error::Unsupported(format!("{name}: {why}"));
+    let refused = |why: UnsupportedCall| Error::Unsupported(format!("{name}: {why}"));
     let (ends, order) =
         ends(&place, &transfers, &slots, |peer| rank.memory.arena.base(peer)).map_err(refused)?;
     let (lanes, sms) = (batch::lanes(rank.device.ranks), rank.device.sms);
@@ -146,7 +146,7 @@ fn arrange(
     let lanes = others.map(of_each).max().unwrap_or(1);
     let each = batch::blocks(count, lanes, sms);
     if each == 0 {
-        return Err(refused(UnplayableCall::Blocks { ends: ends.len(), blocks: count, sms }));
+        return Err(refused(UnsupportedCall::Blocks { ends: ends.len(), blocks: count, sms }));
     }
     let far = far_ends(&ends, &order, &transfers, &slots);
     let params = batch_params(rank, each, lanes, &ends);
@@ -297,7 +297,7 @@ fn ends(
     transfers: &[BatchTransfer],
     slots: &BTreeMap<u32, Arc<PeerSlots>>,
     base: impl Fn(u32) -> u64,
-) -> Result<(Vec<batch::BatchEnd>, Vec<usize>), UnplayableCall> {
+) -> Result<(Vec<batch::BatchEnd>, Vec<usize>), UnsupportedCall> {
     let rank = place.rank;
     let mut found: Vec<(u32, MessageDirection)> = Vec::new();
     for transfer in transfers.iter().filter(|t| t.peer != rank) {
@@ -321,8 +321,8 @@ fn ends(
     }
     match (ends.len() <= ENDS, order.len() <= MESSAGES) {
         (true, true) => Ok((ends, order)),
-        (false, _) => Err(UnplayableCall::Ends(ends.len())),
-        (_, false) => Err(UnplayableCall::Messages(order.len())),
+        (false, _) => Err(UnsupportedCall::Ends(ends.len())),
+        (_, false) => Err(UnsupportedCall::Messages(order.len())),
     }
 }
 
@@ -379,8 +379,8 @@ mod tests {
         let place = RankLayout { rank: 0, layout: &layout };
         let many: Vec<BatchTransfer> =
             (1..40).map(|peer| transfer(peer, MessageDirection::Send, 1)).collect();
-        assert!(ends(&place, &many, &BTreeMap::new(), |_| 0) == Err(UnplayableCall::Ends(39)));
+        assert!(ends(&place, &many, &BTreeMap::new(), |_| 0) == Err(UnsupportedCall::Ends(39)));
         let long = vec![transfer(1, MessageDirection::Send, 1); MESSAGES + 1];
-        assert!(ends(&place, &long, &BTreeMap::new(), |_| 0) == Err(UnplayableCall::Messages(89)));
+        assert!(ends(&place, &long, &BTreeMap::new(), |_| 0) == Err(UnsupportedCall::Messages(89)));
     }
 }

@@ -9,7 +9,7 @@ use roundelay_emit::cuda::counted::{CountedParams, CountedVector, PARAMS, PEERS,
 
 use super::batch::{RankLayout, end_words};
 use super::buffer::DevicePtr;
-use super::calls::UnplayableCall;
+use super::calls::UnsupportedCall;
 use super::control::{agree, same};
 use super::device::RankDevice;
 use super::params::words;
@@ -163,22 +163,22 @@ impl CountedTable {
         let _aside = RelaxedCapture::begin().map_err(|fault| rank.device.fault(&fault))?;
         let fixed = agree(core, fixed)?;
         let ends = 2 * (rank.device.ranks as usize - 1);
-        let playable = match (ends <= 2 * PEERS, counted_blocks(&rank.device) > 0) {
+        let supported = match (ends <= 2 * PEERS, counted_blocks(&rank.device) > 0) {
             (true, true) => Ok(()),
-            (false, _) => Err(UnplayableCall::Ends(ends)),
+            (false, _) => Err(UnsupportedCall::Ends(ends)),
             // This rank's own block is beside them.
-            (_, false) => Err(UnplayableCall::Blocks {
+            (_, false) => Err(UnsupportedCall::Blocks {
                 ends,
                 blocks: 2 * rank.device.ranks - 1,
                 sms: rank.device.sms,
             }),
         };
-        playable.map_err(|why| Error::Unsupported(format!("{NAME}: {why}")))?;
+        supported.map_err(|why| Error::Unsupported(format!("{NAME}: {why}")))?;
         let (dtype, row, most) = key;
         let digest = mix(mix(mix(5, dtype as u64), row as u64), most as u64);
         if let Some(peer) = same(core, digest)? {
             let detail = format!(
-                "rank {} plays {NAME} of at most {most} rows of {row} x {dtype} a block",
+                "rank {} runs {NAME} of at most {most} rows of {row} x {dtype} a block",
                 rank.device.rank
             );
             let error = Error::PlanMismatch { rank: rank.device.rank, peer, detail };

@@ -121,7 +121,7 @@ impl Gpu {
     }
 
     /// Puts a call of proved plans into a stream.
-    pub fn play(
+    pub fn execute(
         &mut self,
         core: &mut EngineCore,
         plans: &ProvedPlans,
@@ -129,7 +129,7 @@ impl Gpu {
         measured: Option<ProtocolChoice>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        self.calls.play(&mut self.rank, core, plans, launch, measured, stream)
+        self.calls.execute(&mut self.rank, core, plans, launch, measured, stream)
     }
 
     /// Performs a call. A buffer that has no meaning on this rank, and so is null, is replaced by memory that is
@@ -210,7 +210,7 @@ impl Gpu {
         calls::resolve_launch(&mut self.rank, core, algorithm, launch)
     }
 
-    /// Returns the kernel that a call would play, as text. Compiles nothing and moves nothing.
+    /// Returns the kernel that a call would run, as text. Compiles nothing and moves nothing.
     pub fn source(
         &mut self,
         core: &mut EngineCore,

@@ -5,7 +5,7 @@ use super::journal::StreamJournal;
 use crate::backend::{CudaStream, DriverFault, ExecutableGraph, StreamCapture, StreamEvent};
 use roundelay_support::error::Error;
 
-/// Work that was captured, to be played again and again. It is good as long as the communicator whose calls are in it.
+/// Work that was captured, to be launched repeatedly. It is good as long as the communicator whose calls are in it.
 #[derive(Debug)]
 pub struct CudaGraph {
     graph: ExecutableGraph,

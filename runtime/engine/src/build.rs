@@ -195,7 +195,7 @@ impl AlgorithmBuilder {
 
     /// Adds an algorithm of the library, as a part of this one.
     #[track_caller]
-    pub fn play(&mut self, collective: &str, name: &str) {
+    pub fn run(&mut self, collective: &str, name: &str) {
         let span = self.piece(Location::caller(), &format!("use {collective}.{name}"));
         let named = |text: &str| SpannedName { text: text.into(), span };
         self.algorithm.body.push(ast::Stmt::Use(ast::UseStmt {
@@ -208,6 +208,13 @@ impl AlgorithmBuilder {
             via: None,
             span,
         }));
+    }
+
+    /// The former name of [`run`](Self::run).
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn play(&mut self, collective: &str, name: &str) {
+        self.run(collective, name);
     }
 
     fn piece(&mut self, at: &Location<'_>, text: &str) -> Span {

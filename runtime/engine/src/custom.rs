@@ -265,7 +265,7 @@ impl Algorithm {
                 Ok(AlgorithmOrigin { index: self.index, shape, root, placement, rank, paths: 1 })
             }
             false => Err(Error::Usage(format!(
-                "{self} moves `input` to `output`: it cannot be played in place"
+                "{self} moves `input` to `output`: it cannot be run in place"
             ))),
         }
     }

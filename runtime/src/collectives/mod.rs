@@ -10,8 +10,8 @@
 
 mod lists;
 mod nonblocking;
-mod play;
 mod ragged;
+mod run_algorithm;
 mod tolerant;
 
 use crate::comm::{Communicator, ElementMemory, MemoryMut};

@@ -56,7 +56,7 @@ impl Communicator {
         self.run_tolerant(&algorithm, data, op)
     }
 
-    /// Plays an algorithm of the caller's own that says `tolerates 1`, as [`Communicator::tolerant_all_reduce`] does.
+    /// Runs an algorithm of the caller's own that says `tolerates 1`, as [`Communicator::tolerant_all_reduce`] does.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl Communicator {
         self.callable()?;
         let tolerant = algorithm.algorithm()?.tolerant(self.size())?;
         let (of, lent) = ((data.dtype(), op), data.lend_mut());
-        let counted = self.core()?.lend(|core| core.play_tolerant(&tolerant, of, lent))?;
+        let counted = self.core()?.lend(|core| core.execute_tolerant(&tolerant, of, lent))?;
         Ok((0..self.size()).filter(|rank| counted >> rank & 1 == 1).collect())
     }
 }

@@ -179,7 +179,7 @@ impl Communicator {
     ) -> Result<(), Error> {
         let (core, gpu) = self.both()?;
         let plans = gpu.plans(algorithm, &launch)?;
-        gpu.play(core, &plans, &launch, None, stream)
+        gpu.execute(core, &plans, &launch, None, stream)
     }
 
     /// Returns how a call would be run: the protocol, and the number of blocks, those that are left out filled in.
@@ -196,7 +196,7 @@ impl Communicator {
         gpu.how(core, algorithm, launch)
     }
 
-    /// Returns the kernel that a call would play, as text. Compiles nothing and moves nothing.
+    /// Returns the kernel that a call would run, as text. Compiles nothing and moves nothing.
     ///
     /// # Errors
     ///
@@ -208,7 +208,7 @@ impl Communicator {
 
     /// Makes a function of an algorithm, to be called inside kernels of one's own ([`Communicator::kernel`]). All ranks
     /// call together. `launch` says what is called: the type, the operator, the most elements that a call will have,
-    /// buffers in the memory in which it will find its own, the protocol, and the blocks that play. `name` is the
+    /// buffers in the memory in which it will find its own, the protocol, and the blocks that run. `name` is the
     /// namespace of the header, `collective_algorithm` by default.
     ///
     /// Kernels call it any number of times, on all ranks alike, and graphs replay them: the number of a call is kept in
@@ -325,7 +325,7 @@ impl Communicator {
         gpu.finish(core)
     }
 
-    /// Captures what `record` puts into the stream, calls (which go there) and anything else, without playing it.
+    /// Captures what `record` puts into the stream, calls (which go there) and anything else, without running it.
     /// All ranks capture the same calls. A timeout holds for the calls that are captured while it is set.
     ///
     /// # Errors

@@ -145,7 +145,7 @@ impl Communicator {
         let Some(plan) = plans.plans().first() else { return Ok(CallStats::default()) };
         let count = block_count(algorithm, &plan.header, args.placement(), lens)?;
         let launch = CudaLaunch { call: PlanCall { count, ..launch.call }, ..launch };
-        gpu.play(core, &plans, &launch, None, &stream)?;
+        gpu.execute(core, &plans, &launch, None, &stream)?;
         Ok(CallStats::default())
     }
 }

@@ -29,7 +29,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// Returns what a call would play, and the reason: what is [installed](Communicator::install), or else what is
+    /// Returns what a call would run, and the reason: what is [installed](Communicator::install), or else what is
     /// chosen by the hints in force for calls made now ([`Communicator::with`]), those of this communicator, the
     /// environment, the tuned table and the cost model. Moves nothing. `bytes` are those of the whole vector.
     ///

@@ -15,7 +15,7 @@ pub trait SealedMemory {}
 pub trait ElementMemory: SealedMemory {
     /// The type of the elements; [`AnyElement`](super::AnyElement) if it is known at run time only.
     type Element;
-    /// The engine that plays calls on it.
+    /// The engine that runs calls on it.
     type Engine: MemoryEngine;
 
     /// Returns the number of elements.

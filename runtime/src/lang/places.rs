@@ -8,7 +8,7 @@ use std::ops::{
 };
 
 /// An axis of the ranks. As a number it is this group's coordinate, in the regions of a
-/// [`play`](super::play) over another axis.
+/// [`run`](super::run) over another axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Axis {
     /// Its length.

@@ -68,11 +68,15 @@ pub struct SharedPaths(());
 /// One part a path between the ranks.
 pub const paths: AllPaths = AllPaths(());
 
-/// Runs another algorithm as a part of this one: of the library, `play(reduce_scatter::ring)`, or one's own
+/// Runs another algorithm as a part of this one: of the library, `run(reduce_scatter::ring)`, or one's own
 /// that is named in `with(…)`.
-pub fn play(_algorithm: impl UsedPart) -> RunPart {
+pub fn run(_algorithm: impl UsedPart) -> RunPart {
     RunPart(())
 }
+
+/// The former name of [`run`].
+#[doc(hidden)]
+pub use self::run as play;
 
 /// An algorithm that can run as a part.
 pub trait UsedPart {}

@@ -45,7 +45,7 @@ pub enum Error {
         /// The error of the connection or of the system that shows it, if there is one.
         source: Option<ErrorSource>,
     },
-    /// Two ranks play different plans, or one plan with different arguments.
+    /// Two ranks execute different plans, or one plan with different arguments.
     #[error(
         "rank {rank} and rank {peer} do not make the same call: {detail}; every rank must call the \
          same collective with the same algorithm, count, type and operator, in the same order"
@@ -336,7 +336,7 @@ fn messages(diagnostics: &[Diagnostic]) -> String {
 pub struct ErrorLocation {
     /// The rank.
     pub rank: u32,
-    /// `collective.algorithm`, or what is played without one: `batch`, `send`, ...
+    /// `collective.algorithm`, or what is run without one: `batch`, `send`, ...
     pub name: String,
     /// The index of the `each` of the program, or of the message of the batch, from 0.
     pub step: u32,

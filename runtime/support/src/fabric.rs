@@ -467,7 +467,7 @@ impl FileReader<'_> {
 fn inside(transport: &str) -> Option<String> {
     let what = match transport {
         "nvlink" => {
-            "GPUs of one host reach each other over NVLink inside the kernel that plays a plan (docs/device.md)"
+            "GPUs of one host reach each other over NVLink inside the kernel that executes a plan (docs/device.md)"
         }
         "shm" => "ranks of one host share memory",
         _ => return None,

@@ -44,14 +44,14 @@ pub(crate) fn abort(over: Over) {
     }
 }
 
-/// Plays a rank of a launched job; not a test by itself.
+/// Runs a rank of a launched job; not a test by itself.
 #[test]
 fn rank_process() {
-    scene::rank(play);
+    scene::rank(run);
 }
 
-/// Plays a scene: an ending, and what the job goes over.
-fn play(scene: &str) -> Result<(), Error> {
+/// Runs a scene: an ending, and what the job goes over.
+fn run(scene: &str) -> Result<(), Error> {
     let (scene, over) = scene.split_once(' ').expect("two words");
     let paths = [Over::Paths, Over::EncryptedPaths, Over::RdmaTcp, Over::TwoRdma];
     // Others have no paths, and plans as they are.
@@ -85,7 +85,7 @@ fn play(scene: &str) -> Result<(), Error> {
 fn launch(over: Over, name: &str, grace: Duration) -> Job {
     let launcher = RankLauncher::new(RANKS).hosts(over.hosts()).hints(over.hints());
     let launcher = launcher.timeout(FOREVER).grace(grace);
-    Job::play(scene::scene(launcher, module_path!(), &format!("{name} {over:?}")))
+    Job::run(scene::scene(launcher, module_path!(), &format!("{name} {over:?}")))
 }
 
 pub(crate) fn killed(over: Over) {

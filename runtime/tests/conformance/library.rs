@@ -1,5 +1,5 @@
 //! Tests the whole library, by every kind of link: the same bits as in shared memory. That those are right is
-//! for `tests/played` to say, which compares them with a reference.
+//! for `tests/tests/executed` to say, which compares them with a reference.
 
 use roundelay::transport::Transport;
 use roundelay::{Algorithm, Communicator, Error, RedOp};
@@ -41,8 +41,8 @@ fn pieces(algorithms: &[Algorithm], shape: &Shape) -> Vec<Piece> {
     pieces
 }
 
-/// Plays a rank's part of all, one after the other; gives what they leave.
-fn play(comm: &mut Communicator, rank: usize, pieces: &[Piece]) -> Vec<Vec<f32>> {
+/// Runs a rank's part of all, one after the other; gives what they leave.
+fn run(comm: &mut Communicator, rank: usize, pieces: &[Piece]) -> Vec<Vec<f32>> {
     let mut left = Vec::new();
     for (round, piece) in pieces.iter().enumerate() {
         let plan = &piece.plans[rank];
@@ -76,12 +76,12 @@ pub(crate) fn library(over: Over) {
     let load = |e: &CatalogueEntry| alone.load_text(e.path, e.text)?.named(e.name);
     let algorithms: Result<Vec<Algorithm>, Error> = CATALOGUE.iter().map(load).collect();
     let algorithms = algorithms.expect("the library");
-    let mut played = 0;
+    let mut runs = 0;
     for shape in ["2", "3", "4", "2x2"] {
         let shape: Shape = shape.parse().expect("a shape");
         let pieces = pieces(&algorithms, &shape);
         let ranks = shape.ranks() as u32;
-        let all = |over| threads(over, ranks, SLOT_BYTES, |comm, rank| play(comm, rank, &pieces));
+        let all = |over| threads(over, ranks, SLOT_BYTES, |comm, rank| run(comm, rank, &pieces));
         let (here, there) = (all(Over::One(Transport::Shm)), all(over));
         for (rank, (here, there)) in here.iter().zip(&there).enumerate() {
             for (at, (here, there)) in here.iter().zip(there).enumerate() {
@@ -90,7 +90,7 @@ pub(crate) fn library(over: Over) {
                 assert!(here == there, "{name} on {shape}, {count} elements: rank {rank} differs");
             }
         }
-        played += pieces.len();
+        runs += pieces.len();
     }
-    assert!(played > 3 * CATALOGUE.len(), "{played} only");
+    assert!(runs > 3 * CATALOGUE.len(), "{runs} only");
 }

@@ -158,8 +158,8 @@ fn over(over: Over, test: impl Fn(Over)) {
 
 macro_rules! conformance {
     ($($name:ident: $over:expr;)+) => {
-        /// All that the suite is played over.
-        const PLAYED: &[Over] = &[$($over),+];
+        /// All that the suite is run over.
+        const EXECUTED: &[Over] = &[$($over),+];
 
         $(mod $name {
             use super::*;
@@ -262,13 +262,13 @@ conformance! {
 }
 
 #[test]
-fn the_suite_is_played_over_every_transport() {
+fn the_suite_is_run_over_every_transport() {
     for &transport in Transport::ALL {
         assert!(
-            PLAYED.contains(&Over::One(transport)),
+            EXECUTED.contains(&Over::One(transport)),
             "no line of `conformance!` has {transport}"
         );
-        let is_mixed = PLAYED.contains(&Over::Mixed(transport));
+        let is_mixed = EXECUTED.contains(&Over::Mixed(transport));
         assert!(transport.is_mapped() || is_mixed, "no line has {transport} beside shared memory");
     }
 }

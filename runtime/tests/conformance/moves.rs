@@ -70,7 +70,7 @@ pub(crate) fn integrity(over: Over) {
     assert_eq!(distinct.len(), 9, "the noise of every length is another");
 }
 
-/// Plays several sets of plans of as many ranks, one after the other on the same connections.
+/// Executes several sets of plans of as many ranks, one after the other on the same connections.
 fn check_all_reduce(over: Over, sets: &[Vec<Plan>], slot_bytes: u64) {
     // Slots of a few words make many messages.
     let most = if slot_bytes < 1024 { 3001 } else { 40_001 };

@@ -64,7 +64,7 @@ fn rounds(over: Over, rounds: u64) -> u64 {
     if over.has_devices() { rounds.div_ceil(20) } else { rounds }
 }
 
-/// Plays a scene in both kinds of memory.
+/// Runs a scene in both kinds of memory.
 fn scenes(over: Over, ranks: u32, scene: impl Fn(&mut Communicator, u32, Memory) + Sync) {
     for memory in [Memory::Shared, Memory::Private] {
         threads(over, ranks, SLOT, |comm, rank| scene(comm, rank as u32, memory));
@@ -365,7 +365,7 @@ pub(crate) fn withdrawn(over: Over) {
     }
 }
 
-/// Plays a rank of a launched job; not a test by itself.
+/// Runs a rank of a launched job; not a test by itself.
 #[test]
 fn rank_process() {
     scene::rank(is_killed);
@@ -406,7 +406,7 @@ pub(crate) fn killed(over: Over) {
     let long = Duration::from_secs(600);
     let launcher = RankLauncher::new(3).hosts(over.hosts()).hints(over.hints());
     let launcher = launcher.timeout(long).grace(Duration::from_secs(30));
-    let job = Job::play(scene::scene(launcher, module_path!(), scene));
+    let job = Job::run(scene::scene(launcher, module_path!(), scene));
     assert_eq!(job.outcome.endings[1], ProcessEnding::Signalled(9), "{:?}", job.said);
     for rank in [0, 2] {
         let said = job.said[rank].last().expect("an error");

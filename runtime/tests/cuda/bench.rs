@@ -143,7 +143,7 @@ impl Bench {
         Ok(Bench { input: gpu.alloc_device(ROOM)?, output: gpu.alloc_device(ROOM)?, round: 0 })
     }
 
-    /// Plays a call on GPUs and on the host. Says whether it can be played so.
+    /// Runs a call on GPUs and on the host. Says whether it can be run so.
     pub(crate) fn compare(
         &mut self,
         gpu: &mut Communicator,

@@ -110,7 +110,7 @@ fn calls(comm: &mut Communicator, most: u64) -> Result<Option<Error>, Error> {
         }
         let value = |rank: u32| (rank + 1) as f32 + (call % 100) as f32;
         // Not by `?`: the survivor goes on.
-        let played = (|| {
+        let outcome = (|| {
             buffer.copy_from(&vec![value(rank); COUNT])?;
             gpu.all_reduce(&mut buffer, RedOp::Sum)?;
             if call == most {
@@ -118,7 +118,7 @@ fn calls(comm: &mut Communicator, most: u64) -> Result<Option<Error>, Error> {
             }
             gpu.synchronize(&stream)
         })();
-        if let Err(error) = played {
+        if let Err(error) = outcome {
             return Ok(Some(error));
         }
         let mut content = vec![f32::NAN; COUNT];

@@ -1,4 +1,4 @@
-//! Plays schedules as functions inside kernels of the test's, and compares what comes out with calls.
+//! Runs schedules as functions inside kernels of the test's, and compares what comes out with calls.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ impl Made {
         Ok(Made { function, kernel, placement })
     }
 
-    fn play(
+    fn run(
         &self,
         gpu: &mut Communicator,
         at: [DevicePtr; 2],
@@ -121,11 +121,11 @@ fn same(gpu: &mut Communicator, what: &str, is: &Way, wanted: &Way) -> Result<()
     }
 }
 
-/// Every protocol, several algorithms, counts up to the most, grids with more blocks than play, graphs.
+/// Every protocol, several algorithms, counts up to the most, grids with more blocks than run, graphs.
 pub(crate) fn functions(gpu: &mut Communicator) -> Result<(), Error> {
     let (n, stream) = (gpu.size() as usize, gpu.stream()?);
     let (here, there) = (Way::new(gpu, n * MOST)?, Way::new(gpu, n * MOST)?);
-    let mut played = 0;
+    let mut launches = 0;
     for (collective, name) in [
         ("all_reduce", "one_shot"),
         ("all_reduce", "two_shot"),
@@ -151,9 +151,9 @@ pub(crate) fn functions(gpu: &mut Communicator) -> Result<(), Error> {
                     };
                     let made = Made::new(gpu, &algorithm, placement, &most)?;
                     for (k, count) in [MOST, 48 * 17, 0, 48].into_iter().enumerate() {
-                        played += 1;
-                        here.fill(gpu, played)?;
-                        there.fill(gpu, played)?;
+                        launches += 1;
+                        here.fill(gpu, launches)?;
+                        there.fill(gpu, launches)?;
                         gpu.barrier()?;
                         for _ in 0..TIMES {
                             let call = CudaLaunch {
@@ -164,7 +164,7 @@ pub(crate) fn functions(gpu: &mut Communicator) -> Result<(), Error> {
                         }
                         let at = [there.input.ptr(), there.output.ptr()];
                         let grid = made.function.blocks() + 2 * (k as u32 % 2);
-                        made.play(gpu, at, count, grid, &stream)?;
+                        made.run(gpu, at, count, grid, &stream)?;
                         gpu.synchronize(&stream)?;
                         let what = format!("{collective}.{name} {protocol} {blocks:?} {count}");
                         same(gpu, &what, &there, &here)?;
@@ -173,7 +173,7 @@ pub(crate) fn functions(gpu: &mut Communicator) -> Result<(), Error> {
             }
         }
     }
-    say(&format!("{played} launches"));
+    say(&format!("{launches} launches"));
     replayed(gpu, &here, &there)?;
     inside(gpu, &here, &there)
 }
@@ -193,9 +193,9 @@ fn replayed(gpu: &mut Communicator, here: &Way, there: &Way) -> Result<(), Error
     let at = [there.input.ptr(), DevicePtr::NULL];
     let blocks = made.function.blocks();
     let graph = gpu.capture(&stream, |gpu| {
-        made.play(gpu, at, 4800, blocks, &stream)?;
+        made.run(gpu, at, 4800, blocks, &stream)?;
         gpu.stream_barrier()?;
-        made.play(gpu, at, 96, blocks, &stream)
+        made.run(gpu, at, 96, blocks, &stream)
     })?;
     let call = |gpu: &mut Communicator, count| {
         (0..TIMES).try_for_each(|_| {
@@ -224,7 +224,7 @@ fn inside(gpu: &mut Communicator, here: &Way, there: &Way) -> Result<(), Error> 
     here.fill(gpu, 9)?;
     there.fill(gpu, 9)?;
     gpu.barrier()?;
-    made.play(gpu, [there.input.at(AT)?, DevicePtr::NULL], 4800, made.function.blocks(), &stream)?;
+    made.run(gpu, [there.input.at(AT)?, DevicePtr::NULL], 4800, made.function.blocks(), &stream)?;
     for _ in 0..TIMES {
         let args = CallArgs::InPlace { data: here.input.at(AT)? };
         let whole = here.launch(BufferPlacement::InPlace, 4800);
@@ -260,7 +260,7 @@ pub(crate) fn misused(mut gpu: Communicator, what: &str) -> Result<(), Error> {
     way.fill(&gpu, 1)?;
     let before = way.content()?;
     gpu.barrier()?;
-    made.play(&mut gpu, [at, DevicePtr::NULL], count, blocks, &stream)?;
+    made.run(&mut gpu, [at, DevicePtr::NULL], count, blocks, &stream)?;
     let error = gpu.synchronize(&stream).expect_err("it is refused");
     assert!(way.content()? == before, "{what}: something was written");
     say(&format!("{what}: {error}"));
@@ -279,7 +279,7 @@ pub(crate) fn late(mut gpu: Communicator) -> Result<(), Error> {
     let made = Made::new(&mut gpu, &algorithm, BufferPlacement::InPlace, &most)?;
     let at = [way.input.ptr(), DevicePtr::NULL];
     let blocks = made.function.blocks() + 1;
-    made.play(&mut gpu, at, MOST, blocks, &stream)?;
+    made.run(&mut gpu, at, MOST, blocks, &stream)?;
     gpu.synchronize(&stream)?;
     gpu.barrier()?;
     if gpu.rank() == 1 {
@@ -288,7 +288,7 @@ pub(crate) fn late(mut gpu: Communicator) -> Result<(), Error> {
         say(&error.map(|e| e.to_string()).unwrap_or_default());
         return Ok(());
     }
-    made.play(&mut gpu, at, MOST, blocks, &stream)?;
+    made.run(&mut gpu, at, MOST, blocks, &stream)?;
     let error = gpu.synchronize(&stream).expect_err("rank 1 does not come");
     say(&format!("{} {error}", error.code()));
     Ok(())

@@ -1,4 +1,4 @@
-//! Plays calls of ranks of which some have a GPU, and others have none, and compares them with the host's.
+//! Runs calls of ranks of which some have a GPU, and others have none, and compares them with the host's.
 
 use roundelay::cuda::{CudaOptions, CudaSlice, DevicePtr};
 use roundelay::{Communicator, Error, RedOp};

@@ -1,5 +1,5 @@
 //! Tests calls on GPUs: ranks as processes, a GPU each as far as there are as many. What they do is compared,
-//! bit for bit, with what the host plays of the same plans. Where there is no GPU the tests say why they are
+//! bit for bit, with what the host executes of the same plans. Where there is no GPU the tests say why they are
 //! skipped.
 
 mod bench;
@@ -35,7 +35,7 @@ fn rank_process() {
         "survivor" => cycles::survivor(),
         "newcomer" => cycles::newcomer(),
         "mixed" => Communicator::from_env().and_then(mixed::mixed),
-        _ => Communicator::from_env().and_then(|comm| scenes::play(name, comm)),
+        _ => Communicator::from_env().and_then(|comm| scenes::run(name, comm)),
     });
 }
 
@@ -58,7 +58,7 @@ fn launch(name: &str, ranks: u32) -> Job {
 /// Starts ranks that believe to be on `hosts` hosts.
 fn launch_over(hosts: u32, name: &str, ranks: u32) -> Job {
     let launcher = RankLauncher::new(ranks).timeout(FOREVER).grace(Duration::from_secs(60));
-    Job::play(scene::scene(launcher.hosts(hosts), MODULE, name))
+    Job::run(scene::scene(launcher.hosts(hosts), MODULE, name))
 }
 
 /// Runs a scene, and checks that every rank does what it asks.
@@ -310,7 +310,7 @@ fn a_rank_that_makes_no_call_is_named() {
     assert!(job.took < FOREVER, "{:?}", job.took);
 }
 
-/// `TEST_CYCLES=100` plays more of them.
+/// `TEST_CYCLES=100` runs more of them.
 #[test]
 fn ranks_that_are_killed_are_replaced_again_and_again() {
     if ranks().is_some() {

@@ -1,11 +1,11 @@
-//! Plays lists, and blocks of unequal length.
+//! Runs lists, and blocks of unequal length.
 
 use roundelay::cuda::{CudaBuffer, CudaSlice};
 use roundelay::{Communicator, Error, RedOp};
 
 use crate::cuda::scenes::{equal, filled};
 
-/// Plays lists, and blocks of unequal length, and compares them with the host's.
+/// Runs lists, and blocks of unequal length, and compares them with the host's.
 pub(crate) fn ragged(gpu: &mut Communicator) -> Result<(), Error> {
     let (n, rank, root) = (gpu.size() as usize, gpu.rank() as usize, gpu.size() - 1);
     let stream = gpu.stream()?;

@@ -1,4 +1,4 @@
-//! Plays the scenes of ranks on their GPUs.
+//! Runs the scenes of ranks on their GPUs.
 
 use roundelay::cuda::{CudaBuffer, CudaLaunch, CudaOptions, CudaSlice, DeviceProtocol, DevicePtr};
 use roundelay::plan::{CallArgs, PlanCall};
@@ -16,7 +16,7 @@ use crate::cuda::ragged::{ragged, values_of};
 use crate::cuda::{counted, empty, far_windows, functions, windows};
 use crate::support::scene::say;
 
-pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
+pub(crate) fn run(scene: &str, mut comm: Communicator) -> Result<(), Error> {
     let device = (scene == "one gpu").then_some(0);
     let calls_before = if scene == "wrap" { u32::MAX - 1000 } else { 0 };
     let options = CudaOptions { device, calls_before, ..CudaOptions::default() };
@@ -66,7 +66,7 @@ pub(crate) fn in_place(
     CudaLaunch { protocol: Some(protocol), ..call.into() }
 }
 
-/// Returns the placements in which an algorithm can be played here; none if it does not allow these ranks.
+/// Returns the placements in which an algorithm can be run here; none if it does not allow these ranks.
 pub(crate) fn placements(gpu: &mut Communicator, algorithm: &Algorithm) -> Vec<BufferPlacement> {
     let both = [BufferPlacement::InPlace, BufferPlacement::OutOfPlace];
     let can = |p: &BufferPlacement| gpu.plan(algorithm, *p).is_ok();
@@ -75,7 +75,7 @@ pub(crate) fn placements(gpu: &mut Communicator, algorithm: &Algorithm) -> Vec<B
 
 fn library(gpu: &mut Communicator) -> Result<(), Error> {
     let mut bench = Bench::new(gpu)?;
-    let mut played = 0;
+    let mut runs = 0;
     for entry in CATALOGUE.iter().filter(|e| e.collective != "barrier") {
         let algorithm = gpu.algorithm(entry.collective, entry.name)?;
         for placement in placements(gpu, &algorithm) {
@@ -86,15 +86,15 @@ fn library(gpu: &mut Communicator) -> Result<(), Error> {
                     let (dtype, reduction) = (DType::F32, sum());
                     let protocol = Some(protocol);
                     let trial = Trial { count, dtype, reduction, protocol, blocks, shift: 0 };
-                    played += u32::from(bench.compare(gpu, &algorithm, placement, trial)?);
+                    runs += u32::from(bench.compare(gpu, &algorithm, placement, trial)?);
                 }
             }
         }
     }
-    say(&format!("{played} calls"));
-    match played > 200 {
+    say(&format!("{runs} calls"));
+    match runs > 200 {
         true => Ok(()),
-        false => Err(Error::Usage(format!("only {played} calls of the library could be played"))),
+        false => Err(Error::Usage(format!("only {runs} calls of the library could be run"))),
     }
 }
 
@@ -233,7 +233,7 @@ fn named(gpu: &mut Communicator) -> Result<(), Error> {
     gpu.synchronize(&stream)
 }
 
-/// Plays messages between single ranks, alone and in batches, also in a graph; and one that its receiver does not
+/// Runs messages between single ranks, alone and in batches, also in a graph; and one that its receiver does not
 /// expect.
 fn messages(gpu: &mut Communicator) -> Result<(), Error> {
     let (n, rank, stream) = (gpu.size(), gpu.rank(), gpu.stream()?);
@@ -365,7 +365,7 @@ fn graphs(gpu: &mut Communicator) -> Result<(), Error> {
     })?;
     let mut untouched = vec![0.0; COUNT];
     b.copy_to(&mut untouched)?;
-    assert!(untouched.iter().all(|&x| x == 0.0), "capturing plays nothing");
+    assert!(untouched.iter().all(|&x| x == 0.0), "capturing runs nothing");
     let mut wanted = values;
     gpu.all_reduce(&mut wanted, RedOp::Sum)?;
     for replay in 0..100 {
@@ -423,7 +423,7 @@ fn memory(gpu: &mut Communicator) -> Result<(), Error> {
     foreign(gpu)
 }
 
-/// Plays with memory that another library allocated: unknown, then registered, then registered again.
+/// Runs calls on memory that another library allocated: unknown, then registered, then registered again.
 fn foreign(gpu: &mut Communicator) -> Result<(), Error> {
     const COUNT: usize = 300_000;
     let bytes = COUNT * size_of::<f32>() + 512;
@@ -526,7 +526,7 @@ fn ends_at_its_host(gpu: &mut Communicator) -> Result<(), Error> {
     named(gpu)
 }
 
-/// Plays calls of which rank 1 does not make the last, or is no more.
+/// Runs calls of which rank 1 does not make the last, or is no more.
 fn ill(scene: &str, mut gpu: Communicator) -> Result<(), Error> {
     let stream = gpu.stream()?;
     let buffer = gpu.alloc_device::<f32>(100_000)?;

@@ -255,9 +255,9 @@ fn signals(gpu: &mut Communicator, rounds: usize) -> Result<(), Error> {
     gpu.synchronize(&stream)?;
     let mut seen = [0; 3];
     state.copy_to(&mut seen)?;
-    let played = (rounds / OF_A_GRAPH * OF_A_GRAPH) as u64;
-    assert_eq!((seen[0], seen[2]), (played, 0), "rounds, and stale values among them");
-    say(&format!("{played} rounds of put and signal"));
+    let executed = (rounds / OF_A_GRAPH * OF_A_GRAPH) as u64;
+    assert_eq!((seen[0], seen[2]), (executed, 0), "rounds, and stale values among them");
+    say(&format!("{executed} rounds of put and signal"));
     drop(graph);
     window.free(gpu).map(drop)
 }

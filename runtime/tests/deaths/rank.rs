@@ -1,4 +1,4 @@
-//! Plays each rank of a job: calls without end, every result compared with what it must be.
+//! Runs each rank of a job: calls without end, every result compared with what it must be.
 
 use std::fs::File;
 use std::ops::{Deref, DerefMut};

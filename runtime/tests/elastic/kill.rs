@@ -62,10 +62,10 @@ fn ways() -> Vec<&'static str> {
     ["shm", "tcp", "rdma", "mixed"].into_iter().filter(is_wanted).collect()
 }
 
-/// Plays a rank; not a test by itself.
+/// Runs a rank; not a test by itself.
 #[test]
 fn rank_process() {
-    scene::rank(play);
+    scene::rank(run);
 }
 
 /// The resources that this process holds.
@@ -77,7 +77,7 @@ fn held() -> String {
     format!("{} {} {maps} {pages}", count("/proc/self/fd"), count("/proc/self/task"))
 }
 
-fn play(scene: &str) -> Result<(), Error> {
+fn run(scene: &str) -> Result<(), Error> {
     let name = std::env::var("TEST_NAME").expect("a name");
     let board = Board(std::env::var("TEST_BOARD").expect("a board").into());
     let setup = match scene.split(' ').next() {

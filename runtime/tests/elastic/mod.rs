@@ -282,7 +282,7 @@ fn settings_buffers_and_algorithms_stay() {
         ["halving_doubling", "its installation", ""].map(String::from).into();
     assert_eq!(explained(&mut ranks), installed);
     let left = ranks.pop().expect("four ranks");
-    list("three cannot play what is installed", &mut ranks);
+    list("three cannot run what is installed", &mut ranks);
     let (algorithm, source, remarks) = explained(&mut ranks);
     assert_eq!(algorithm, "ring");
     assert!(source.contains("hint"), "{source}");

@@ -16,11 +16,11 @@ use roundelay_tests::test_arguments;
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(120);
 
-/// Plays a rank of a job; not a test by itself.
+/// Runs a rank of a job; not a test by itself.
 #[test]
 fn rank_process() {
     let Ok(order) = std::env::var(ORDER) else { return };
-    let status = match rank::play(&order) {
+    let status = match rank::run(&order) {
         Ok(()) => 0,
         Err(error) => {
             rank::say(&format!("error {error}"));
@@ -260,7 +260,7 @@ fn measure() {
     let rates: Vec<u32> = words[0].split(',').filter_map(|w| w.parse().ok()).collect();
     let lab = Lab::new(2, &rates).expect("root");
     let names: Vec<String> = (0..rates.len()).map(|p| format!("rail{p}")).collect();
-    // A plan of one path is measured as it is played without others: over a plain socket.
+    // A plan of one path is measured as it is executed without others: over a plain socket.
     let hints = match words[3] {
         "1" => "interface=rail0,timeout=20s".into(),
         _ => format!("paths={},timeout=20s", names.join(",")),

@@ -1,4 +1,4 @@
-//! Plays each rank: the same call again and again, every result compared with what it must be.
+//! Runs each rank: the same call again and again, every result compared with what it must be.
 
 use std::io::Write;
 use std::time::Instant;
@@ -17,8 +17,8 @@ fn brought(rank: usize, call: usize, at: usize) -> f32 {
     ((at.wrapping_mul(31) ^ (rank * 7 + call)) % 64) as f32
 }
 
-/// Plays, and tells every call on a line: its number, microseconds, and how it was divided.
-pub(crate) fn play(order: &str) -> Result<(), Error> {
+/// Runs the calls, and tells every one on a line: its number, microseconds, and how it was divided.
+pub(crate) fn run(order: &str) -> Result<(), Error> {
     let words: Vec<&str> = order.split(' ').collect();
     let number = |at: usize| words.get(at).and_then(|w| w.parse::<usize>().ok()).unwrap_or(0);
     let (name, paths, count, calls) = (words[0], number(1) as u32, number(2), number(3));

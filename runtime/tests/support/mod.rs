@@ -1,4 +1,4 @@
-//! Makes plans by hand, small enough to be right by inspection, and threads that play them.
+//! Makes plans by hand, small enough to be right by inspection, and threads that execute them.
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
 pub(crate) mod scene;
@@ -367,10 +367,10 @@ pub(crate) fn threads<T: Send>(
     layout: SegmentLayout,
     body: impl Fn(&mut Communicator, usize) -> T + Sync,
 ) -> Vec<T> {
-    play(roundelay::internal::local_with(layout).expect("shared memory"), body)
+    run_ranks(roundelay::internal::local_with(layout).expect("shared memory"), body)
 }
 
-pub(crate) fn play<T: Send>(
+pub(crate) fn run_ranks<T: Send>(
     ranks: Vec<Communicator>,
     body: impl Fn(&mut Communicator, usize) -> T + Sync,
 ) -> Vec<T> {
@@ -392,7 +392,7 @@ pub(crate) fn everywhere<T: Send>(
     let mixed = |rank: u32| JobSetup::new().host_label(format!("machine {}", rank % 2));
     let over = |setup: &(dyn Fn(u32) -> JobSetup + Sync)| {
         let setup = |rank| setup(rank).slot_bytes(slot_bytes);
-        play(Communicator::local_over(ranks, setup).expect("the ranks join"), &body)
+        run_ranks(Communicator::local_over(ranks, setup).expect("the ranks join"), &body)
     };
     vec![threads(layout(ranks, slot_bytes), &body), over(&tcp), over(&mixed)]
 }

@@ -1,4 +1,4 @@
-//! Starts jobs whose ranks are this test binary once more, playing one scene.
+//! Starts jobs whose ranks are this test binary once more, running one scene.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use roundelay::launch::{JobOutcome, RankLauncher};
 use roundelay_tests::test_arguments;
 use rustix::process::{Pid, test_kill_process};
 
-/// The variable with the scene that a rank plays. Where it is not set, the process is no rank.
+/// The variable with the scene that a rank runs. Where it is not set, the process is no rank.
 pub(crate) const SCENE: &str = "TEST_SCENE";
 
-/// Ends this process as a rank, if it is one: it plays the scene, and says what came of it.
-pub(crate) fn rank(play: impl FnOnce(&str) -> Result<(), Error>) {
+/// Ends this process as a rank, if it is one: it runs the scene, and says what came of it.
+pub(crate) fn rank(run: impl FnOnce(&str) -> Result<(), Error>) {
     let Ok(scene) = std::env::var(SCENE) else { return };
-    let status = match play(&scene) {
+    let status = match run(&scene) {
         Ok(()) => 0,
         Err(error) => {
             say(&format!("{} {error}", error.code()));
@@ -31,7 +31,7 @@ pub(crate) fn say(text: &str) {
     writeln!(out, "\n> {text}").and_then(|()| out.flush()).expect("standard output");
 }
 
-/// Returns the launcher of a job whose ranks play a scene: the test `rank_process` of the module, given as
+/// Returns the launcher of a job whose ranks run a scene: the test `rank_process` of the module, given as
 /// `module_path!()`, is what calls [`rank`].
 pub(crate) fn scene(launcher: RankLauncher, module: &str, scene: &str) -> RankLauncher {
     launcher.args(test_arguments(module, "rank_process")).env(SCENE, scene)
@@ -46,8 +46,8 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Plays a scene to its end. Ranks that began with `pid` and their number are gone then.
-    pub(crate) fn play(launcher: RankLauncher) -> Job {
+    /// Runs a scene to its end. Ranks that began with `pid` and their number are gone then.
+    pub(crate) fn run(launcher: RankLauncher) -> Job {
         let began = Instant::now();
         let mut said: Vec<Vec<String>> = Vec::new();
         let outcome = launcher.run(|rank, line| {

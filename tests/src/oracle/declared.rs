@@ -5,7 +5,7 @@ use roundelay_dsl::ast::{CollectiveDecl, EnsureClause, SourceFile, Stmt};
 use super::collective::OracleKind;
 use super::files::EvaluationScope;
 use super::number::{NameScope, OracleValue};
-use super::play::size;
+use super::statements::size;
 use super::{EarlyStop, RunFrame, axes_of, wrong};
 
 /// The contributions that a place must hold, as ranks and chunks of their inputs, ascending; `None` where

@@ -9,8 +9,8 @@ mod declared;
 mod files;
 mod number;
 mod part;
-mod play;
 mod round;
+mod statements;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -213,7 +213,7 @@ fn once(
         }
     }
     frame.views = task.views();
-    frame.play(&mut memory, algorithm, pieces, blocks)?;
+    frame.run(&mut memory, algorithm, pieces, blocks)?;
     let sums = memory.judge(&task)?;
     Ok(OracleFacts {
         messages: memory.messages * memory.channels,

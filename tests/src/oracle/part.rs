@@ -6,8 +6,8 @@ use roundelay_dsl::ast::{AlgorithmDecl, AxesClause, RegionRef, SourceFile, Split
 
 use super::collective::OracleKind;
 use super::number::OracleValue;
-use super::play::{cut, size};
 use super::round::OracleMemory;
+use super::statements::{cut, size};
 use super::{EarlyStop, RunFrame, wrong};
 
 /// A group of ranks that runs an algorithm: its shape, its ranks, and the coordinates that are fixed.
@@ -101,7 +101,7 @@ impl<'a> RunFrame<'a> {
             let blocks = frame.kind.blocks(frame.ranks.len(), None);
             let pieces = whole(&views, frame.kind, blocks)?;
             frame.views = views;
-            frame.play(memory, algorithm, pieces, blocks)?;
+            frame.run(memory, algorithm, pieces, blocks)?;
         }
         Ok(())
     }

@@ -196,7 +196,7 @@ impl<'c> Machine<'c> {
             .collect();
     }
 
-    fn play(mut self) -> Result<(), End> {
+    fn run(mut self) -> Result<(), End> {
         (0..self.n).for_each(|rank| self.begin(rank));
         let mut idle = 0;
         while self.ranks.iter().any(|rank| rank.call < self.calls.len()) {
@@ -404,8 +404,8 @@ fn drawn(n: usize, calls: usize, dice: &mut SeededRandom) -> Vec<Counts> {
 
 /// Runs many series with something left out; returns the first fault.
 fn fault(without: Without) -> Option<String> {
-    let plays = 300 * setting("PLAYS", 1);
-    (0..plays).find_map(|k| {
+    let runs = 300 * setting("RUNS", 1);
+    (0..runs).find_map(|k| {
         let seed = setting("SEED", 1) * 100_003 + k;
         let mut dice = SeededRandom(seed);
         let (n, packed) = (2 + dice.below(3), [dice.below(2) == 0, dice.below(2) == 0]);
@@ -417,8 +417,8 @@ fn fault(without: Without) -> Option<String> {
         if without == Without::Checks {
             calls[3][0].fill(MOST + 1);
         }
-        let played = Machine::new(n, packed, without, &calls, seed).play();
-        played.err().map(|end| format!("seed {seed}: {end:?}"))
+        let outcome = Machine::new(n, packed, without, &calls, seed).run();
+        outcome.err().map(|end| format!("seed {seed}: {end:?}"))
     })
 }
 
@@ -441,7 +441,7 @@ fn nothing_can_be_left_out() {
 /// them, which has written nothing.
 #[test]
 fn counts_that_are_too_large_are_reported() {
-    let mut played = 0;
+    let mut executed = 0;
     for seed in 0..100 {
         for (packed, change) in [
             ([true, true], (0, vec![MOST + 1, 0, 0])),
@@ -453,15 +453,15 @@ fn counts_that_are_too_large_are_reported() {
             let call = 1 + seed as usize % 3;
             calls[call] = vec![vec![0; 3]; 3];
             calls[call][change.0] = change.1;
-            let played_so = Machine::new(3, packed, Without::Nothing, &calls, seed).play();
-            assert_eq!(played_so, Err(End::Beyond(call)), "{packed:?} {:?}", calls[call]);
-            played += 1;
+            let outcome = Machine::new(3, packed, Without::Nothing, &calls, seed).run();
+            assert_eq!(outcome, Err(End::Beyond(call)), "{packed:?} {:?}", calls[call]);
+            executed += 1;
         }
         // All that one rank receives is more than its packed output has.
         let mut calls = drawn(3, 3, &mut SeededRandom(seed));
         calls[2] = vec![vec![5, 0, 0]; 3];
-        let played_so = Machine::new(3, [true, true], Without::Nothing, &calls, seed).play();
-        assert_eq!(played_so, Err(End::Beyond(2)), "an output of {ROWS} rows");
+        let outcome = Machine::new(3, [true, true], Without::Nothing, &calls, seed).run();
+        assert_eq!(outcome, Err(End::Beyond(2)), "an output of {ROWS} rows");
     }
-    assert_eq!(played, 400);
+    assert_eq!(executed, 400);
 }

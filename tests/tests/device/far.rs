@@ -58,61 +58,61 @@ fn calls(
 }
 
 #[test]
-fn the_library_is_played_between_hosts() {
+fn the_library_is_run_between_hosts() {
     let only = std::env::var("ONLY").unwrap_or_default();
-    let (mut played, mut far, mut failures) = (0, 0, Vec::new());
+    let (mut runs, mut far, mut failures) = (0, 0, Vec::new());
     proofs(|name, shape, proved| {
         if !name.contains(&only) || shape.ranks() > 6 {
             return;
         }
         for protocol in PROTOCOLS {
-            let seed = setting("SEED", 1) * 1000 + played;
+            let seed = setting("SEED", 1) * 1000 + runs;
             let mut dice = SeededRandom(seed);
             let hosts = hosts(shape, &mut dice);
             let calls = calls(name, proved, &hosts, protocol, &mut dice);
-            played += 1;
+            runs += 1;
             far += u64::from(calls.iter().any(|c| c.programs.iter().any(DeviceProgram::is_far)));
-            if let Err(e) = machine::play(&calls, machine::NONE, seed) {
+            if let Err(e) = machine::run(&calls, machine::NONE, seed) {
                 failures.push(format!("{name} {hosts:?} {protocol}: {e}"));
             }
         }
     });
-    assert!(failures.is_empty(), "{} of {played}\n{}", failures.len(), failures.join("\n"));
-    assert!(far > 300 || !only.is_empty(), "{far} of {played} are far");
+    assert!(failures.is_empty(), "{} of {runs}\n{}", failures.len(), failures.join("\n"));
+    assert!(far > 300 || !only.is_empty(), "{far} of {runs} are far");
 }
 
 /// Runs calls of which one is the last of a year; returns how many have far links, and the failures.
 fn over_a_year(renews: bool) -> (usize, Vec<String>) {
-    let (mut played, mut failures) = (0, Vec::new());
+    let (mut runs, mut failures) = (0, Vec::new());
     proofs(|name, shape, proved| {
         if shape.ranks() > 3 {
             return;
         }
         for protocol in PROTOCOLS {
-            let seed = 70 + played as u64;
+            let seed = 70 + runs as u64;
             let mut dice = SeededRandom(seed);
             let hosts = hosts(shape, &mut dice);
             let calls = calls(name, proved, &hosts, protocol, &mut dice);
             if !calls.iter().any(|c| c.programs.iter().any(DeviceProgram::is_far)) {
                 continue;
             }
-            played += 1;
+            runs += 1;
             let past = Past { first: YEAR - 1 - dice.below(2) as u32, renews };
-            if let Err(e) = machine::play(&calls, past, seed) {
+            if let Err(e) = machine::run(&calls, past, seed) {
                 failures.push(format!("{name} {hosts:?} {protocol}: {e}"));
             }
         }
     });
-    (played, failures)
+    (runs, failures)
 }
 
 #[test]
 fn words_of_far_memory_are_renewed() {
-    let (played, failures) = over_a_year(true);
-    assert!(failures.is_empty(), "{} of {played}\n{}", failures.len(), failures.join("\n"));
+    let (runs, failures) = over_a_year(true);
+    assert!(failures.is_empty(), "{} of {runs}\n{}", failures.len(), failures.join("\n"));
     // Those of long ago would be taken for new ones.
     let (_, failures) = over_a_year(false);
-    assert!(played > 100 && 2 * failures.len() > played, "{} of {played}", failures.len());
+    assert!(runs > 100 && 2 * failures.len() > runs, "{} of {runs}", failures.len());
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn nothing_can_be_taken_away_between_hosts() {
                 let calls: Vec<Call> =
                     (0..2).map(|_| with(name, proved, rest.clone(), &mut dice)).collect();
                 if !flow && !spared(&what, &programs, &rest)
-                    || tried % 8 == 0 && machine::play(&calls, machine::NONE, tried).is_err()
+                    || tried % 8 == 0 && machine::run(&calls, machine::NONE, tried).is_err()
                 {
                     wrong.push(format!("{name} {protocol} {what}"));
                 }
@@ -227,8 +227,8 @@ fn every_order_of_proxies_is_needed() {
             shown |= (0..20).any(|seed| {
                 let mut dice = SeededRandom(seed);
                 let calls = calls(name, proved, &hosts, DeviceProtocol::Staged, &mut dice);
-                machine::play(&calls, machine::NONE, seed).expect("all orders are kept");
-                machine::play_with(&calls, machine::NONE, orders, seed).is_err()
+                machine::run(&calls, machine::NONE, seed).expect("all orders are kept");
+                machine::run_with(&calls, machine::NONE, orders, seed).is_err()
             });
         });
         assert!(shown, "{order} is not needed");

@@ -81,12 +81,12 @@ pub(crate) struct Machine<'c> {
 }
 
 /// Runs calls one after the other on every rank; says what is wrong with what they give.
-pub(crate) fn play(calls: &[Call], past: Past, seed: u64) -> Result<(), String> {
-    play_with(calls, past, Orders::default(), seed)
+pub(crate) fn run(calls: &[Call], past: Past, seed: u64) -> Result<(), String> {
+    run_with(calls, past, Orders::default(), seed)
 }
 
 /// Runs calls with proxies that keep some orders.
-pub(crate) fn play_with(
+pub(crate) fn run_with(
     calls: &[Call],
     past: Past,
     orders: Orders,

@@ -1,7 +1,7 @@
 //! Runs device programs on a machine of the test: many warps, a weak memory, a seed that decides who goes
 //! on. What comes out is compared bit by bit with the plans run one operation at a time.
 //!
-//! `SEED=7` draws others, `PLAYS=20` more.
+//! `SEED=7` draws others, `RUNS=20` more.
 
 mod counted;
 mod engines;
@@ -149,7 +149,7 @@ fn with_values(
         asked.push(wanted);
     }
     let mut after = before.clone();
-    reference::play(&plans, cut, arithmetic, &mut after);
+    reference::run(&plans, cut, arithmetic, &mut after);
     let protocol = programs[0].protocol;
     let name =
         format!("{name} {protocol} N={} blocks={blocks} pass={pass} passes={passes}", cut.elements);
@@ -246,23 +246,23 @@ fn others(mut of: impl FnMut(&str, &Shape, &ProvedPlans)) {
 
 /// Runs in every protocol: several calls in a row, of other sizes and protocols, on the same memory.
 #[derive(Default)]
-struct Plays {
-    played: usize,
+struct RunTally {
+    runs: usize,
     failures: Vec<String>,
 }
 
-impl Plays {
-    fn play(&mut self, name: &str, proved: &ProvedPlans) {
+impl RunTally {
+    fn run(&mut self, name: &str, proved: &ProvedPlans) {
         let only = std::env::var("ONLY").unwrap_or_default();
         if !name.contains(&only) {
             return;
         }
-        let (seed, plays) = (setting("SEED", 1), setting("PLAYS", 1));
+        let (seed, repeats) = (setting("SEED", 1), setting("RUNS", 1));
         for (protocol, k) in DeviceProtocol::ALL
             .into_iter()
-            .flat_map(|protocol| (0..plays).map(move |k| (protocol, k)))
+            .flat_map(|protocol| (0..repeats).map(move |k| (protocol, k)))
         {
-            let seed = seed * 1000 + k * 7 + self.played as u64;
+            let seed = seed * 1000 + k * 7 + self.runs as u64;
             let mut dice = SeededRandom(seed);
             let slots = [None, Some(8)][dice.below(2)];
             let protocols =
@@ -272,8 +272,8 @@ impl Plays {
             if calls.is_empty() {
                 continue;
             }
-            self.played += 1;
-            if let Err(e) = machine::play(&calls, machine::NONE, seed) {
+            self.runs += 1;
+            if let Err(e) = machine::run(&calls, machine::NONE, seed) {
                 let names: Vec<&str> = calls.iter().map(|c| c.name.as_str()).collect();
                 self.failures.push(format!("{}: {e}", names.join(" | ")));
             }
@@ -281,22 +281,22 @@ impl Plays {
     }
 
     fn end(self, least: usize) {
-        let Plays { played, failures } = self;
-        assert!(failures.is_empty(), "{} of {played}\n{}", failures.len(), failures.join("\n"));
-        assert!(played > least || std::env::var("ONLY").is_ok(), "{played}");
+        let RunTally { runs, failures } = self;
+        assert!(failures.is_empty(), "{} of {runs}\n{}", failures.len(), failures.join("\n"));
+        assert!(runs > least || std::env::var("ONLY").is_ok(), "{runs}");
     }
 }
 
 #[test]
-fn the_library_is_played_in_every_way() {
-    let mut plays = Plays::default();
-    proofs(|name, _, proved| plays.play(name, proved));
-    plays.end(1500);
+fn the_library_is_run_in_every_way() {
+    let mut tally = RunTally::default();
+    proofs(|name, _, proved| tally.run(name, proved));
+    tally.end(1500);
 }
 
 #[test]
 fn so_are_channels_and_the_suite() {
-    let mut plays = Plays::default();
-    others(|name, _, proved| plays.play(name, proved));
-    plays.end(500);
+    let mut tally = RunTally::default();
+    others(|name, _, proved| tally.run(name, proved));
+    tally.end(500);
 }

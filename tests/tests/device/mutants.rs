@@ -71,7 +71,7 @@ impl MutantBase<'_> {
             };
             let calls: Vec<Call> = (0..2).map(|_| call(&mut dice)).collect();
             calls.iter().try_for_each(outside::check)?;
-            machine::play(&calls, machine::NONE, dice.0)?;
+            machine::run(&calls, machine::NONE, dice.0)?;
         }
         Ok(())
     }

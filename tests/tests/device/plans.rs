@@ -205,7 +205,7 @@ fn execute(proved: &ProvedPlans, plans: &[Plan]) -> Result<(), String> {
         }
         let [wanted, is] = [proved.plans(), plans].map(|plans| {
             let mut memory = marked(proved, cut);
-            reference::play(plans, cut, Arithmetic::Commuting, &mut memory);
+            reference::run(plans, cut, Arithmetic::Commuting, &mut memory);
             memory
         });
         for (rank, plan) in plans.iter().enumerate() {

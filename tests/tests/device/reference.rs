@@ -127,7 +127,7 @@ pub(crate) fn buffers(plan: &Plan) -> Vec<PlanBuffer> {
 type WireMessage = (Vec<f32>, Option<WireType>);
 
 /// Runs the plans on the ranks' buffers.
-pub(crate) fn play(plans: &[Plan], cut: Cut, arithmetic: Arithmetic, memory: &mut [Buffers]) {
+pub(crate) fn run(plans: &[Plan], cut: Cut, arithmetic: Arithmetic, memory: &mut [Buffers]) {
     let mut wires: BTreeMap<(u32, u32, u16), VecDeque<WireMessage>> = BTreeMap::new();
     let mut done: Vec<Vec<usize>> = plans.iter().map(|p| vec![0; p.part.lanes.len()]).collect();
     loop {

@@ -142,7 +142,7 @@ fn found(name: &str, proved: &ProvedPlans, rest: &[DeviceProgram], seeds: u64) -
         let mut dice = SeededRandom(seed);
         let calls: Vec<Call> =
             (0..2).map(|_| with(name, proved, rest.to_vec(), &mut dice)).collect();
-        machine::play(&calls, machine::NONE, seed).is_err()
+        machine::run(&calls, machine::NONE, seed).is_err()
     })
 }
 
@@ -189,7 +189,7 @@ fn nothing_can_be_taken_away() {
     let (most, seeds) = (setting("RANKS", 3), setting("SEEDS", 60));
     let only = std::env::var("ONLY").unwrap_or_default();
     let mut dice = SeededRandom(setting("SEED", 1));
-    let (mut tried, mut accepted, mut played, mut shown) = (0, 0, 0, 0);
+    let (mut tried, mut accepted, mut runs, mut shown) = (0, 0, 0, 0);
     let (mut wrong, mut unseen) = (Vec::new(), Vec::new());
     proofs(|name, shape, proved| {
         if shape.ranks() > most || !name.contains(&only) || tolerates(name) {
@@ -201,16 +201,16 @@ fn nothing_can_be_taken_away() {
                 let what = format!("{name} {protocol} {what}");
                 tried += 1;
                 // Running takes longer than proving: some.
-                let plays = dice.below(24) == 0;
+                let sampled = dice.below(24) == 0;
                 if verify(proved, &DeviceOptions::default(), rest.clone()).is_ok() {
                     accepted += 1;
                     if !spared(&what, programs.list(), &rest) {
                         wrong.push(format!("accepted: {what}"));
-                    } else if plays && found(name, proved, &rest, seeds) {
+                    } else if sampled && found(name, proved, &rest, seeds) {
                         wrong.push(format!("accepted, and wrong: {what}"));
                     }
-                } else if plays && !hidden(&what) {
-                    played += 1;
+                } else if sampled && !hidden(&what) {
+                    runs += 1;
                     match found(name, proved, &rest, seeds) {
                         true => shown += 1,
                         false => unseen.push(what),
@@ -220,11 +220,11 @@ fn nothing_can_be_taken_away() {
         }
     });
     say(&format!(
-        "{tried} removals, {accepted} accepted; {played} of the others played, {shown} shown"
+        "{tried} removals, {accepted} accepted; {runs} of the others executed, {shown} shown"
     ));
     say(&unseen.join("\n"));
     assert!(wrong.is_empty(), "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(10 * shown >= 9 * played, "{shown} of {played} shown:\n{}", unseen.join("\n"));
+    assert!(10 * shown >= 9 * runs, "{shown} of {runs} shown:\n{}", unseen.join("\n"));
 }
 
 fn say(text: &str) {

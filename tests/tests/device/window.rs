@@ -44,7 +44,7 @@ struct Rank {
 }
 
 /// Runs all rounds of n ranks in a ring; returns what is wrong.
-fn play(n: usize, without: Without, seed: u64) -> Result<(), String> {
+fn run(n: usize, without: Without, seed: u64) -> Result<(), String> {
     let cells = 2 + TURNS as usize * LEN;
     let mut memory = Memory::new(n * cells);
     let mut dice = SeededRandom(seed);
@@ -115,9 +115,9 @@ fn play(n: usize, without: Without, seed: u64) -> Result<(), String> {
 #[test]
 fn a_signal_is_seen_after_what_was_put() {
     let seed = setting("SEED", 1) * 100_000;
-    for k in 0..200 * setting("PLAYS", 1) {
+    for k in 0..200 * setting("RUNS", 1) {
         let n = 2 + (k % 3) as usize;
-        assert_eq!(play(n, Without::Nothing, seed + k), Ok(()), "{n} ranks, seed {}", seed + k);
+        assert_eq!(run(n, Without::Nothing, seed + k), Ok(()), "{n} ranks, seed {}", seed + k);
     }
 }
 
@@ -125,7 +125,7 @@ fn a_signal_is_seen_after_what_was_put() {
 fn what_is_left_out_of_a_signal_shows() {
     // Of two ranks the other one's signal is an answer.
     for (n, without) in [(2, Without::Release), (2, Without::Acquire), (4, Without::Answer)] {
-        let shows = (0..200).filter(|&seed| play(n, without, seed).is_err()).count();
-        assert!(shows > 20, "without {without:?} only {shows} of 200 plays differ");
+        let shows = (0..200).filter(|&seed| run(n, without, seed).is_err()).count();
+        assert!(shows > 20, "without {without:?} only {shows} of 200 runs differ");
     }
 }

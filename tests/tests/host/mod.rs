@@ -143,9 +143,9 @@ fn messages_in_packets_and_pieces() {
 #[test]
 fn signals_and_words_of_windows() {
     let text = ported(&window(), str::to_string);
-    let play =
+    let run =
         |name: &str, text: &str| built(name, &format!("{text}{}", include_str!("window.cpp")));
-    let Some(program) = play("window", &text) else { return };
+    let Some(program) = run("window", &text) else { return };
     assert_eq!(said(&program, &[2, 20]), "well\n");
     assert_eq!(said(&program, &[3, 10]), "well\n");
     let late = format!("rank 0: report 1, word {SIGNALLED}, peer 1, wanted 5, seen 4\nwell\n");
@@ -156,7 +156,7 @@ fn signals_and_words_of_windows() {
     let hasty =
         text.replace("await_count(w.params, w.word", "if (false) await_count(w.params, w.word");
     assert_ne!(hasty, text);
-    let Some(program) = play("hasty", &hasty) else { return };
+    let Some(program) = run("hasty", &hasty) else { return };
     // By luck ranks keep step.
     assert!((0..20).any(|_| said(&program, &[2, 20]) == "wrong\n"));
 }
@@ -182,14 +182,14 @@ fn switched(text: &str) -> String {
 }
 
 /// Runs a function of two ranks with these arguments: elements, elements before them, blocks.
-fn function(protocol: DeviceProtocol, plays: &[([u64; 3], &str)]) {
+fn function(protocol: DeviceProtocol, runs: &[([u64; 3], &str)]) {
     let entry = find("all_reduce", "two_shot").expect("the library has it");
     let (sources, program) = of_library(entry).expect("it resolves");
     let shape = Shape::flat(2);
     let proved =
         compile(&program, &sources, &shape, &CompileOptions::default(), BufferPlacement::InPlace);
     let programs = prove(&proved.expect("it is right"), protocol, &Lower::default());
-    let programs = programs.expect("it can be played so");
+    let programs = programs.expect("it can be run so");
     let ranks: Vec<_> = (0..2).filter_map(|rank| programs.of(rank)).collect();
     let aligned = protocol == DeviceProtocol::Multicast;
     let spec = KernelSpec { element: Element::I32, operator: Operator::Sum, aligned };
@@ -205,7 +205,7 @@ fn function(protocol: DeviceProtocol, plays: &[([u64; 3], &str)]) {
     );
     let name = format!("function_{}", protocol.name());
     let Some(program) = built(&name, &(text + include_str!("function.cpp"))) else { return };
-    for (args, wanted) in plays {
+    for (args, wanted) in runs {
         assert_eq!(said(&program, args), *wanted, "{protocol} {args:?}");
     }
 }

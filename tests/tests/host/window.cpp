@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
             begun.push_back(child);
             continue;
         }
-        const auto play = [&](const Window &w) {
+        const auto run = [&](const Window &w) {
             const pid_t block = begin_block(kernel, &w, 0, 1, 32);
             return end_blocks({block});
         };
@@ -42,7 +42,7 @@ int main(int argc, char **argv) {
         const auto await = [&](unsigned p) { return window(r, AWAIT, p, words[r] + p, words[r] + ranks + p); };
         for (unsigned k = 0; k < rounds; ++k) {
             part[next][k % 8] = 1000 * k + r;
-            mine = play(signal(next)) && play(await(before)) && mine;
+            mine = run(signal(next)) && run(await(before)) && mine;
             mine = mine && part[r][k % 8] == 1000 * k + before;
         }
         for (unsigned k = 0; k < rounds; ++k) {
@@ -50,14 +50,14 @@ int main(int argc, char **argv) {
             add.operand = 3;
             Window swap = window(r, SWAP, 0, part[0] + 17, part[r] + 128 + k);
             swap.compared = k, swap.operand = k + 1;
-            mine = play(add) && play(swap) && mine;
+            mine = run(add) && run(swap) && mine;
         }
         // A word that has come so far is not waited for.
         Window reach = window(r, REACH, before, words[r] + before, nullptr);
         reach.operand = rounds;
-        mine = play(reach) && mine;
+        mine = run(reach) && mine;
         reach.operand = rounds + 1;
-        if (late && r == 0) play(atoi(argv[3]) == 2 ? reach : await(before));
+        if (late && r == 0) run(atoi(argv[3]) == 2 ? reach : await(before));
         _exit(mine ? 0 : 1);
     }
     well = end_blocks(begun);

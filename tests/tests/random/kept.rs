@@ -4,7 +4,7 @@ use roundelay_compiler::{BufferPlacement, CompileOptions, Shape, check, compile}
 use roundelay_tests::{ParsedSource, SeededRandom, read, say};
 
 use crate::random::judge::{At, Verdict};
-use crate::random::{noise, play};
+use crate::random::{execution, noise};
 
 fn source(text: &str) -> ParsedSource {
     read("kept.algo", text).unwrap_or_else(|(s, d)| panic!("{}", say(&s, &d)))
@@ -26,7 +26,8 @@ fn passes_begin_alike_in_short_chunks() {
             panic!("it is right");
         };
         for proved in &plans {
-            play::play(&instance, proved, &mut SeededRandom(seed)).expect("it plays right");
+            execution::execute(&instance, proved, &mut SeededRandom(seed))
+                .expect("it runs to the right end");
         }
     }
 }
@@ -44,7 +45,8 @@ fn messages_of_one_connection_are_taken_one_by_one() {
     for proved in &plans {
         assert!(proved.least_slots() >= 2);
         for seed in 0..20 {
-            play::play(&instance, proved, &mut SeededRandom(seed)).expect("it plays right");
+            execution::execute(&instance, proved, &mut SeededRandom(seed))
+                .expect("it runs to the right end");
         }
     }
 }

@@ -13,6 +13,7 @@
 
 mod alike;
 mod declared;
+mod execution;
 mod files;
 mod grid;
 mod judge;
@@ -20,7 +21,6 @@ mod kept;
 mod make;
 mod noise;
 mod oracle;
-mod play;
 mod ranks;
 mod skeletons;
 mod slots;
@@ -159,14 +159,14 @@ fn verdicts_on_random_programs_equal_the_oracles() {
                         continue;
                     }
                     for proved in &plans {
-                        match guarded(|| play::play(&instance, proved, &mut dice)) {
+                        match guarded(|| execution::execute(&instance, proved, &mut dice)) {
                             Err(why) => {
-                                let why = format!("on {}: played: {why}", at.shape);
+                                let why = format!("on {}: executed: {why}", at.shape);
                                 count.differs(i, &made.text, &why);
                             }
                             Ok(stats) => {
-                                count.add("played", 1);
-                                count.add("played in passes", u64::from(stats.passes > 1));
+                                count.add("executed", 1);
+                                count.add("executed in passes", u64::from(stats.passes > 1));
                                 count.add("pulled", stats.pulled);
                             }
                         }
@@ -175,7 +175,7 @@ fn verdicts_on_random_programs_equal_the_oracles() {
             }
         }
     }
-    count.finish("verdicts", &[("proved", 500), ("refuted", 200), ("played in passes", 50)]);
+    count.finish("verdicts", &[("proved", 500), ("refuted", 200), ("executed in passes", 50)]);
 }
 
 #[test]

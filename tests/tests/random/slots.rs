@@ -9,7 +9,7 @@ use roundelay_compiler::{
 };
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::queues::play;
+use roundelay_tests::queues::execute;
 use roundelay_tests::{SeededRandom, is_grid, read, roots, say};
 
 use crate::random::judge::PLACEMENTS;
@@ -77,7 +77,7 @@ impl Asking<'_> {
     }
 
     /// Checks that plans end with the slots that they are proved to need, and deadlock with one less.
-    fn played(&self, slots: Option<u32>, dice: &mut SeededRandom) -> Result<(), String> {
+    fn check_slots(&self, slots: Option<u32>, dice: &mut SeededRandom) -> Result<(), String> {
         for p in PLACEMENTS {
             let Ok(proved) = self.compile(slots, p) else { continue };
             needed(&proved, proved.least_slots(), dice)
@@ -91,12 +91,12 @@ impl Asking<'_> {
 fn needed(proved: &ProvedPlans, least: u32, dice: &mut SeededRandom) -> Result<(), String> {
     for k in [least, proved.plans()[0].header.slots] {
         for _ in 0..3 {
-            play(proved.plans(), k, dice)
+            execute(proved.plans(), k, dice)
                 .map_err(|why| format!("with {k} of {least} slots: {why}"))?;
         }
     }
     let sends = proved.plans().iter().any(|plan| !plan.part.conns.is_empty());
-    if sends && play(proved.plans(), least - 1, dice).is_ok() {
+    if sends && execute(proved.plans(), least - 1, dice).is_ok() {
         return Err(format!("{least} slots, and one less runs"));
     }
     Ok(())
@@ -135,9 +135,9 @@ fn all(count: &mut Count, i: u64, made: &Made, dice: &mut SeededRandom) {
             }
         }
         for slots in [None, Some(1), Some(2), Some(3)] {
-            match guarded(|| asking.played(slots, dice)) {
+            match guarded(|| asking.check_slots(slots, dice)) {
                 Err(why) => count.differs(i, &made.text, &format!("{at}: {why}")),
-                Ok(()) => count.add("played", 1),
+                Ok(()) => count.add("executed", 1),
             }
         }
     }

@@ -94,17 +94,17 @@ pub(crate) mod all_reduce {
     pub(crate) fn two_level(node: Axis, gpu: Axis) {
         chunks(gpu.size);
 
-        play(reduce_scatter::ring).over(gpu);
-        play(all_reduce::circulant).over(node).on(data[gpu]);
-        play(all_gather::ring).over(gpu);
+        run(reduce_scatter::ring).over(gpu);
+        run(all_reduce::circulant).over(node).on(data[gpu]);
+        run(all_gather::ring).over(gpu);
     }
 
     #[algorithm(all_reduce)]
     pub(crate) fn circulant(n: Ranks) {
         chunks(n);
 
-        play(reduce_scatter::circulant);
-        play(all_gather::circulant);
+        run(reduce_scatter::circulant);
+        run(all_gather::circulant);
     }
 
     #[algorithm(all_reduce)]
@@ -360,7 +360,7 @@ pub(crate) mod rooted {
 
     #[algorithm(broadcast)]
     pub(crate) fn multipath(n: Ranks) {
-        split(data, paths.by(bandwidth), |p| play(broadcast::chain).via(p));
+        split(data, paths.by(bandwidth), |p| run(broadcast::chain).via(p));
         schedule().pipeline(8);
     }
 
@@ -368,8 +368,8 @@ pub(crate) mod rooted {
     pub(crate) fn scatter_all_gather(n: Ranks) {
         chunks(n);
 
-        play(scatter::binomial).root(root);
-        play(all_gather::ring);
+        run(scatter::binomial).root(root);
+        run(all_gather::ring);
     }
 
     #[algorithm(gather)]

@@ -1,7 +1,7 @@
 //! Texts that differ in numbers only, as one text of an index.
 //!
 //! The tasks of a phase are mostly alike: they send other chunks to other peers. So are the phases of a ring. Code
-//! that is alike is written once and played with an index, which keeps kernels short for the compiler and for the
+//! that is alike is written once and run with an index, which keeps kernels short for the compiler and for the
 //! instruction cache, which is cold when a kernel starts. Numbers that may differ are marked where they are written.
 
 const BEGIN: char = '\u{1}';

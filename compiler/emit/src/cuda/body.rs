@@ -123,17 +123,17 @@ impl<'a> KernelBody<'a> {
         self.program.header.reduces && self.spec.operator == Operator::Avg
     }
 
-    /// Writes `play`, the function that plays the program, and all that it stands on.
+    /// Writes `run`, the function that runs the program, and all that it stands on.
     pub(super) fn write(mut self) -> String {
-        let play = self.at(0, Self::play);
+        let run = self.at(0, Self::run);
         self.head();
-        let (functions, play) = self.moves.settle(&play);
-        self.text + &functions + &play
+        let (functions, run) = self.moves.settle(&run);
+        self.text + &functions + &run
     }
 
     /// Writes the function; its loops are settled later.
-    fn play(&mut self) {
-        self.line("static INLINE void play(const Params &params, const Call &call) {");
+    fn run(&mut self) {
+        self.line("static INLINE void run(const Params &params, const Call &call) {");
         self.deeper();
         self.me();
         match self.program.protocol {

@@ -1,7 +1,7 @@
 //! The kernel of an all_to_all whose counts lie in device memory, as where tokens go to their experts and come back:
 //! the host never reads them, and a graph that was captured with some is replayed with others.
 //!
-//! It is played as messages between single ranks are ([`batch`](super::batch)): a message to every rank and one from
+//! It is run as messages between single ranks are ([`batch`](super::batch)): a message to every rank and one from
 //! every rank, through the same lanes. Their lengths are found on the way:
 //!
 //! * Every rank reads its counts and checks them: no block may have more rows than all ranks have agreed on, nor all of

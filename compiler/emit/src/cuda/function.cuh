@@ -2,7 +2,7 @@
 // ---- a function of a user's kernel: see function.rs -------------------------------------------------------
 
 // What the user's kernel passes on, as compiler/src/device/abi.rs has it: the parameters, for the most elements that a
-// call may have; then what the function is, the blocks that play, the words of the barriers of the grid and of those
+// call may have; then what the function is, the blocks that run, the words of the barriers of the grid and of those
 // blocks, and the bytes of the memory in which data, input and output must lie, 0 where they may lie anywhere.
 struct Function {
     Params params;
@@ -11,10 +11,10 @@ struct Function {
 
 constexpr u64 BARRIER_BYTES = 64;
 
-// What a report says of a call that cannot be played, in place of the kind of a word; and a word of this GPU's.
+// What a report says of a call that cannot be run, in place of the kind of a word; and a word of this GPU's.
 enum : u32 { MISUSED = 4, GATHERED = 7, REACHED, GRID, COUNT, PLACE, ALIGNMENT, HEADER };
 
-// Reports a call that cannot be played, and leaves the kernel: before anything is read or written.
+// Reports a call that cannot be run, and leaves the kernel: before anything is read or written.
 INLINE void misused(const Params &params, u32 how, u64 wanted, u64 seen) {
     if (threadIdx.x == 0) report(params, {MISUSED, how, RANK, NOWHERE, NOWHERE, 0, wanted, seen});
     quit();
@@ -75,7 +75,7 @@ INLINE bool holds(u64 bytes, u64 offset, u64 elements, u32 chunks) {
     return bytes == 0 || (offset <= bytes && needed <= bytes - offset);
 }
 
-// Plays a call, by the first blocks of the grid; the others have no part in it. It ends with a barrier of these blocks if
+// Runs a call, by the first blocks of the grid; the others have no part in it. It ends with a barrier of these blocks if
 // it is WHOLE: without one a block sees its own slices of the result.
 template <bool WHOLE> INLINE void function(const Function &f, u64 data, u64 input, u64 output, u64 count) {
     const Params &params = f.params;
@@ -103,7 +103,7 @@ template <bool WHOLE> INLINE void function(const Function &f, u64 data, u64 inpu
     if (blockIdx.x >= call.blocks) return;
     if (threadIdx.x == 0) failed = 0;
     __syncthreads();
-    if (count != 0 || EMPTY) play(params, call);
+    if (count != 0 || EMPTY) run(params, call);
     __syncthreads();
     if (*(volatile u32 *)&failed) quit();
     if (WHOLE) gather(params, f.barrier + BARRIER_BYTES, call.blocks);

@@ -1,6 +1,6 @@
 //! Device programs as functions of kernels that users write: a header, to be included or put before their text.
 //!
-//! The function plays what the kernel of the same program plays, by the same text, with the blocks of the kernel that
+//! The function runs what the kernel of the same program runs, by the same text, with the blocks of the kernel that
 //! calls it: the first ones, as many as the handle says. All their threads call it, any number of times, in a launch
 //! whose blocks are all resident. What it needs of memory and sizes comes in a
 //! [`FunctionHandle`](roundelay_compiler::device::abi::FunctionHandle), which the runtime fills once all ranks have agreed on the
@@ -9,12 +9,12 @@
 //! * The number of elements is an argument: as many as the handle was made for, or fewer. So are the addresses, which
 //!   must lie in the memory that the handle was made for where peers address it. What does not fit is reported and
 //!   ends the kernel before anything is read or written.
-//! * It ends with a barrier of the blocks that play, as a launch does: so no block is in the next call while another
+//! * It ends with a barrier of the blocks that run, as a launch does: so no block is in the next call while another
 //!   one is still in this one, which is what the proofs take for granted, and each block sees all of the result.
 //! * A block in which a wait failed leaves the kernel there, and the others do at the next barrier: the user's code
 //!   never goes on with what is no result.
 //!
-//! A header has the function of one rank, or of all: then the handle tells which is played. Everything lies in a
+//! A header has the function of one rank, or of all: then the handle tells which is run. Everything lies in a
 //! namespace, so that a kernel may have several.
 
 use std::fmt::Write;
@@ -124,7 +124,7 @@ pub fn cuda_function(
         let body = body(program, spec)?;
         let identity = identity(&body);
         identities.push(identity);
-        let (constants, play) = body.split_once(INCLUDE).unwrap_or(("", &body));
+        let (constants, run) = body.split_once(INCLUDE).unwrap_or(("", &body));
         let of = [header.chunks, header.input_chunks, header.output_chunks].map(|c| c.to_string());
         let _ = writeln!(
             text,
@@ -133,7 +133,7 @@ pub fn cuda_function(
              constexpr unsigned CHUNKS[] = {{{}}};\n\
              constexpr bool ALIGNED = {}, EMPTY = {};\n\
              constexpr unsigned long long IDENTITY = {identity:#x};\n\
-             {INCLUDE}{play}{FUNCTION_INCLUDE}}}\n",
+             {INCLUDE}{run}{FUNCTION_INCLUDE}}}\n",
             program.rank,
             of.join(", "),
             spec.aligned,

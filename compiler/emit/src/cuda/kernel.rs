@@ -91,7 +91,7 @@ impl fmt::Display for UnsupportedKernel {
                 "the switch adds what lies in the buffers: out of place there is no `premul_sum`",
             ),
             UnsupportedKernel::Engines => f.write_str(
-                "copy engines are started by the host: a function of a kernel plays packet, staged, put or get",
+                "copy engines are started by the host: a function of a kernel runs packet, staged, put or get",
             ),
             UnsupportedKernel::Far => f.write_str(
                 "messages between hosts are carried by threads to which the host hands each call: a function of a \
@@ -110,7 +110,7 @@ impl std::error::Error for UnsupportedKernel {}
 /// Parameters are at most 4 KiB, and have four addresses a rank.
 pub const MOST_RANKS: u32 = 120;
 
-/// Returns the kernel that plays a program.
+/// Returns the kernel that runs a program.
 ///
 /// # Errors
 /// Returns [`UnsupportedKernel`] if there is no kernel for the program.
@@ -118,12 +118,12 @@ pub fn cuda(program: &ProvedProgram, spec: &KernelSpec) -> Result<KernelSource, 
     let kernel = format!(
         "\nextern \"C\" __global__ void __launch_bounds__({THREADS}, 1)\n\
          {KERNEL}(const __grid_constant__ Params params) {{\n    \
-         play(params, {{0, 0, 0, params.count, params.pass, params.passes, gridDim.x}});\n}}\n"
+         run(params, {{0, 0, 0, params.count, params.pass, params.passes, gridDim.x}});\n}}\n"
     );
     Ok(KernelSource { body: body(program, spec)? + &kernel })
 }
 
-/// Returns the function `play` of a program, with all that it stands on.
+/// Returns the function `run` of a program, with all that it stands on.
 pub(super) fn body(
     program: &ProvedProgram,
     spec: &KernelSpec,
@@ -143,7 +143,7 @@ pub(super) fn body(
     Ok(body::KernelBody::new(program, spec).write())
 }
 
-/// Fails if the switch cannot play a program in this type.
+/// Fails if the switch cannot run a program in this type.
 fn switched(program: &ProvedProgram, spec: &KernelSpec) -> Result<(), UnsupportedKernel> {
     let header = &program.header;
     if !spec.aligned {

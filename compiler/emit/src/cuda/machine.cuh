@@ -1,5 +1,5 @@
 // The instructions that a kernel needs and the language has no words for; everything else is built on these, so a
-// processor that is no GPU can play a kernel with another version of this file.
+// processor that is no GPU can run a kernel with another version of this file.
 
 typedef unsigned char u8;
 typedef unsigned short u16;

@@ -1,4 +1,4 @@
-//! Device programs as CUDA C: one kernel for what one rank plays, in one type and with one operator.
+//! Device programs as CUDA C: one kernel for what one rank runs, in one type and with one operator.
 //!
 //! The text has two parts. The *prelude* (`machine.cuh`, `prelude.cuh`, `numbers.cuh`) is the same in every
 //! kernel: words, packets, waits and signals, formats and operators. The *body* is the program: a block of
@@ -9,7 +9,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `types.rs` | element types and operators, and which go together |
-//! | `share.rs` | which warps play which task of a phase |
+//! | `share.rs` | which warps run which task of a phase |
 //! | `alike.rs` | tasks, and phases, that differ in numbers only as one |
 //! | `place.rs` | chunks, regions and messages as expressions |
 //! | `task.rs` | the code of a task |

@@ -190,7 +190,7 @@ template <class VALUE, u32 COUNT> INLINE Values<VALUE, COUNT> divided(Values<VAL
     return x;
 }
 
-// To the elements that this block plays of the first chunks of a buffer: the factor before all else, the division at
+// To the elements of this block in the first chunks of a buffer: the factor before all else, the division at
 // the end. COUNT of them at a time.
 enum class Own { TIMES, OVER };
 

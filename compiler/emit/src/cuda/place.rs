@@ -46,7 +46,7 @@ fn along(parts: impl Iterator<Item = (u32, Box<dyn Fn(&str) -> String>)>) -> Str
     text
 }
 
-/// Returns the address of the elements to be played of a region's chunk k, in the memory of all ranks at once.
+/// Returns the address of the elements to be processed of a region's chunk k, in the memory of all ranks at once.
 pub(super) fn everywhere(region: &PlanRegion) -> String {
     along(region.pieces.iter().map(|piece| {
         let piece = *piece;
@@ -63,7 +63,7 @@ pub(super) fn everywhere(region: &PlanRegion) -> String {
     }))
 }
 
-/// Returns the address of the elements to be played of a region's chunk k, in the memory of a rank.
+/// Returns the address of the elements to be processed of a region's chunk k, in the memory of a rank.
 pub(super) fn region(rank: u32, region: &PlanRegion) -> String {
     let rank = vary(rank);
     along(region.pieces.iter().map(|piece| {

@@ -13,7 +13,7 @@
 //
 // A thread that fails leaves the kernel at once, and others when they next wait long. Those that remain pass
 // barriers without it, but tell peers nothing more: `signal` looks at `failed` first, and packets that were not made
-// are not sent. Calls that follow it in the stream do nothing: they would play under the number of the one that failed,
+// are not sent. Calls that follow it in the stream do nothing: they would run under the number of the one that failed,
 // and a peer that comes to that one late would take theirs for its messages.
 
 // ---- parameters ------------------------------------------------------------------------------------------
@@ -29,7 +29,7 @@ struct Params {
 };
 
 // What differs between calls with the same parameters: how far the buffers lie from the addresses in the parameters, the
-// elements, how they are cut, and the blocks that play.
+// elements, how they are cut, and the blocks that run.
 struct Call {
     u64 data, input, output, count, pass, passes;
     u32 blocks;
@@ -113,7 +113,7 @@ struct Me {
     u64 least, rest, most;
     // The pass at hand: its number, and its first element in each chunk.
     u64 at_pass, from;
-    // Whether the tasks of a phase are played side by side, and not one after the other.
+    // Whether the tasks of a phase are run side by side, and not one after the other.
     bool spread;
 
     INLINE Me(const Params &p, const Call &c) : params(p), call(c) {
@@ -150,7 +150,7 @@ struct Me {
     INLINE u64 begin(u64 c) const { return c * least + c * rest / PARTS; }
     INLINE u64 length(u64 c) const { return begin(c + 1) - begin(c); }
 
-    // How many of a chunk's elements are played in this pass.
+    // How many of a chunk's elements are processed in this pass.
     INLINE u64 part(u64 length) const {
         const u64 left = length > from ? length - from : 0;
         return left < call.pass ? left : call.pass;
@@ -166,7 +166,7 @@ struct Me {
     INLINE u64 all_input() const { return params.multicast[1] + call.input; }
     INLINE u64 all_output() const { return params.multicast[2] + call.output; }
 
-    // Address of the first element to play of a chunk: of a user's buffer, of a scratch buffer.
+    // Address of the first element to process of a chunk: of a user's buffer, of a scratch buffer.
     INLINE u64 chunk(u64 buffer, u64 c) const { return buffer + SIZE * (begin(c) + from); }
     INLINE u64 scratch(u64 buffer, u64 c) const { return buffer + SIZE * (c * most + from); }
 
@@ -205,7 +205,7 @@ template <class... REST> INLINE u64 pick(u32 index, u64 first, REST... rest) {
 }
 
 // How the warps of a block share tasks of one kind. Side by side: the `count` warps from `first` take a task each in
-// turn, and where there are more warps tha tasks, several share one. Else the `among` warps from `from` play all
+// turn, and where there are more warps tha tasks, several share one. Else the `among` warps from `from` run all
 // tasks, one by one.
 struct Share {
     u32 task, stride, lead, team;
@@ -219,7 +219,7 @@ struct Share {
     }
 };
 
-// The same for a single task: the warps that play it, and this one among them; no team where it is none of them.
+// The same for a single task: the warps that run it, and this one among them; no team where it is none of them.
 struct Team {
     u32 lead, team;
 

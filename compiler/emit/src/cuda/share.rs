@@ -30,7 +30,7 @@ impl TaskOwner {
         }
     }
 
-    /// Returns the warps that play one task of this role after the other, in a phase where the roles have
+    /// Returns the warps that run one task of this role after the other, in a phase where the roles have
     /// these weights. What is done in the GPU's own memory is done beside the rest, lest the links stand
     /// still meanwhile. It is no faster than that, for all of a multiprocessor's accesses queue behind its
     /// stores to peers: so it gets its share of the warps.
@@ -71,7 +71,7 @@ pub(super) fn kept(mut tasks: Vec<(DeviceTask, Vec<u32>)>) -> Vec<(DeviceTask, V
     tasks
 }
 
-/// Plays what a second task does in the first, which reads the same.
+/// Merges what a second task does into the first, which reads the same.
 fn unite((first, first_sites): &mut (DeviceTask, Vec<u32>), task: &DeviceTask, sites: &[u32]) {
     for wait in &task.waits {
         if !first.waits.contains(wait) {
@@ -134,7 +134,7 @@ pub(super) fn warps(weights: &[u64]) -> Vec<Range<u32>> {
     ranges.collect()
 }
 
-/// Sorts tasks into the order in which they are played: the first ones have to do with the rank after this
+/// Sorts tasks into the order in which they are run: the first ones have to do with the rank after this
 /// one, then with the next. So not everybody turns to the same rank at once.
 pub(super) fn turned(
     program: &DeviceProgram,

@@ -51,7 +51,7 @@ impl OperandAccess {
 }
 
 impl KernelBody<'_> {
-    /// Writes the code of a task. If it is `alone` in its phase all warps play it, else those of the `share`
+    /// Writes the code of a task. If it is `alone` in its phase all warps run it, else those of the `share`
     /// at hand.
     pub(super) fn task(&mut self, task: &DeviceTask, sites: &[u32], alone: bool) {
         self.comment(sites);

@@ -35,24 +35,25 @@ impl RankBarriers<'_> {
             *latest = (*latest).max(Some(a));
         }
         let mut barriers = vec![false; phases];
-        // The latest barrier so far, and whether anything was played since.
-        let (mut last, mut played): (Option<u32>, bool) = (None, false);
+        // The latest barrier so far, and whether anything was executed since.
+        let (mut last, mut executed): (Option<u32>, bool) = (None, false);
         for phase in 0..phases {
             if before[phase].is_some_and(|a| last.is_none_or(|l| l < a)) {
                 barriers[phase - 1] = true;
-                (last, played) = (Some(count(phase) - 1), false);
+                (last, executed) = (Some(count(phase) - 1), false);
             }
-            played |= self.drafts[phase].iter().any(TaskDraft::works);
-            if played && !self.signals[phase].is_empty() {
+            executed |= self.drafts[phase].iter().any(TaskDraft::works);
+            if executed && !self.signals[phase].is_empty() {
                 barriers[phase] = true;
-                (last, played) = (Some(count(phase)), false);
+                (last, executed) = (Some(count(phase)), false);
             }
         }
         let within = |range: std::ops::Range<u32>| range.into_iter().any(|p| barriers[index(p)]);
         let mut around =
             self.around.iter().any(|&(a, b)| !within(a..count(phases)) && !within(0..b));
         let first = self.signals.iter().position(|s| !s.is_empty());
-        around |= self.renewed && played && first.is_some_and(|first| !within(0..count(first) + 1));
+        around |=
+            self.renewed && executed && first.is_some_and(|first| !within(0..count(first) + 1));
         if let (true, Some(last)) = (around, barriers.last_mut()) {
             *last = true;
         }

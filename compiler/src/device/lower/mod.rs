@@ -38,7 +38,7 @@ const MOST_PLACES: usize = 1 << 24;
 /// Lowers the plans of all ranks, in order of rank. The result is not yet proved.
 ///
 /// # Errors
-/// Returns [`LoweringRefusal`] if a device cannot play the plans.
+/// Returns [`LoweringRefusal`] if a device cannot execute the plans.
 pub fn lower(
     plans: &[Plan],
     protocol: DeviceProtocol,
@@ -138,7 +138,7 @@ fn with_slots(
     }
 }
 
-/// Checks that a device can play the plans at all.
+/// Checks that a device can execute the plans at all.
 fn possible(
     plans: &[Plan],
     protocol: DeviceProtocol,

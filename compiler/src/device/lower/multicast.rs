@@ -12,7 +12,7 @@ use crate::plan::PlanRegion;
 /// The rule that a task may break.
 const RULE: &str = "the switch reads or writes one place on all ranks";
 
-/// Returns programs whose tasks the switch can play.
+/// Returns programs whose tasks the switch can run.
 pub(super) fn united(
     mut programs: Vec<DeviceProgram>,
 ) -> Result<Vec<DeviceProgram>, LoweringRefusal> {

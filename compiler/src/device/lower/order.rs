@@ -3,7 +3,7 @@
 //! Every operation gets a *key*: one more than the greatest key of those that it depends on, made even if
 //! it has no message among its inputs and odd if it has. It depends on what touches the same memory before
 //! it on its rank, on the senders of its messages, on consumptions that it waits for (a free slot, memory
-//! that peers read), and comes no earlier than the message before on the same connection. A rank plays its
+//! that peers read), and comes no earlier than the message before on the same connection. A rank runs its
 //! operations in the order of their keys, and those with the same key are the tasks of one phase.
 //!
 //! So a phase waits only for phases with lesser keys, of whatever rank: nothing waits for itself, and tasks

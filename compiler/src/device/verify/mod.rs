@@ -80,7 +80,7 @@ impl std::ops::Deref for ProvedProgram {
 /// Lowers proved plans to device programs, and proves these.
 ///
 /// # Errors
-/// Returns the reasons for which a device cannot play the plans.
+/// Returns the reasons for which a device cannot execute the plans.
 pub fn prove(
     proved: &ProvedPlans,
     protocol: DeviceProtocol,

@@ -153,9 +153,9 @@ impl SymbolicRun<'_> {
             return Ok(true);
         };
         if let Some(task) = phase.tasks.get(at.task) {
-            let played = self.task(rank, task);
+            let outcome = self.task(rank, task);
             let site = program.sites.get(index(task.site));
-            return played.map_err(|ProgramFault(what)| match site {
+            return outcome.map_err(|ProgramFault(what)| match site {
                 Some(s) => ProgramFault(format!("step {} (line {}): {what}", task.round, s.line)),
                 None => ProgramFault(what),
             });

@@ -114,7 +114,7 @@ impl OperationEvents {
         Ok(e)
     }
 
-    /// Returns an order in which everything can be played, or the events that wait for ever.
+    /// Returns an order in which everything can be executed, or the events that wait for ever.
     pub(super) fn order(&self, slots: u32) -> Result<Vec<u32>, Vec<u32>> {
         let n = self.at.len();
         let credits = self.messages.iter().flat_map(|(sent, received)| {
@@ -136,7 +136,7 @@ impl OperationEvents {
             next[index(fill[index(a)])] = b;
             fill[index(a)] += 1;
         }
-        // A rank plays all that it can before another one does: what a rank touches lies close together.
+        // A rank runs all that it can before another one does: what a rank touches lies close together.
         let mut ready: Vec<Vec<u32>> = vec![Vec::new(); self.first.len()];
         for v in (0..count(n)).rev().filter(|&v| waiting[index(v)] == 0) {
             ready[index(self.at[index(v)].0)].push(v);
@@ -166,7 +166,7 @@ impl OperationEvents {
         }
     }
 
-    /// Returns the least number of slots with which everything can be played; `None` if no number is enough.
+    /// Returns the least number of slots with which everything can be executed; `None` if no number is enough.
     pub(super) fn least_slots(&self) -> Option<u32> {
         let most = self.most_slots();
         self.order(most).ok()?;
@@ -362,7 +362,7 @@ mod tests {
 
     /// Ranks take few turns, though each waits for a message in every round.
     #[test]
-    fn a_rank_plays_all_that_it_can() {
+    fn a_rank_runs_all_that_it_can() {
         let mut sources = SourceMap::new();
         let text = "algorithm ring implements all_gather on n ranks {
             for s in 0..n-1 { each r { r -> (r + 1) % n : copy data[(r - s) % n] } } }";
@@ -375,7 +375,7 @@ mod tests {
         let plans: Vec<_> =
             proved.into_plans().into_iter().map(|plan| plan.into_unproved()).collect();
         let events = OperationEvents::new(&instance, &plans).expect("they match");
-        let order = events.order(4).expect("it can be played");
+        let order = events.order(4).expect("it can be executed");
         let rank = |v: u32| events.at[index(v)].0;
         let turns = 1 + order.windows(2).filter(|w| rank(w[0]) != rank(w[1])).count();
         assert!(order.len() >= 32 * 32 && turns < 32 * 16, "{turns} turns, {} events", order.len());

@@ -13,16 +13,16 @@
 //!   `ceil(N/C)` elements fit in scratch memory alone.
 //! * **Result**: replayed from the operations, dead stores left out. Each result is the sum that the collective asks
 //!   for, by the tree of additions and roundings that the proved graph has.
-//! * **Reuse**: a plan may be played again, and in several passes, without a barrier in between. A
-//!   connection carries the same messages every time, so its order never slips; a wait of one playing
-//!   for another only ever points back to an earlier one, so an order for one playing gives one for
+//! * **Reuse**: a plan may be executed again, and in several passes, without a barrier in between. A
+//!   connection carries the same messages every time, so its order never slips; a wait of one execution
+//!   for another only ever points back to an earlier one, so an order for one execution gives one for
 //!   all; passes touch different elements; and a call returns only once every message that offered
 //!   this rank's memory was consumed, so no rank reads or writes another's buffers outside its calls.
 //! * **Shares**: of a plan that is split by bandwidth all of this holds whatever the lengths of the parts. No
 //!   proof asks how many elements a chunk has, only which chunks have equally many: those at the same place of
 //!   different blocks, and blocks of equal length are cut by the same shares. `UnprovedPlan::check` says that parts
 //!   share no memory, no connection and no wait; so each is a plan of its own, whose proof is its share of this one,
-//!   and which may be played in its own number of passes, or not at all if it has no elements. All ranks
+//!   and which may be executed in its own number of passes, or not at all if it has no elements. All ranks
 //!   know alike which parts have none.
 
 mod events;

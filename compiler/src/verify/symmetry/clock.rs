@@ -99,7 +99,7 @@ fn times(
                 op.round == u32::MAX && placement == BufferPlacement::OutOfPlace && !op.receives();
             let now = if loose { last } else { (op.round, u8::from(op.receives())) };
             if now < last {
-                return wrong(format!("round {} is played after a later one", op.round));
+                return wrong(format!("round {} is run after a later one", op.round));
             }
             last = now;
             own.push(now);

@@ -1,4 +1,4 @@
-//! Capturing a stream, and playing what was captured.
+//! Capturing a stream, and launching what was captured.
 
 use std::sync::Arc;
 

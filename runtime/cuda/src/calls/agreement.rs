@@ -25,7 +25,7 @@ pub(super) fn agree_call(
     let (cut, scratch) = agree(core, sized)?;
     if let Some(peer) = same(core, mix(key.digest(), kind))? {
         let detail = format!(
-            "rank {} plays {} as `{}` of {} x {} with {} in {} blocks{}",
+            "rank {} runs {} as `{}` of {} x {} with {} in {} blocks{}",
             own,
             lowered.name(),
             key.protocol.name(),

@@ -9,7 +9,7 @@ use roundelay_compiler::plan::PlanHeader;
 use super::key::{CallKey, cut_call};
 use super::launch::{CudaLaunch, DeviceCall, addresses, checked};
 use super::program::LoweredProgram;
-use super::unplayable::UnplayableCall;
+use super::unsupported_call::UnsupportedCall;
 use crate::proxy::ProxyThreads;
 use crate::rank::GpuRank;
 use crate::region::{RegionSpot, RegionTable};
@@ -20,7 +20,7 @@ use roundelay_engine::hints::check_protocol;
 use roundelay_engine::{EngineCore, served};
 use roundelay_support::error::Error;
 
-/// Returns how a call would be played: the protocol, and the number of blocks, those that are left out filled in.
+/// Returns how a call would be run: the protocol, and the number of blocks, those that are left out filled in.
 pub(crate) fn resolve_launch(
     rank: &mut GpuRank,
     core: &mut EngineCore,
@@ -33,7 +33,7 @@ pub(crate) fn resolve_launch(
     Ok((key.protocol, key.blocks))
 }
 
-/// Returns the kernel that a call would play, as text. Compiles nothing and moves nothing.
+/// Returns the kernel that a call would run, as text. Compiles nothing and moves nothing.
 pub(crate) fn kernel_source(
     rank: &mut GpuRank,
     core: &mut EngineCore,
@@ -55,7 +55,7 @@ pub(crate) fn plans_of(
 }
 
 /// Returns the key of a call, with all that is left out filled in: the same on all ranks. The setting
-/// that was measured to be best is played if the buffers allow it.
+/// that was measured to be best is run if the buffers allow it.
 pub(super) fn choose_key(
     rank: &mut GpuRank,
     core: &mut EngineCore,
@@ -107,12 +107,12 @@ pub(super) fn choose_key(
     };
     // One block has the largest slots.
     hows.extend(hinted.is_none().then_some((DeviceProtocol::Staged, 1)));
-    let mut refused = UnplayableCall::NoPlans;
+    let mut refused = UnsupportedCall::NoPlans;
     for (protocol, blocks) in hows {
         let lowered = match rank.programs.lower(core.group.hosts(), plans, protocol) {
             Ok(lowered) => lowered,
             Err(why) => {
-                refused = UnplayableCall::As { protocol, why: Box::new(why) };
+                refused = UnsupportedCall::As { protocol, why: Box::new(why) };
                 continue;
             }
         };
@@ -125,7 +125,7 @@ pub(super) fn choose_key(
             return Ok((key, lowered));
         }
         if (0..3).any(hidden) {
-            refused = UnplayableCall::Private(protocol);
+            refused = UnsupportedCall::Private(protocol);
             continue;
         }
         match cut_call(&rank.memory.layout, &lowered, &key) {
@@ -134,7 +134,7 @@ pub(super) fn choose_key(
         }
     }
     let name = format!("{}.{}", header.collective, header.algorithm);
-    Err(Error::Unsupported(format!("{name} cannot be played on GPUs: {refused}")))
+    Err(Error::Unsupported(format!("{name} cannot be run on GPUs: {refused}")))
 }
 
 /// Returns the places of the buffers that peers address.

@@ -4,7 +4,7 @@
 use roundelay_compiler::device::DeviceProtocol;
 use roundelay_compiler::plan::PlanHeader;
 
-use super::unplayable::UnplayableCall;
+use super::unsupported_call::UnsupportedCall;
 use crate::tunables::{
     FAR_PASS_CHUNK_BYTES_MAX, HOP_BYTES, PASS_CHUNK_BYTES_MAX, PASS_CHUNK_BYTES_MIN,
     PROXY_BLOCKS_MAX, PROXY_SLOTS_BYTES,
@@ -48,7 +48,7 @@ impl CallSizes<'_> {
     /// # Errors
     ///
     /// The reason for which it cannot be run so: the same on all ranks.
-    pub(crate) fn cut(&self, blocks: u32, half: u64) -> Result<CallCut, UnplayableCall> {
+    pub(crate) fn cut(&self, blocks: u32, half: u64) -> Result<CallCut, UnsupportedCall> {
         let (header, size) = (self.header, self.dtype.size() as u64);
         let ceil = self.ceil()?;
         let (b, group) = (u64::from(blocks.max(1)), GROUP / size);
@@ -64,11 +64,11 @@ impl CallSizes<'_> {
         };
         let far = fits(self.far.into(), PROXY_SLOTS_BYTES);
         if far == 0 || self.far > 0 && blocks > PROXY_BLOCKS_MAX {
-            return Err(UnplayableCall::Far { blocks, most: PROXY_BLOCKS_MAX, chunks: self.far });
+            return Err(UnsupportedCall::Far { blocks, most: PROXY_BLOCKS_MAX, chunks: self.far });
         }
         let fits = fits(staging, half).min(far);
         if fits == 0 || self.protocol.is_one_pass() && fits < whole {
-            return Err(UnplayableCall::Staging {
+            return Err(UnsupportedCall::Staging {
                 name: format!("{}.{}", header.collective, header.algorithm),
                 protocol: self.protocol,
                 wanted: units(staging, b, whole * on_the_wire),
@@ -98,7 +98,7 @@ impl CallSizes<'_> {
         let pass = whole.min(fits).min(pipelined).min(bounded);
         let passes = ceil.div_ceil(b * pass).max(1);
         if passes.checked_mul(u64::from(self.messages) + 1).is_none_or(|m| m >> 32 != 0) {
-            return Err(UnplayableCall::Passes { passes, messages: self.messages });
+            return Err(UnsupportedCall::Passes { passes, messages: self.messages });
         }
         let unit = (pass * on_the_wire).next_multiple_of(GROUP);
         Ok(CallCut { blocks: b as u32, pass, passes, unit })
@@ -113,17 +113,17 @@ impl CallSizes<'_> {
     }
 
     /// Returns `ceil(N/C)`, if the vector fits an address space.
-    fn ceil(&self) -> Result<u64, UnplayableCall> {
+    fn ceil(&self) -> Result<u64, UnsupportedCall> {
         let (header, size) = (self.header, self.dtype.size() as u64);
         let elements = u64::from(header.blocks).checked_mul(self.count);
         elements
             .filter(|n| n.checked_mul(size.max(4)).is_some_and(|bytes| bytes < 1 << 46))
             .map(|n| n.div_ceil(u64::from(header.chunks.max(1))))
-            .ok_or(UnplayableCall::TooLong)
+            .ok_or(UnsupportedCall::TooLong)
     }
 
     /// Returns the bytes of the scratch buffers.
-    pub(crate) fn scratch(&self, align: u64) -> Result<u64, UnplayableCall> {
+    pub(crate) fn scratch(&self, align: u64) -> Result<u64, UnsupportedCall> {
         let chunk = self.ceil()? * self.dtype.size() as u64;
         let buffers = self.header.scratch.iter();
         Ok(buffers.map(|&chunks| (u64::from(chunks) * chunk).next_multiple_of(align)).sum())
@@ -168,7 +168,7 @@ mod tests {
     proptest! {
         /// Every element of every chunk is in exactly one block and pass, and what is staged fits.
         #[test]
-        fn every_element_is_played_once_and_fits(
+        fn every_element_is_processed_once_and_fits(
             (chunks, blocks, pipeline, lossy) in (1u32..40, 1u32..9, 1u32..9, any::<bool>()),
             (count, grid, staging) in (0u64..3000, 1u32..130, 0u32..50),
             (half, protocol, dtype) in (1u64 << 10..1 << 18, 0..DeviceProtocol::ALL.len(), 0usize..4),
@@ -191,16 +191,16 @@ mod tests {
             for chunk in [0, chunks - 1] {
                 let at = |c: u32| all * u64::from(c) / u64::from(chunks);
                 let len = at(chunk + 1) - at(chunk);
-                let mut played = vec![0u8; len as usize];
+                let mut processed = vec![0u8; len as usize];
                 for pass in 0..cut.passes {
                     for block in 0..u64::from(cut.blocks) {
                         let from = (pass * u64::from(cut.blocks) + block) * cut.pass;
                         for e in from..(from + cut.pass).min(len) {
-                            played[e as usize] += 1;
+                            processed[e as usize] += 1;
                         }
                     }
                 }
-                prop_assert!(played.iter().all(|&times| times == 1), "{cut:?}");
+                prop_assert!(processed.iter().all(|&times| times == 1), "{cut:?}");
             }
         }
     }
@@ -248,7 +248,7 @@ mod tests {
             (passes(1 << 28, DeviceProtocol::Get), cut(1 << 28, DeviceProtocol::Get).pass * 4),
             (4, 2 << 20)
         );
-        assert_eq!(passes(1 << 28, DeviceProtocol::Packet), 1, "packets are played in one");
+        assert_eq!(passes(1 << 28, DeviceProtocol::Packet), 1, "packets are run in one");
         assert_eq!(passes(1 << 28, DeviceProtocol::Engine), 1, "engines know no passes");
     }
 

@@ -173,7 +173,7 @@ mod tests {
     }
 
     /// Returns buffers of all ranks, of different bytes each, after what the pieces say.
-    fn played(
+    fn copied(
         programs: &ProvedPrograms,
         count: u64,
         size: u64,
@@ -206,9 +206,9 @@ mod tests {
             let (ranks, block) = (n as usize, (count * size) as usize);
             let len = ranks * block + 3;
             let gathered = programs("all_gather", "direct", n, BufferPlacement::OutOfPlace);
-            let [before, after] = played(&gathered, count, size, len);
+            let [before, after] = copied(&gathered, count, size, len);
             let swapped = programs("all_to_all", "direct", n, BufferPlacement::OutOfPlace);
-            let [_, turned] = played(&swapped, count, size, len);
+            let [_, turned] = copied(&swapped, count, size, len);
             for rank in 0..ranks {
                 for (peer, theirs) in before.iter().enumerate() {
                     let at = peer * block..(peer + 1) * block;
@@ -226,7 +226,7 @@ mod tests {
     fn a_vector_that_chunks_do_not_divide_is_one_piece() {
         let chain = programs("broadcast", "chain", 2, BufferPlacement::InPlace);
         for count in [1, 63, 64, 1001] {
-            let [before, after] = played(&chain, count, 4, 4 * count as usize + 5);
+            let [before, after] = copied(&chain, count, 4, 4 * count as usize + 5);
             let bytes = 4 * count as usize;
             assert_eq!(after[0], before[0]);
             assert_eq!(after[1][0][..bytes], before[0][0][..bytes]);

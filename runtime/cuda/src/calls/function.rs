@@ -49,7 +49,7 @@ impl DeviceFunction {
         &self.handle
     }
 
-    /// Returns the number of blocks that play. A grid has as many or more.
+    /// Returns the number of blocks that run. A grid has as many or more.
     pub fn blocks(&self) -> u32 {
         self.blocks
     }

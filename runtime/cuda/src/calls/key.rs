@@ -4,7 +4,7 @@ use roundelay_compiler::device::{DeviceProtocol, abi};
 
 use super::cut::{CallCut, CallSizes};
 use super::program::{BUFFERS, LoweredProgram};
-use super::unplayable::UnplayableCall;
+use super::unsupported_call::UnsupportedCall;
 use crate::layout::ArenaLayout;
 use crate::region::RegionSpot;
 use roundelay_support::digest::mix;
@@ -55,7 +55,7 @@ pub(super) fn cut_call(
     layout: &ArenaLayout,
     lowered: &LoweredProgram,
     key: &CallKey,
-) -> Result<(CallCut, u64), UnplayableCall> {
+) -> Result<(CallCut, u64), UnsupportedCall> {
     let job = job(lowered, key);
     let (_, half) = layout.staging(key.protocol);
     Ok((job.cut(key.blocks, half)?, job.scratch(abi::ALIGN)?))

@@ -1,4 +1,4 @@
-//! A call, how it is played, and its arguments.
+//! A call, how it is run, and its arguments.
 
 use roundelay_compiler::ProvedPlans;
 use roundelay_compiler::device::{DeviceProtocol, abi};
@@ -11,7 +11,7 @@ use roundelay_support::error::Error;
 /// A call on device memory.
 pub(crate) type DeviceCall = PlanCall<DevicePtr, DevicePtr>;
 
-/// A call, and how it is played.
+/// A call, and how it is run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CudaLaunch {
     /// The call. A buffer without meaning on this rank may be [`DevicePtr::NULL`].

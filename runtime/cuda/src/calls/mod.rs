@@ -14,7 +14,7 @@
 //!    ([`engine_copies`]).
 //!
 //! [`function`] has schedules as functions inside kernels of users, which pass stages 2 to 5. [`launch`] has a call and
-//! its arguments. A refusal is an [`unplayable`] call with its reason; all ranks refuse alike.
+//! its arguments. A refusal is an [`UnsupportedCall`] with its reason; all ranks refuse alike.
 //!
 //! All state of calls is in two tables: [`ProgramTable`], which reports of kernels need too, and [`CallTable`].
 
@@ -31,7 +31,7 @@ mod named;
 mod packed;
 mod program;
 mod programs;
-mod unplayable;
+mod unsupported_call;
 
 pub(crate) use choice::{kernel_source, plans_of, resolve_launch};
 pub use function::{CudaKernel, DeviceFunction, KernelArg, KernelGrid};
@@ -42,4 +42,4 @@ pub(crate) use named::CallTable;
 pub(crate) use packed::{perform_cut, perform_listed};
 pub(crate) use program::LoweredProgram;
 pub(crate) use programs::ProgramTable;
-pub(crate) use unplayable::UnplayableCall;
+pub(crate) use unsupported_call::UnsupportedCall;

@@ -23,14 +23,14 @@ struct PlanChoice {
     plans: Arc<ProvedPlans>,
     /// The plans in place beside plans for an input and an output, where the algorithm has them.
     inside: Option<Arc<ProvedPlans>>,
-    /// The way in which they are best played, as measured.
+    /// The way in which they are best run, as measured.
     how: Option<ProtocolChoice>,
     /// The key and the program that came of it, where nothing but the name of the call and this word decides: see
     /// [`CallTable::kept_key`].
     kept: Option<(bool, CallKey, Arc<LoweredProgram>)>,
 }
 
-/// Calls by name and the plans that they play.
+/// Calls by name and the plans that they execute.
 type PlanChoices = RecentList<(NamedCall, PlanChoice), 256>;
 
 /// The collective calls that a rank has made: bound calls, and choices of calls by name.
@@ -44,7 +44,7 @@ pub(crate) struct CallTable {
 
 impl CallTable {
     /// Puts a call of proved plans into a stream.
-    pub(crate) fn play(
+    pub(crate) fn execute(
         &mut self,
         rank: &mut GpuRank,
         core: &mut EngineCore,
@@ -58,7 +58,7 @@ impl CallTable {
     }
 
     /// Puts a call of plans for an input and an output into a stream, on a rank whose input is its output. Other ranks
-    /// may have two buffers, and none knows of the others: so all agree on these plans, and this rank plays those in
+    /// may have two buffers, and none knows of the others: so all agree on these plans, and this rank executes those in
     /// place if peers see no difference. If there are none, its input is copied first.
     fn put_inside(
         &mut self,
@@ -181,7 +181,7 @@ impl CallTable {
     }
 }
 
-/// Returns a call with all that is left out filled in, if it has something to play; fails if none may be put into the
+/// Returns a call with all that is left out filled in, if it has something to run; fails if none may be put into the
 /// stream. A call without elements is compared, and that is all.
 fn ready(
     rank: &mut GpuRank,

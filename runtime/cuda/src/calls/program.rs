@@ -9,7 +9,7 @@ use roundelay_compiler::device::{
 use roundelay_compiler::plan::{PlanBuffer, PlanRegion, SourceLine};
 use roundelay_emit::cuda::{Element, FunctionSource, KernelSpec, Operator, cuda, cuda_function};
 
-use super::unplayable::UnplayableCall;
+use super::unsupported_call::UnsupportedCall;
 use crate::proxy::ProxyProgram;
 use roundelay_support::dtype::{DType, RedOp};
 
@@ -39,14 +39,14 @@ impl LoweredProgram {
     ///
     /// # Errors
     ///
-    /// The reason for which a device cannot play the plans so.
+    /// The reason for which a device cannot execute the plans so.
     pub(crate) fn new(
         plans: &ProvedPlans,
         rank: u32,
         protocol: DeviceProtocol,
         number: u32,
         hosts: &[u32],
-    ) -> Result<Arc<Self>, UnplayableCall> {
+    ) -> Result<Arc<Self>, UnsupportedCall> {
         let programs = prove(
             plans,
             protocol,
@@ -60,7 +60,7 @@ impl LoweredProgram {
         for program in list {
             visit(program, |region, is_remote| mark(region, &mut remote, is_remote));
         }
-        let program = programs.of(rank).ok_or(UnplayableCall::NoRank(rank))?;
+        let program = programs.of(rank).ok_or(UnsupportedCall::NoRank(rank))?;
         let mut own = [false; 3];
         visit(&program, |region, is_remote| mark(region, &mut own, !is_remote));
         let far = ProxyProgram::of(&program);
@@ -87,7 +87,7 @@ impl LoweredProgram {
         dtype: DType,
         op: RedOp,
         aligned: bool,
-    ) -> Result<String, UnplayableCall> {
+    ) -> Result<String, UnsupportedCall> {
         Ok(cuda(&self.program, &spec(dtype, op, aligned)?)?.text())
     }
 
@@ -95,25 +95,25 @@ impl LoweredProgram {
     ///
     /// # Errors
     ///
-    /// The errors of [`LoweredProgram::text`]; also if it is played by copy engines, or the name is none.
+    /// The errors of [`LoweredProgram::text`]; also if it is run by copy engines, or the name is none.
     pub(super) fn function(
         &self,
         dtype: DType,
         op: RedOp,
         aligned: bool,
         name: &str,
-    ) -> Result<FunctionSource, UnplayableCall> {
+    ) -> Result<FunctionSource, UnsupportedCall> {
         let program = std::slice::from_ref(&self.program);
         Ok(cuda_function(program, &spec(dtype, op, aligned)?, name)?)
     }
 }
 
 /// Returns the facts that a text depends on beside its program.
-fn spec(dtype: DType, op: RedOp, aligned: bool) -> Result<KernelSpec, UnplayableCall> {
+fn spec(dtype: DType, op: RedOp, aligned: bool) -> Result<KernelSpec, UnsupportedCall> {
     let (element, operator) = (Element::named(dtype.name()), Operator::named(op.name()));
     match (element, operator) {
         (Some(element), Some(operator)) => Ok(KernelSpec { element, operator, aligned }),
-        _ => Err(UnplayableCall::Arithmetic { dtype, op }),
+        _ => Err(UnsupportedCall::Arithmetic { dtype, op }),
     }
 }
 

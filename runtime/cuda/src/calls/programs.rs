@@ -7,7 +7,7 @@ use roundelay_compiler::ProvedPlans;
 use roundelay_compiler::device::{DeviceOptions, DeviceProtocol, interchangeable, prove};
 
 use super::program::LoweredProgram;
-use super::unplayable::UnplayableCall;
+use super::unsupported_call::UnsupportedCall;
 
 /// A plan, by its hash, and the protocol by which it is lowered.
 type ProgramKey = ([u8; 16], DeviceProtocol);
@@ -17,7 +17,7 @@ type ProgramKey = ([u8; 16], DeviceProtocol);
 pub(crate) struct ProgramTable {
     rank: u32,
     /// Programs, or why there is none.
-    lowered: BTreeMap<ProgramKey, Result<Arc<LoweredProgram>, UnplayableCall>>,
+    lowered: BTreeMap<ProgramKey, Result<Arc<LoweredProgram>, UnsupportedCall>>,
     /// Programs in place that go with those of other buffers: by plan and protocol of these.
     insides: BTreeMap<ProgramKey, Option<Arc<LoweredProgram>>>,
     /// Programs by their numbers, from 1.
@@ -42,8 +42,8 @@ impl ProgramTable {
         hosts: &[u32],
         plans: &ProvedPlans,
         protocol: DeviceProtocol,
-    ) -> Result<Arc<LoweredProgram>, UnplayableCall> {
-        let Some(first) = plans.plans().first() else { return Err(UnplayableCall::NoPlans) };
+    ) -> Result<Arc<LoweredProgram>, UnsupportedCall> {
+        let Some(first) = plans.plans().first() else { return Err(UnsupportedCall::NoPlans) };
         let key = (first.header.hash, protocol);
         if let Some(known) = self.lowered.get(&key) {
             return known.clone();
@@ -55,7 +55,7 @@ impl ProgramTable {
         lowered
     }
 
-    /// Returns this rank's program in place, if ranks may play it while others play that of buffers apart.
+    /// Returns this rank's program in place, if ranks may run it while others run that of buffers apart.
     pub(super) fn inside(
         &mut self,
         hosts: &[u32],

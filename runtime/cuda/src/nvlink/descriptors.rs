@@ -281,9 +281,9 @@ mod tests {
         text
     }
 
-    /// Plays both ranks: three rounds, each with a descriptor, whose memory the other one reads and then
+    /// Runs both ranks: three rounds, each with a descriptor, whose memory the other one reads and then
     /// writes.
-    fn play(socket: &mut DescriptorSocket, tokens: &[Option<u64>], own: &str, other: &str) {
+    fn run_rounds(socket: &mut DescriptorSocket, tokens: &[Option<u64>], own: &str, other: &str) {
         let peer = 1 - socket.rank as usize;
         for round in 0..3 {
             let fd = memory(&format!("{own}{round}"));
@@ -312,7 +312,7 @@ mod tests {
         writeln!(out, "\ntoken {}", socket.token()).expect("a pipe");
         out.flush().expect("a pipe");
         let tokens = [parent.parse().ok(), Some(socket.token())];
-        play(&mut socket, &tokens, "child", "parent");
+        run_rounds(&mut socket, &tokens, "child", "parent");
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
             .find_map(|line| line.strip_prefix("token ")?.parse().ok())
             .expect("its token");
         let tokens = [socket.token(), token].map(Some);
-        play(&mut socket, &tokens, "parent", "child");
+        run_rounds(&mut socket, &tokens, "parent", "child");
         // Its last lines must not be written to a closed pipe.
         lines.by_ref().for_each(drop);
         assert!(child.wait().expect("its end").success());

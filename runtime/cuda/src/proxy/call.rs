@@ -148,7 +148,7 @@ pub(crate) struct ProxyCall {
     /// Elements that the caller gave, and bytes of one.
     pub(crate) count: u64,
     pub(crate) size: u64,
-    /// Blocks, elements of a chunk that one plays in a pass, passes, bytes of a chunk in a slot.
+    /// Blocks, elements of a chunk that one processes in a pass, passes, bytes of a chunk in a slot.
     pub(crate) blocks: u32,
     pub(crate) pass: u64,
     pub(crate) passes: u64,

@@ -1,4 +1,4 @@
-//! Slots that devices write into, with kernels that threads play. In the virtual machines of `tests/rdma.sh` devices
+//! Slots that devices write into, with kernels that threads run. In the virtual machines of `tests/rdma.sh` devices
 //! do; elsewhere ranks agree that none does, and all goes by hosts.
 
 use std::cell::RefCell;
@@ -102,7 +102,7 @@ fn contents_go_by_hosts_while_the_queue_for_them_is_gone() {
                         _ => false,
                     }
                 });
-                let result = rank.play(0, 1, false);
+                let result = rank.run(0, 1, false);
                 is_over.store(true, Ordering::Release);
                 (result, breaker.join().expect("no panic"))
             });

@@ -91,10 +91,10 @@ impl EmulatedGpu<'_> {
     }
 
     /// Runs a kernel: all blocks side by side. Of blocks that leave the first reason is returned.
-    pub(super) fn play(&self, launch: &EmulatedLaunch<'_>) -> Result<(), KernelExit> {
+    pub(super) fn run(&self, launch: &EmulatedLaunch<'_>) -> Result<(), KernelExit> {
         std::thread::scope(|scope| {
             let block =
-                |block| scope.spawn(move || EmulatedBlock { device: self, launch, block }.play());
+                |block| scope.spawn(move || EmulatedBlock { device: self, launch, block }.run());
             let blocks: Vec<_> = (0..launch.call.blocks).map(block).collect();
             let ends: Vec<_> = blocks.into_iter().map(|b| b.join().expect("no panic")).collect();
             ends.into_iter().collect()
@@ -117,7 +117,7 @@ impl<'a> EmulatedBlock<'a> {
         &self.device.arenas[self.launch.program.rank as usize]
     }
 
-    fn play(&self) -> Result<(), KernelExit> {
+    fn run(&self) -> Result<(), KernelExit> {
         let EmulatedLaunch { program, call, .. } = self.launch;
         let (n, rank) = (program.header.ranks, program.rank);
         if program.is_far() {
@@ -258,7 +258,7 @@ impl<'a> EmulatedBlock<'a> {
                     TaskInput::Pulled(message, region) => {
                         in_region(program.links[message.link as usize].peer, region, k, e)
                     }
-                    other => panic!("{other:?} is not played here"),
+                    other => panic!("{other:?} is not emulated"),
                 };
                 let values = task.inputs.iter().map(|i| operand(i).0.load(Ordering::Relaxed));
                 let value = values.reduce(fold).expect("an operand");
@@ -271,7 +271,7 @@ impl<'a> EmulatedBlock<'a> {
                         TaskOutput::Landed(message, region) => {
                             in_region(program.links[message.link as usize].peer, region, k, e)
                         }
-                        other => panic!("{other:?} is not played here"),
+                        other => panic!("{other:?} is not emulated"),
                     };
                     place.0.store(value, Ordering::Relaxed);
                 }
@@ -291,7 +291,7 @@ impl<'a> EmulatedBlock<'a> {
             + k as u64;
         let at = chunk * call.unit + 4 * e;
         if link.far {
-            let place = self.device.far.played(at, 4).expect("it lies among the slots");
+            let place = self.device.far.emulated_place(at, 4).expect("it lies among the slots");
             // SAFETY: four bytes of memory that lives as long as the device, used as an atomic by this block, and by a
             // proxy as the words say.
             return ElementPlace(unsafe { AtomicU32::from_ptr(place.cast()) });

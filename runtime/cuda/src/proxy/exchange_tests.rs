@@ -1,4 +1,4 @@
-//! Messages between single ranks of different hosts, over sockets of this machine, with kernels that threads play.
+//! Messages between single ranks of different hosts, over sockets of this machine, with kernels that threads run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ enum Step {
     Letters(Vec<Letter>),
 }
 
-/// One end of a batch, as the emulated kernel plays it.
+/// One end of a batch, as the emulated kernel runs it.
 struct Side<'a> {
     end: &'a BatchEnd,
     /// The letters that are sent, or whose lengths are received.
@@ -74,8 +74,8 @@ fn of(
     })
 }
 
-/// Plays the kernel of a batch, a thread for each block of each end; returns what was received, end by end.
-fn play(
+/// Runs the kernel of a batch, a thread for each block of each end; returns what was received, end by end.
+fn run(
     rank: &Rank<'_>,
     batch: &ProxyBatch,
     letters: &[Letter],
@@ -160,7 +160,7 @@ fn letters(ranks: u32, many: usize, dice: &mut SeededRandom) -> Vec<Letter> {
         .collect()
 }
 
-/// Plays steps, launched ahead, and compares what arrives with what was sent, and calls with the host's.
+/// Runs steps, launched ahead, and compares what arrives with what was sent, and calls with the host's.
 fn all_alike(world: &World, steps: &[Step]) {
     let jobs = long(&world.hosts);
     let ranks = world.ranks();
@@ -192,7 +192,7 @@ fn all_alike(world: &World, steps: &[Step]) {
         for (step, list) in steps.iter().zip(&parts) {
             if let Step::Call = step {
                 epoch += 1;
-                let result = rank.play(0, epoch, epoch > 1 && jobs[0].proves());
+                let result = rank.run(0, epoch, epoch > 1 && jobs[0].proves());
                 if result != Ok(jobs[0].on_host(rank.core)) {
                     wrong.push(format!("call {epoch} on rank {own}: {:?}", rank.lanes.failure()));
                 }
@@ -201,7 +201,7 @@ fn all_alike(world: &World, steps: &[Step]) {
                 let mut wanted: Vec<Letter> =
                     part.iter().filter(|l| l.to == own).cloned().collect();
                 wanted.sort_by_key(|letter| letter.from);
-                match play(rank, batch, part, &mut counts) {
+                match run(rank, batch, part, &mut counts) {
                     Ok(got) if got == wanted => {}
                     Ok(_) => wrong.push(format!("letters on rank {own}")),
                     Err(left) => {
@@ -258,7 +258,7 @@ fn a_connection_that_is_cut_ends_messages_on_both_sides() {
                     rustix::net::shutdown(&*fd, rustix::net::Shutdown::Both).expect("a socket");
                 }
             });
-            let left = play(rank, &batch, &sent, &mut Counts::new()).map(drop);
+            let left = run(rank, &batch, &sent, &mut Counts::new()).map(drop);
             (left, rank.lanes.failure())
         })
     });
@@ -284,7 +284,7 @@ fn a_peer_that_does_not_receive_is_named_in_time() {
         0 => {
             let batch = Arc::new(batch(rank, &sent, 2, Duration::from_millis(150)));
             rank.lanes.order_batch(&batch);
-            let left = play(rank, &batch, &sent, &mut Counts::new()).map(drop);
+            let left = run(rank, &batch, &sent, &mut Counts::new()).map(drop);
             Some((left, rank.lanes.failure()))
         }
         _ => {
@@ -337,7 +337,7 @@ fn pieces_without_a_slot_are_refused() {
             }
             let batch = Arc::new(batch(rank, &received, 2, PATIENCE));
             rank.lanes.order_batch(&batch);
-            let left = play(rank, &batch, &received, &mut Counts::new()).map(drop);
+            let left = run(rank, &batch, &received, &mut Counts::new()).map(drop);
             assert_eq!(left, Err(KernelExit::Aborted));
             assert_eq!(
                 batch.ends[0].slots.head(MessageDirection::Recv, 0, 1).load(Ordering::Relaxed),

@@ -37,7 +37,7 @@ fn a_connection_that_is_cut_ends_the_call_on_both_sides() {
                     rustix::net::shutdown(&*fd, rustix::net::Shutdown::Both).expect("a socket");
                 }
             });
-            let left = rank.play(0, 1, false).map(drop);
+            let left = rank.run(0, 1, false).map(drop);
             (left, rank.lanes.failure(), rank.core.hear(None).is_err())
         })
     });
@@ -57,7 +57,7 @@ fn a_peer_that_goes_is_named() {
     let ends = everywhere(&world, &jobs, |rank| match rank.core.rank() {
         0 => {
             rank.launch([(0, 1)].into_iter());
-            let left = rank.play(0, 1, false).map(drop);
+            let left = rank.run(0, 1, false).map(drop);
             Some((left, rank.lanes.failure()))
         }
         _ => None,
@@ -91,7 +91,7 @@ fn an_abort_makes_kernels_leave_and_lanes_end() {
             let call = call.expect("far links");
             let (fold, synchronized, proves) = (jobs[0].fold(), false, true);
             let launch = EmulatedLaunch { program, call: &call, fold, synchronized, proves };
-            (device.play(&launch), rank.lanes.failure())
+            (device.run(&launch), rank.lanes.failure())
         })
     });
     assert_eq!(ends, [(Err(KernelExit::Aborted), None), (Err(KernelExit::Aborted), None)]);
@@ -105,7 +105,7 @@ fn ranks_that_make_different_calls_learn_of_it() {
         let mut call = jobs[0].call(rank.core.rank(), 1).expect("far links");
         call.digest += u64::from(rank.core.rank());
         rank.lanes.order_call(&call);
-        assert_eq!(rank.play(0, 1, false).map(drop), Err(KernelExit::Aborted));
+        assert_eq!(rank.run(0, 1, false).map(drop), Err(KernelExit::Aborted));
         rank.lanes.failure()
     });
     let mismatch = |failure: &Option<Error>| matches!(failure, Some(Error::PlanMismatch { detail, .. }) if detail.contains("all_reduce.ring"));
@@ -123,7 +123,7 @@ fn a_peer_whose_kernel_does_not_come_is_named_in_time() {
         // The kernel of rank 0 has more patience than its lanes here.
         rank.device.patience = PATIENCE;
         match own {
-            0 => Some((rank.play(0, 1, false).map(drop), rank.lanes.failure())),
+            0 => Some((rank.run(0, 1, false).map(drop), rank.lanes.failure())),
             _ => {
                 sees_the_end(rank.core);
                 rank.lanes.stop();
@@ -157,7 +157,7 @@ fn what_is_no_packet_is_refused() {
             return None;
         }
         rank.launch([(0, 1)].into_iter());
-        assert_eq!(rank.play(0, 1, false).map(drop), Err(KernelExit::Aborted));
+        assert_eq!(rank.run(0, 1, false).map(drop), Err(KernelExit::Aborted));
         rank.lanes.failure()
     });
     let text = failures[0].as_ref().map(Error::to_string).unwrap_or_default();

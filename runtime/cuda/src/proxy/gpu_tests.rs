@@ -56,7 +56,7 @@ fn ring() -> ProvedPlans {
     compile(&program, &sources, &shape, &options, BufferPlacement::InPlace).expect("it is proved")
 }
 
-/// Plays two ranks, a thread each.
+/// Runs two ranks, a thread each.
 fn on_both(body: impl Fn(Communicator) + Sync) {
     let comms = Communicator::local_over(2, setup).expect("ranks");
     let body = &body;
@@ -67,14 +67,14 @@ fn on_both(body: impl Fn(Communicator) + Sync) {
 }
 
 /// A rank with its GPU.
-struct Player<'a> {
+struct CallExecutor<'a> {
     gpu: Gpu,
     core: &'a mut EngineCore,
     plans: ProvedPlans,
     data: CudaBuffer<f32>,
 }
 
-impl<'a> Player<'a> {
+impl<'a> CallExecutor<'a> {
     /// Opens the GPU, and makes a call that is right.
     fn new(core: &'a mut EngineCore, gpus: u32) -> Self {
         let device = Some(core.rank() % gpus);
@@ -86,13 +86,13 @@ impl<'a> Player<'a> {
         let mut gpu = open(core, options).expect("a GPU");
         let data = gpu.alloc::<f32>(core, COUNT).expect("memory");
         data.copy_from(&vec![rank as f32 + 1.0; COUNT]).expect("a copy");
-        let mut player = Player { gpu, core, plans: ring(), data };
-        player.call().expect("a call");
-        player.synchronize().expect("it ends well");
+        let mut executor = CallExecutor { gpu, core, plans: ring(), data };
+        executor.call().expect("a call");
+        executor.synchronize().expect("it ends well");
         let mut sums = vec![0.0; COUNT];
-        player.data.copy_to(&mut sums).expect("a copy");
+        executor.data.copy_to(&mut sums).expect("a copy");
         assert!(sums.iter().all(|&sum| sum == 3.0), "1 and 2");
-        player
+        executor
     }
 
     fn call(&mut self) -> Result<(), Error> {
@@ -101,7 +101,7 @@ impl<'a> Player<'a> {
         let call = PlanCall { count, dtype, op, factor: 1.0, args };
         let launch = CudaLaunch { protocol: Some(DeviceProtocol::Put), ..call.into() };
         let stream = self.gpu.stream().clone();
-        self.gpu.play(self.core, &self.plans, &launch, None, &stream)
+        self.gpu.execute(self.core, &self.plans, &launch, None, &stream)
     }
 
     fn synchronize(&mut self) -> Result<(), Error> {
@@ -137,24 +137,24 @@ enum How {
     Cut,
 }
 
-/// Plays two ranks as threads; what is done to one while its kernel waits ends both.
+/// Runs two ranks as threads; what is done to one while its kernel waits ends both.
 fn end(how: How, round: u32, gpus: u32) {
     let ready = Barrier::new(2);
     let body = |mut comm: Communicator| {
         let mut part = comm.split(&[0, 1]).expect("a part").expect("of all");
         let abort = part.abort_handle();
         let core = roundelay::internal::core(&mut part).expect("at home");
-        let mut player = Player::new(core, gpus);
-        let rank = player.core.rank();
+        let mut executor = CallExecutor::new(core, gpus);
+        let rank = executor.core.rank();
         ready.wait();
         let since;
         // The other one makes no call before this one's has waited and failed.
         let error = if rank == round % 2 {
-            player.call().expect("a call");
-            player.enters(2);
+            executor.call().expect("a call");
+            executor.enters(2);
             since = Instant::now();
             std::thread::scope(|scope| {
-                let lanes = player.gpu.proxies().expect("another host");
+                let lanes = executor.gpu.proxies().expect("another host");
                 let connection =
                     lanes.connections[round as usize % lanes.connections.len()].clone();
                 scope.spawn(move || match how {
@@ -164,12 +164,12 @@ fn end(how: How, round: u32, gpus: u32) {
                         rustix::net::shutdown(&*fd, Shutdown::Both).expect("it is open");
                     }
                 });
-                player.synchronize().expect_err("it ended with an error")
+                executor.synchronize().expect_err("it ended with an error")
             })
         } else {
             since = Instant::now();
-            let failed = (0..).find_map(|_| player.core.hear(None).err()).expect("an alarm");
-            let error = player.fails();
+            let failed = (0..).find_map(|_| executor.core.hear(None).err()).expect("an alarm");
+            let error = executor.fails();
             assert!(matches!(
                 error,
                 Error::Usage(_) | Error::Aborted { .. } | Error::LostRank { .. }
@@ -182,7 +182,7 @@ fn end(how: How, round: u32, gpus: u32) {
             How::Cut => text.contains("between their hosts") && text.contains("all_reduce.ring"),
         };
         assert!(said, "{how:?} in round {round}: {text}");
-        player.leave();
+        executor.leave();
         assert!(since.elapsed() < SOON, "{how:?} in round {round}: {:?}", since.elapsed());
     };
     on_both(body);
@@ -230,10 +230,12 @@ fn child() {
     let Ok(note) = std::env::var(NOTE) else { return };
     let mut comm = Communicator::join_with(1, 2, &setup(1), |_| Ok(note)).expect("rank 1");
     let mut part = comm.split(&[0, 1]).expect("a part").expect("of all");
-    let mut player =
-        Player::new(roundelay::internal::core(&mut part).expect("at home"), gpus().expect("GPUs"));
-    (0..20).try_for_each(|_| player.call()).expect("calls");
-    player.enters(5);
+    let mut executor = CallExecutor::new(
+        roundelay::internal::core(&mut part).expect("at home"),
+        gpus().expect("GPUs"),
+    );
+    (0..20).try_for_each(|_| executor.call()).expect("calls");
+    executor.enters(5);
     kill_process(getpid(), Signal::KILL).expect("the end");
 }
 
@@ -254,10 +256,11 @@ fn a_rank_that_is_killed_ends_kernels_that_wait() {
         });
         let mut comm = comm.expect("rank 0");
         let mut part = comm.split(&[0, 1]).expect("a part").expect("of all");
-        let mut player = Player::new(roundelay::internal::core(&mut part).expect("at home"), gpus);
-        let error = player.fails();
+        let mut executor =
+            CallExecutor::new(roundelay::internal::core(&mut part).expect("at home"), gpus);
+        let error = executor.fails();
         assert!(matches!(error, Error::LostRank { lost: 1, .. }), "in round {round}: {error}");
-        player.leave();
+        executor.leave();
         drop((part, comm));
         let ended = child.expect("it was started").wait().expect("its end");
         assert!(!ended.success(), "it was killed");
@@ -268,16 +271,16 @@ fn a_rank_that_is_killed_ends_kernels_that_wait() {
 /// Kernels fill and read slots in memory of the GPU; proxies copy what goes from host to host, for want of devices that
 /// would reach it there.
 #[test]
-fn kernels_play_slots_on_the_gpu() {
+fn kernels_run_over_slots_on_the_gpu() {
     let Some(gpus) = gpus() else { return };
     let body = |mut comm: Communicator| {
         let mut part = comm.split(&[0, 1]).expect("a part").expect("of all");
         let core = roundelay::internal::core(&mut part).expect("at home");
         let device = Some(core.rank() % gpus);
         let options = CudaOptions { device, slots_on_gpu: true, ..CudaOptions::default() };
-        let mut player = Player::with(core, &options);
-        let rank = player.core.rank() as f32;
-        let lanes = player.gpu.proxies().expect("another host");
+        let mut executor = CallExecutor::with(core, &options);
+        let rank = executor.core.rank() as f32;
+        let lanes = executor.gpu.proxies().expect("another host");
         if let GpuDirect::Refused(why) = lanes.direct() {
             return skip(CheckNeeds::Gpus, why);
         }
@@ -285,11 +288,11 @@ fn kernels_play_slots_on_the_gpu() {
         for round in 0..20 {
             let mine = |i: usize| (i % 1009 + round) as f32 * (rank + 1.0);
             let before: Vec<f32> = (0..COUNT).map(mine).collect();
-            player.data.copy_from(&before).expect("a copy");
-            player.call().expect("a call");
-            player.synchronize().expect("it ends well");
+            executor.data.copy_from(&before).expect("a copy");
+            executor.call().expect("a call");
+            executor.synchronize().expect("it ends well");
             let mut sums = vec![f32::NAN; COUNT];
-            player.data.copy_to(&mut sums).expect("a copy");
+            executor.data.copy_to(&mut sums).expect("a copy");
             let wrong =
                 sums.iter().enumerate().find(|&(i, &sum)| sum != (i % 1009 + round) as f32 * 3.0);
             assert_eq!(wrong, None, "round {round}");

@@ -62,7 +62,7 @@ impl ProxyThread {
                         let (rank, peer) = (self.common.rank, self.streams[at].peer);
                         let name = call.location(&call.part.links[0], 1).name;
                         let detail = format!(
-                            "rank {rank} plays {name} of {} elements as call {} on its GPU",
+                            "rank {rank} runs {name} of {} elements as call {} on its GPU",
                             call.count, call.epoch
                         );
                         return Err(ProxyExit::failed(Error::PlanMismatch { rank, peer, detail }));

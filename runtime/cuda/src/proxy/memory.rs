@@ -100,7 +100,7 @@ impl ProxyMemory {
 
     /// Returns that place for an emulated kernel.
     #[cfg(test)]
-    pub(super) fn played(&self, offset: u64, bytes: u64) -> Option<*mut u8> {
+    pub(super) fn emulated_place(&self, offset: u64, bytes: u64) -> Option<*mut u8> {
         match &self.direct {
             None => self.slot(offset, bytes),
             Some(direct) => direct.place(offset, bytes),

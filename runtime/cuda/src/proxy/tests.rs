@@ -81,7 +81,7 @@ impl World {
     }
 }
 
-/// A call: what is played, on how much, and how it is cut.
+/// A call: what is run, on how much, and how it is cut.
 pub(super) struct Job {
     what: String,
     proved: ProvedPlans,
@@ -187,7 +187,7 @@ impl Job {
         self.plan(0).header.placement == BufferPlacement::InPlace
     }
 
-    /// Plays the same plan on the host.
+    /// Executes the same plan on the host.
     pub(super) fn on_host(&self, core: &mut EngineCore) -> Vec<u32> {
         let rank = core.rank();
         let bytes = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
@@ -199,7 +199,7 @@ impl Job {
         };
         let (count, dtype) = (self.count, self.dtype);
         let call = PlanCall { count, dtype, op: RedOp::Sum, factor: 1.0, args };
-        core.run(self.plan(rank), call).expect("the host plays it");
+        core.run(self.plan(rank), call).expect("the host runs it");
         let result = if self.is_in_place() { input } else { output };
         result.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect()
     }
@@ -251,7 +251,7 @@ impl<'a> Rank<'a> {
         Rank { jobs, arenas, core, lanes, device }
     }
 
-    /// Launches the calls `range` of a stream; nothing is played yet.
+    /// Launches the calls `range` of a stream; nothing is run yet.
     pub(super) fn launch(&self, epochs: impl Iterator<Item = (usize, u32)>) {
         for (at, epoch) in epochs {
             // The kernel alone knows the epoch.
@@ -261,18 +261,18 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Plays a call that was launched; returns the result.
-    pub(super) fn play(
+    /// Runs a call that was launched; returns the result.
+    pub(super) fn run(
         &self,
         at: usize,
         epoch: u32,
         synchronized: bool,
     ) -> Result<Vec<u32>, KernelExit> {
-        self.play_as(at, epoch, synchronized, None)
+        self.run_as(at, epoch, synchronized, None)
     }
 
-    /// Plays a call that was launched, or captured by another number.
-    fn play_as(
+    /// Runs a call that was launched, or captured by another number.
+    fn run_as(
         &self,
         at: usize,
         epoch: u32,
@@ -289,13 +289,13 @@ impl<'a> Rank<'a> {
             place.store(value, Ordering::Relaxed);
         }
         let program = &job.lowered[rank as usize].program;
-        // Ranks without far links play as many passes.
+        // Ranks without far links run as many passes.
         let call = job.lowered.iter().zip(0..).find_map(|(_, r)| job.call(r, epoch));
         let mut call = call.expect("some rank has far links");
         call.number = number.unwrap_or(call.number);
         let proves = job.proves();
         let fold = job.fold();
-        self.device.play(&EmulatedLaunch { program, call: &call, fold, synchronized, proves })?;
+        self.device.run(&EmulatedLaunch { program, call: &call, fold, synchronized, proves })?;
         let last = if job.is_in_place() { 0 } else { 2 };
         let len = job.lengths()[last];
         Ok(buffers[last].iter().take(len).map(|p| p.load(Ordering::Relaxed)).collect())
@@ -348,7 +348,7 @@ pub(super) fn everywhere<R: Send>(
     })
 }
 
-/// Plays all jobs as one stream, launched ahead, from a call on; and compares with the host.
+/// Runs all jobs as one stream, launched ahead, from a call on; and compares with the host.
 pub(super) fn all_alike(world: &World, jobs: &[Job], first: u32) {
     let found = everywhere(world, jobs, |rank| {
         if first > 0 {
@@ -359,7 +359,7 @@ pub(super) fn all_alike(world: &World, jobs: &[Job], first: u32) {
         rank.launch(epochs.iter().copied().enumerate());
         let (mut synchronized, mut results) = (false, Vec::new());
         for (at, &epoch) in epochs.iter().enumerate() {
-            match rank.play(at, epoch, synchronized) {
+            match rank.run(at, epoch, synchronized) {
                 Ok(result) => results.push(result),
                 Err(left) => {
                     let why = rank.lanes.failure();
@@ -412,7 +412,7 @@ fn jobs(
     (0..calls).map(job).collect()
 }
 
-/// Plays flat algorithms on several worlds.
+/// Runs flat algorithms on several worlds.
 pub(super) fn flat(slots: Slots) {
     for (seed, hosts, lanes) in
         [(1, &[0, 1][..], 2), (2, &[0, 1, 2], 1), (3, &[0, 0, 1], 2), (4, &[0, 1, 1, 0], 3)]
@@ -423,7 +423,7 @@ pub(super) fn flat(slots: Slots) {
     }
 }
 
-/// Plays algorithms for grids.
+/// Runs algorithms for grids.
 pub(super) fn grids(slots: Slots) {
     for (seed, a_host, lanes) in [(5, 2, 2), (6, 4, 1)] {
         let hosts: Vec<u32> = (0..2 * a_host).map(|rank| rank / a_host).collect();
@@ -443,7 +443,7 @@ fn grids_of_hosts_are_bit_exact() {
     grids(Slots::Host);
 }
 
-/// Plays calls that use slots again in every pass and every call, launched far ahead.
+/// Runs calls that use slots again in every pass and every call, launched far ahead.
 pub(super) fn many_calls(slots: Slots) {
     let mut dice = SeededRandom(7);
     let hosts = [0, 1];
@@ -496,7 +496,7 @@ pub(super) fn captured(slots: Slots) {
                     // Lanes have gone to sleep.
                     sees_no_end(rank.core, Duration::from_millis(5));
                 }
-                let result = rank.play_as(at, epoch, synchronized, number);
+                let result = rank.run_as(at, epoch, synchronized, number);
                 synchronized = job.proves();
                 if result != Ok(job.on_host(rank.core)) {
                     wrong.push((round, at, rank.lanes.failure()));

@@ -38,16 +38,16 @@ fn a_part_on_a_device_is_checked_by_its_own_process() {
         ("add", same, 4, 8),
     ];
     for (what, lie, offset, len) in lies {
-        let ends = hosts(2, |player| {
-            if player.rank.core.rank() == 1 {
-                sees_the_end(player.rank.core);
-                assert!(player.content().iter().all(|&byte| byte == 0), "something was written");
+        let ends = hosts(2, |executor| {
+            if executor.rank.core.rank() == 1 {
+                sees_the_end(executor.rank.core);
+                assert!(executor.content().iter().all(|&byte| byte == 0), "something was written");
                 return None;
             }
-            let to = player.to(1);
+            let to = executor.to(1);
             let to = WindowTarget { remote: Arc::new(lie(&to.remote)), ..to };
             // The messages of a rank know parts by their keys.
-            player
+            executor
                 .rank
                 .core
                 .messenger()
@@ -55,7 +55,7 @@ fn a_part_on_a_device_is_checked_by_its_own_process() {
                 .expect("a connection");
             let mut data = vec![7u8; len];
             let at = data.as_mut_ptr().expose_provenance() as u64;
-            let ordered = player.order(|courier, steps| match what {
+            let ordered = executor.order(|courier, steps| match what {
                 "put" => {
                     courier.put(steps, &to, (offset, at, len as u64))?;
                     courier.flush(steps, &to)
@@ -64,9 +64,9 @@ fn a_part_on_a_device_is_checked_by_its_own_process() {
                 _ => courier.fetch(steps, &to, (offset, at, AtomicFetch::Add(1))),
             });
             ordered.expect("in the stream");
-            assert_eq!(player.play(), Err(KernelExit::Aborted), "{what} at {offset}");
+            assert_eq!(executor.run(), Err(KernelExit::Aborted), "{what} at {offset}");
             assert!(data.iter().all(|&byte| byte == 7), "something was got");
-            player.rank.lanes.failure()
+            executor.rank.lanes.failure()
         });
         let Some(Error::Window { rank: 0, what: said, refusal }) = &ends[0] else {
             panic!("{what} at {offset}: {:?}", ends[0]);
@@ -83,9 +83,9 @@ fn a_part_on_a_device_is_checked_by_its_own_process() {
 /// A device refuses what no stream asks for too: more than is kept at once, and accumulates.
 #[test]
 fn what_a_device_does_not_do_is_refused() {
-    hosts(2, |player| {
-        if player.rank.core.rank() == 0 {
-            let (messenger, remote) = (player.rank.core.messenger(), player.to(1).remote);
+    hosts(2, |executor| {
+        if executor.rank.core.rank() == 0 {
+            let (messenger, remote) = (executor.rank.core.messenger(), executor.to(1).remote);
             let forged = |what: TransferKind, bytes: u64| {
                 let mut data = vec![7u8; bytes as usize];
                 let shape = MessageShape { dtype: DType::U8, bytes };
@@ -105,32 +105,32 @@ fn what_a_device_does_not_do_is_refused() {
             forged(TransferKind::Flush(remote.key()), 0).expect("an answer");
             assert!(matches!(remote.take_refusal(), Some((0, AccessRefusal::Elements(_)))));
         }
-        player.all_here();
-        assert!(player.content().iter().all(|&byte| byte == 0), "something was written");
+        executor.all_here();
+        assert!(executor.content().iter().all(|&byte| byte == 0), "something was written");
     });
 }
 
 #[test]
 fn a_device_that_hangs_is_named_in_time() {
-    let ends = hosts(2, |player| {
-        if player.rank.core.rank() == 1 {
-            player.hangs.store(true, Ordering::Release);
-            player.all_here();
+    let ends = hosts(2, |executor| {
+        if executor.rank.core.rank() == 1 {
+            executor.hangs.store(true, Ordering::Release);
+            executor.all_here();
             // The thread that serves waits for the device.
             let since = Instant::now();
-            while player.rank.core.hear(None).is_ok() && since.elapsed() < PATIENCE {}
-            player.hangs.store(false, Ordering::Release);
+            while executor.rank.core.hear(None).is_ok() && since.elapsed() < PATIENCE {}
+            executor.hangs.store(false, Ordering::Release);
             return None;
         }
-        player.all_here();
-        player.timeout = Duration::from_millis(200);
+        executor.all_here();
+        executor.timeout = Duration::from_millis(200);
         let since = Instant::now();
         let mut result = 5;
-        player.fetch(1, 0, AtomicFetch::Add(1), &mut result);
-        assert_eq!(player.play(), Err(KernelExit::Aborted));
+        executor.fetch(1, 0, AtomicFetch::Add(1), &mut result);
+        assert_eq!(executor.run(), Err(KernelExit::Aborted));
         assert_eq!(result, 5);
         assert!(since.elapsed() < PATIENCE / 4, "{:?}", since.elapsed());
-        player.rank.lanes.failure()
+        executor.rank.lanes.failure()
     });
     let Some(Error::Timeout { location, awaited, peer: 1, .. }) = &ends[0] else {
         panic!("{:?}", ends[0]);
@@ -142,21 +142,21 @@ fn a_device_that_hangs_is_named_in_time() {
 /// A rank that has left serves nothing; a rank that waits for it fails with its loss.
 #[test]
 fn a_rank_that_is_gone_is_named() {
-    let ends = hosts(2, |player| {
-        player.all_here();
-        if player.rank.core.rank() == 1 {
+    let ends = hosts(2, |executor| {
+        executor.all_here();
+        if executor.rank.core.rank() == 1 {
             return None;
         }
         // Until it has left.
         let mut result = 5;
         let failed = (0..).find_map(|_| {
-            player.fetch(1, 0, AtomicFetch::Add(0), &mut result);
-            player.play().err()
+            executor.fetch(1, 0, AtomicFetch::Add(0), &mut result);
+            executor.run().err()
         });
         assert_eq!(failed, Some(KernelExit::Aborted));
         // The group may see it before the lanes do.
-        let own = player.rank.lanes.failure();
-        Some(own.unwrap_or_else(|| player.rank.core.group.aborted(None)))
+        let own = executor.rank.lanes.failure();
+        Some(own.unwrap_or_else(|| executor.rank.core.group.aborted(None)))
     });
     let code = ends[0].as_ref().map(Error::code);
     let text = ends[0].as_ref().map(Error::to_string).unwrap_or_default();
@@ -166,18 +166,18 @@ fn a_rank_that_is_gone_is_named() {
 /// A peer that has ended its window refuses what is yet put there.
 #[test]
 fn a_window_that_its_owner_has_ended_is_gone() {
-    let ends = hosts(2, |player| {
-        if player.rank.core.rank() == 1 {
-            player.beyond.end(false);
-            player.all_here();
-            sees_the_end(player.rank.core);
+    let ends = hosts(2, |executor| {
+        if executor.rank.core.rank() == 1 {
+            executor.beyond.end(false);
+            executor.all_here();
+            sees_the_end(executor.rank.core);
             return None;
         }
-        player.all_here();
-        player.put(1, 0, &[7; 100]);
-        player.flush(1);
-        assert_eq!(player.play(), Err(KernelExit::Aborted));
-        player.rank.lanes.failure()
+        executor.all_here();
+        executor.put(1, 0, &[7; 100]);
+        executor.flush(1);
+        assert_eq!(executor.run(), Err(KernelExit::Aborted));
+        executor.rank.lanes.failure()
     });
     let gone = matches!(&ends[0], Some(Error::Window { refusal: AccessRefusal::Gone, .. }));
     assert!(gone, "{:?}", ends[0]);
@@ -187,24 +187,24 @@ fn a_window_that_its_owner_has_ended_is_gone() {
 #[test]
 fn nothing_goes_behind_a_kernel_that_gave_up() {
     let signalled = |gives_up: bool| {
-        let ends = hosts(2, |player| {
-            if player.rank.core.rank() == 0 {
-                player.gave_up.store(gives_up, Ordering::Release);
-                player.put(1, 0, &[7; 100]);
-                player.signal(1);
-                player.play().expect("nothing to wait for");
+        let ends = hosts(2, |executor| {
+            if executor.rank.core.rank() == 0 {
+                executor.gave_up.store(gives_up, Ordering::Release);
+                executor.put(1, 0, &[7; 100]);
+                executor.signal(1);
+                executor.run().expect("nothing to wait for");
             }
             let until = Instant::now() + Duration::from_millis(if gives_up { 300 } else { 60_000 });
-            let came = &player.state.1[0];
-            while player.rank.core.rank() == 1
+            let came = &executor.state.1[0];
+            while executor.rank.core.rank() == 1
                 && came.load(Ordering::Acquire) == 0
                 && Instant::now() < until
             {
                 std::thread::yield_now();
             }
             let is_signalled = came.load(Ordering::Acquire) > 0;
-            player.all_here();
-            player.rank.lanes.stop();
+            executor.all_here();
+            executor.rank.lanes.stop();
             is_signalled
         });
         ends[1]

@@ -114,7 +114,7 @@ pub(super) fn after(was: u64, fetch: AtomicFetch) -> u64 {
     }
 }
 
-/// Steps of a stream that are played later.
+/// Steps of a stream that are run later.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Step {
     Tell(u64),
@@ -153,7 +153,7 @@ impl StreamSteps for Recorded {
 }
 
 /// A rank of a window.
-pub(super) struct Player<'a, 'b> {
+pub(super) struct StepExecutor<'a, 'b> {
     pub(super) rank: &'a mut Rank<'b>,
     pub(super) slots: Arc<ProxySlots>,
     pub(super) beyond: RemoteWindow,
@@ -164,7 +164,7 @@ pub(super) struct Player<'a, 'b> {
     pub(super) timeout: Duration,
 }
 
-impl<'a, 'b> Player<'a, 'b> {
+impl<'a, 'b> StepExecutor<'a, 'b> {
     pub(super) fn new(rank: &'a mut Rank<'b>, ranks: u32) -> Self {
         let device = Lazy::new(ranks);
         let (state, hangs) = (device.state.clone(), device.hangs.clone());
@@ -185,7 +185,7 @@ impl<'a, 'b> Player<'a, 'b> {
         let beyond = RemoteWindow::open(rank.core, Arc::new(exposed)).expect("a window");
         let slots = rank.lanes.window_proxy().expect("it was made").slots().clone();
         let (steps, timeout) = (Recorded::default(), PATIENCE);
-        Player { rank, slots, beyond, state, hangs, gave_up, steps, timeout }
+        StepExecutor { rank, slots, beyond, state, hangs, gave_up, steps, timeout }
     }
 
     pub(super) fn to(&self, peer: u32) -> WindowTarget {
@@ -235,8 +235,8 @@ impl<'a, 'b> Player<'a, 'b> {
         self.rank.device.until(word, value, peer)
     }
 
-    /// Plays what is in the stream.
-    pub(super) fn play(&mut self) -> Result<(), KernelExit> {
+    /// Runs what is in the stream.
+    pub(super) fn run(&mut self) -> Result<(), KernelExit> {
         let steps = std::mem::take(&mut self.steps.0);
         steps.into_iter().try_for_each(|step| self.step(step))
     }
@@ -246,7 +246,7 @@ impl<'a, 'b> Player<'a, 'b> {
         match step {
             Step::Tell(number) => self.slots.reached().store(number, Ordering::Release),
             Step::Reach(number, peer) => return self.until(self.slots.done(), number, peer),
-            // SAFETY: memory of the test that lives until the stream was played, and a slot that is the stream's.
+            // SAFETY: memory of the test that lives until the stream was run, and a slot that is the stream's.
             Step::Load(slot, from, bytes) => unsafe {
                 at(slot).copy_from_nonoverlapping(at(from as usize), bytes);
             },
@@ -270,15 +270,18 @@ impl<'a, 'b> Player<'a, 'b> {
     }
 }
 
-/// Plays ranks on a host each.
-pub(super) fn hosts<R: Send>(ranks: u32, body: impl Fn(&mut Player<'_, '_>) -> R + Sync) -> Vec<R> {
+/// Runs ranks on a host each.
+pub(super) fn hosts<R: Send>(
+    ranks: u32,
+    body: impl Fn(&mut StepExecutor<'_, '_>) -> R + Sync,
+) -> Vec<R> {
     let world = World::new(&(0..ranks).collect::<Vec<_>>(), 1);
     let jobs = long(&world.hosts);
     everywhere(&world, &jobs, |rank| {
         // Slots are exposed as addresses.
-        let mut player = Player::new(rank, ranks);
-        player.slots.slot(0).expose_provenance();
-        body(&mut player)
+        let mut executor = StepExecutor::new(rank, ranks);
+        executor.slots.slot(0).expose_provenance();
+        body(&mut executor)
     })
 }
 
@@ -293,16 +296,16 @@ pub(super) fn bytes(dice: &mut SeededRandom, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Rank 0 does anything with the part of rank 1, all of it in its stream before that is played; a model says what must
+/// Rank 0 does anything with the part of rank 1, all of it in its stream before that is run; a model says what must
 /// come of it.
 #[test]
 fn what_a_stream_does_in_a_far_window_is_what_a_model_does() {
     const LENGTHS: [usize; 9] =
         [0, 1, 8, 100, 8 << 10, (8 << 10) + 8, 1 << 20, (3 << 20) + 16, BYTES];
     for seed in 1..4 {
-        hosts(2, |player| {
-            if player.rank.core.rank() == 1 {
-                player.all_here();
+        hosts(2, |executor| {
+            if executor.rank.core.rank() == 1 {
+                executor.all_here();
                 return;
             }
             let (mut dice, mut model) = (SeededRandom(seed), vec![0u8; BYTES]);
@@ -316,15 +319,15 @@ fn what_a_stream_does_in_a_far_window_is_what_a_model_does() {
                     0 => {
                         let content = bytes(&mut dice, len);
                         model[at..at + len].copy_from_slice(&content);
-                        player.put(1, at, &content);
+                        executor.put(1, at, &content);
                         sources.push(content);
                     }
                     1 => {
                         let mut copy = vec![0; len];
-                        player.get(1, at, &mut copy);
+                        executor.get(1, at, &mut copy);
                         copies.push((copy, model[at..at + len].to_vec()));
                     }
-                    2 => player.flush(1),
+                    2 => executor.flush(1),
                     _ => {
                         let at = dice.below(4) * 8;
                         let word = &mut model[at..at + 8];
@@ -335,19 +338,19 @@ fn what_a_stream_does_in_a_far_window_is_what_a_model_does() {
                         };
                         word.copy_from_slice(&after(was, fetch).to_le_bytes());
                         let mut result = Box::new(!was);
-                        player.fetch(1, at, fetch, &mut result);
+                        executor.fetch(1, at, fetch, &mut result);
                         words.push((result, was));
                     }
                 }
             }
             let mut all = vec![0; BYTES];
-            player.get(1, 0, &mut all);
-            assert_eq!(player.play(), Ok(()), "{:?}", player.rank.lanes.failure());
+            executor.get(1, 0, &mut all);
+            assert_eq!(executor.run(), Ok(()), "{:?}", executor.rank.lanes.failure());
             assert!(all == model, "the part differs");
             assert!(copies.iter().all(|(got, wanted)| got == wanted), "something else was got");
             assert!(words.iter().all(|(result, was)| **result == *was), "{words:?}");
             assert!(words.len() > 5 && copies.len() > 5 && sources.len() > 5);
-            player.all_here();
+            executor.all_here();
         });
     }
 }
@@ -355,35 +358,35 @@ fn what_a_stream_does_in_a_far_window_is_what_a_model_does() {
 /// Returns how many values of `rounds` of put and signal were not those that were signalled; `early` streams publish
 /// a put before its data is in its slot.
 pub(super) fn stale(rounds: u64, early: bool) -> usize {
-    let stale = hosts(2, |player| {
-        let own = player.rank.core.rank();
+    let stale = hosts(2, |executor| {
+        let own = executor.rank.core.rank();
         let (other, mut stale) = (1 - own, 0);
         for round in 1..=rounds {
             // No rank is two rounds ahead of the one that reads what it put.
             let at = (round % 2) as usize * 4096;
             let data = (round << 8 | u64::from(own)).to_le_bytes().repeat(1 + (round % 9) as usize);
-            player.put(other, at, &data);
-            player.signal(other);
+            executor.put(other, at, &data);
+            executor.signal(other);
             if early {
-                let steps = &mut player.steps.0;
+                let steps = &mut executor.steps.0;
                 let (mut tells, others): (Vec<_>, Vec<_>) =
                     steps.drain(..).partition(|step| matches!(step, Step::Tell(_)));
                 if let Some(Step::Tell(last)) = tells.last().copied() {
                     tells.push(Step::Reach(last, other));
                 }
-                player.steps.0 = [tells, others].concat();
+                executor.steps.0 = [tells, others].concat();
             }
-            player.await_signal(other, 2 * round - 1);
-            assert_eq!(player.play(), Ok(()), "{:?}", player.rank.lanes.failure());
+            executor.await_signal(other, 2 * round - 1);
+            assert_eq!(executor.run(), Ok(()), "{:?}", executor.rank.lanes.failure());
             let wanted = (round << 8 | u64::from(other)).to_le_bytes();
-            let content = player.content();
+            let content = executor.content();
             let seen = &content[at..at + data.len()];
             stale += usize::from(seen.chunks(8).any(|word| word != wanted));
-            player.signal(other);
-            player.await_signal(other, 2 * round);
-            player.play().expect("the other's");
+            executor.signal(other);
+            executor.await_signal(other, 2 * round);
+            executor.run().expect("the other's");
         }
-        player.all_here();
+        executor.all_here();
         stale
     });
     stale.into_iter().sum()
@@ -399,19 +402,19 @@ fn a_signal_is_seen_after_what_was_put_before_it() {
 #[test]
 fn slots_are_filled_again_only_when_they_are_empty() {
     let wrong = |hasty: bool| {
-        let ends = hosts(2, |player| {
+        let ends = hosts(2, |executor| {
             let content: Vec<u8> = (0..BYTES).map(|at| (at / SLOT as usize) as u8 + 1).collect();
             assert!(content.len() as u64 > SLOT * SLOTS);
-            if player.rank.core.rank() == 0 {
-                player.put(1, 0, &content);
+            if executor.rank.core.rank() == 0 {
+                executor.put(1, 0, &content);
                 if hasty {
-                    player.steps.0.retain(|step| !matches!(step, Step::Reach(..)));
+                    executor.steps.0.retain(|step| !matches!(step, Step::Reach(..)));
                 }
-                player.flush(1);
-                player.play().expect("it comes to its end");
+                executor.flush(1);
+                executor.run().expect("it comes to its end");
             }
-            player.all_here();
-            player.rank.core.rank() == 1 && player.content() != content
+            executor.all_here();
+            executor.rank.core.rank() == 1 && executor.content() != content
         });
         ends[1]
     };
@@ -423,15 +426,15 @@ fn slots_are_filled_again_only_when_they_are_empty() {
 #[test]
 fn atomic_operations_of_several_hosts_are_one_after_the_other() {
     const CHANGES: usize = 100;
-    let all = hosts(3, |player| {
+    let all = hosts(3, |executor| {
         let mut results = vec![0u64; CHANGES];
-        if player.rank.core.rank() > 0 {
+        if executor.rank.core.rank() > 0 {
             for result in &mut results {
-                player.fetch(0, 16, AtomicFetch::Add(1), result);
+                executor.fetch(0, 16, AtomicFetch::Add(1), result);
             }
-            player.play().expect("it comes to its end");
+            executor.run().expect("it comes to its end");
         }
-        player.all_here();
+        executor.all_here();
         results
     });
     let mut seen = all[1..].concat();
@@ -442,16 +445,16 @@ fn atomic_operations_of_several_hosts_are_one_after_the_other() {
 /// Orders of errands are few, and each is known by its number.
 #[test]
 fn errands_are_counted_in_one_order() {
-    hosts(2, |player| {
-        let other = 1 - player.rank.core.rank();
+    hosts(2, |executor| {
+        let other = 1 - executor.rank.core.rank();
         let data = vec![1; 2 * SLOT as usize + 1];
-        player.put(other, 0, &data);
-        player.signal(other);
-        let tells: Vec<u64> = (player.steps.0.iter())
+        executor.put(other, 0, &data);
+        executor.signal(other);
+        let tells: Vec<u64> = (executor.steps.0.iter())
             .filter_map(|step| if let Step::Tell(number) = step { Some(*number) } else { None })
             .collect();
         assert_eq!(tells, [1, 2, 3, 4]);
-        let slots: BTreeMap<usize, usize> = (player.steps.0.iter())
+        let slots: BTreeMap<usize, usize> = (executor.steps.0.iter())
             .filter_map(|step| match step {
                 Step::Load(slot, _, bytes) => Some((*slot, *bytes)),
                 _ => None,
@@ -459,10 +462,10 @@ fn errands_are_counted_in_one_order() {
             .collect();
         assert_eq!(slots.len(), 3, "each has its own");
         assert_eq!(slots.values().sum::<usize>(), data.len());
-        player.play().expect("nothing to wait for");
-        player.await_signal(other, 1);
-        player.play().expect("the other's");
-        assert_eq!(player.content()[..data.len()], data);
-        player.all_here();
+        executor.run().expect("nothing to wait for");
+        executor.await_signal(other, 1);
+        executor.run().expect("the other's");
+        assert_eq!(executor.content()[..data.len()], data);
+        executor.all_here();
     });
 }

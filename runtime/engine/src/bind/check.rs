@@ -42,7 +42,7 @@ pub(crate) fn references(plan: &Plan, group: &RankGroup) -> Result<(), Error> {
     }
     let parts = header.split.as_ref().map_or(0, |split| split.parts);
     if part.lanes.iter().any(|lane| lane.part.is_some_and(|part| u32::from(part) >= parts)) {
-        return damaged("a lane plays a part that does not exist".into());
+        return damaged("a lane runs a part that does not exist".into());
     }
     let mut messages = vec![0u64; part.conns.len()];
     for op in part.lanes.iter().flat_map(|lane| &lane.ops) {
@@ -160,7 +160,7 @@ pub(crate) fn chunk_by_chunk(plan: &Plan, shape: &CallShape) -> Result<(), Error
         true => Ok(()),
         false => Err(Error::Unsupported(format!(
             "{}.{} keeps chunks of one block in places of another, or in scratch of its own, and so \
-             cannot be played with blocks of unequal length: choose an algorithm that only moves \
+             cannot be executed with blocks of unequal length: choose an algorithm that only moves \
              `data`",
             plan.header.collective, plan.header.algorithm
         ))),

@@ -110,7 +110,7 @@ impl KnownCandidates {
             return Err(RejectionReason::Refused(codes::PATH, text.into()));
         }
         if !named && program(entry).is_some_and(|(_, p)| p.tolerates.is_some()) {
-            let text = "it sends all of it more than once, for the case that a rank fails: name it to play it";
+            let text = "it sends all of it more than once, for the case that a rank fails: name it to run it";
             return Err(RejectionReason::Refused(codes::FAILURES, text.into()));
         }
         allowed(&fit, request, hints)?;

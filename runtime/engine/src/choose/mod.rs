@@ -190,7 +190,7 @@ impl ChoiceResolver {
             return Err(Error::Refused {
                 code,
                 text: format!(
-                    "the {level} names {collective}.{name}, which cannot be played on {} ranks: {why}",
+                    "the {level} names {collective}.{name}, which cannot be run on {} ranks: {why}",
                     request.topology.ranks()
                 ),
                 source: None,
@@ -354,8 +354,8 @@ fn least(
     for (at, c) in candidates.iter().enumerate() {
         let (a, b) = (key(c), key(&candidates[best]));
         let better = a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)).is_lt();
-        let playable = c.fit.is_ok();
-        if playable && (better || candidates[best].fit.is_err()) {
+        let runnable = c.fit.is_ok();
+        if runnable && (better || candidates[best].fit.is_err()) {
             best = at;
         }
     }
@@ -370,7 +370,7 @@ fn nothing(request: &ChoiceRequest<'_>, candidates: &[AlgorithmCandidate]) -> Er
     Error::Refused {
         code: codes::UNSUPPORTED,
         text: format!(
-            "no algorithm for {} of {} on {} ranks can be played: {}",
+            "no algorithm for {} of {} on {} ranks can be run: {}",
             request.collective,
             ByteCount(request.bytes),
             request.topology.ranks(),

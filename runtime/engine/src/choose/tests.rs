@@ -95,7 +95,7 @@ fn size_and_ranks_decide() {
 }
 
 #[test]
-fn a_named_algorithm_is_played_or_refused_with_its_clause() {
+fn a_named_algorithm_is_run_or_refused_with_its_clause() {
     let four = Topology::one_host(4);
     let choice = choose("all_reduce", &four, 1 << 20, "algorithm=ring");
     assert_eq!(choice.entry.name, "ring");
@@ -105,7 +105,7 @@ fn a_named_algorithm_is_played_or_refused_with_its_clause() {
     let error = refused("all_reduce", &six, "algorithm=halving_doubling");
     assert_eq!(
         error,
-        "the hint on the call names all_reduce.halving_doubling, which cannot be played on 6 ranks: it \
+        "the hint on the call names all_reduce.halving_doubling, which cannot be run on 6 ranks: it \
          requires pow2(n), which does not hold with n = 6"
     );
     let error = refused("all_reduce", &six, "algorithm=two_level");

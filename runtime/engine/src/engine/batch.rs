@@ -14,7 +14,7 @@ use crate::operation::{CallMessage, check_peers};
 use roundelay_support::error::Error;
 
 impl EngineCore {
-    /// Plays a batch. `collective` is the word by which ranks know each other's calls, if all ranks
+    /// Runs a batch. `collective` is the word by which ranks know each other's calls, if all ranks
     /// make this one.
     pub fn exchange(
         &mut self,
@@ -48,7 +48,7 @@ impl EngineCore {
         }
         let entered = collective.map(|word| self.enter(word, None));
         let bound = &self.batches[at];
-        let mut player = PlanExecution {
+        let mut execution = PlanExecution {
             bound,
             work: &mut self.work,
             endpoints: &mut self.endpoints,
@@ -66,7 +66,7 @@ impl EngineCore {
             taken: 0,
             recorder: &mut self.recorder,
         };
-        player.play(0).map_err(|error| self.fail(error))
+        execution.execute(0).map_err(|error| self.fail(error))
     }
 
     fn bind_batch(

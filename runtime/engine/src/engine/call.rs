@@ -123,7 +123,7 @@ impl EngineCore {
         Ok(())
     }
 
-    pub(crate) fn play(
+    pub(crate) fn execute(
         &mut self,
         at: usize,
         factor: f64,
@@ -145,7 +145,7 @@ impl EngineCore {
             self.not_stopped()?;
         }
         self.measure(at);
-        let stats = self.play_bound(at, call_digest)?;
+        let stats = self.execute_bound(at, call_digest)?;
         self.measured(at);
         if avg {
             let bound = &self.bounds[at];
@@ -163,8 +163,8 @@ impl EngineCore {
         Ok(stats)
     }
 
-    /// Plays a plan whose buffers are noted.
-    fn play_bound(&mut self, at: usize, call_digest: u32) -> Result<CallStats, Error> {
+    /// Executes a plan whose buffers are noted.
+    fn execute_bound(&mut self, at: usize, call_digest: u32) -> Result<CallStats, Error> {
         let bound = &self.bounds[at];
         // A poll of a socket is a system call: to yield as well costs little beside it.
         let yields = bound.posted || self.group.layout().crowded;
@@ -176,7 +176,7 @@ impl EngineCore {
                 return Ok(*stats);
             }
         }
-        let mut player = PlanExecution {
+        let mut execution = PlanExecution {
             bound,
             work: &mut self.work,
             endpoints: &mut self.endpoints,
@@ -193,7 +193,7 @@ impl EngineCore {
             taken: 0,
             recorder: &mut self.recorder,
         };
-        let stats = player.play(done)?;
+        let stats = execution.execute(done)?;
         Ok(bound.short.unwrap_or(stats))
     }
 }

@@ -161,7 +161,7 @@ impl EngineCore {
         self.group.size()
     }
 
-    /// Plays a plan; see `Communicator::run`.
+    /// Executes a plan; see `Communicator::run`.
     pub fn run(
         &mut self,
         plan: &Plan,
@@ -170,7 +170,7 @@ impl EngineCore {
         self.call(plan, call, &[])
     }
 
-    /// Plays a plan with that many elements in each block.
+    /// Executes a plan with that many elements in each block.
     pub fn run_cut(
         &mut self,
         plan: &Plan,
@@ -225,7 +225,7 @@ impl EngineCore {
         self.buffers(at, &mut args)?;
         self.current = Some(at);
         let in_place = matches!(args, CallArgs::InPlace { .. });
-        let result = self.not_aborted().and_then(|()| self.play(at, factor, in_place));
+        let result = self.not_aborted().and_then(|()| self.execute(at, factor, in_place));
         result.map_err(|error| self.fail_call(error))
     }
 

@@ -20,19 +20,19 @@ impl EngineCore {
     pub(crate) fn with_plan<R>(
         &mut self,
         call: NamedCall,
-        play: impl FnOnce(&mut EngineCore, &Plan) -> Result<R, Error>,
+        execute: impl FnOnce(&mut EngineCore, &Plan) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let known = self.plans.calls.position(|(known, _)| *known == call);
         match known.filter(|_| self.plans.call.is_none()) {
             Some(at) => {
                 let lent = std::mem::take(&mut self.plans.calls);
-                let done = play(self, &lent[at].1);
+                let done = execute(self, &lent[at].1);
                 self.plans.calls = lent;
                 done
             }
             None => {
                 let plan = self.first_plan_for(call)?;
-                play(self, &plan)
+                execute(self, &plan)
             }
         }
     }
@@ -141,7 +141,7 @@ impl EngineCore {
     }
 
     /// Makes the settings of another communicator of this rank those of this one: calls that were planned for
-    /// other ranks are forgotten, and of the installed algorithms those rest that these ranks cannot play. Returns
+    /// other ranks are forgotten, and of the installed algorithms those rest that these ranks cannot run. Returns
     /// the word by which ranks know that they have the same.
     pub fn sort_installed(&mut self) -> u64 {
         self.plans.forget();
@@ -198,7 +198,7 @@ impl EngineCore {
         let plan = match served(&collective).is_some() {
             true => self.standard_plan(algorithm),
             false => Err(Error::Usage(format!(
-                "{algorithm} cannot be installed: `{collective}` is not called by name; play it by \
+                "{algorithm} cannot be installed: `{collective}` is not called by name; run it by \
                  run_algorithm"
             ))),
         };

@@ -27,7 +27,7 @@ pub struct PlanTable {
     pub(super) resolver: Option<ChoiceResolver>,
     /// The installed algorithms, by collective.
     pub(super) installed: Vec<(String, Algorithm)>,
-    /// Those that that many ranks cannot play, and the reasons.
+    /// Those that that many ranks cannot run, and the reasons.
     pub(super) resting: Vec<(String, Algorithm, String)>,
     /// Remarks on algorithms that were installed, for explanations of a choice.
     pub(super) dropped: Option<String>,
@@ -92,7 +92,7 @@ impl PlanTable {
     pub(super) fn remarks<'a>(&'a self, collective: &'a str) -> impl Iterator<Item = String> + 'a {
         let resting = self.resting.iter().filter(move |(c, ..)| c == collective);
         let resting = resting.map(|(_, algorithm, why)| {
-            format!("{algorithm}, which was installed, rests: these ranks cannot play it: {why}")
+            format!("{algorithm}, which was installed, rests: these ranks cannot run it: {why}")
         });
         resting.chain(self.dropped.clone())
     }

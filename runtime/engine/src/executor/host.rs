@@ -18,7 +18,7 @@ use roundelay_support::interrupt;
 
 impl PlanExecution<'_> {
     /// Executes the plan to its end, all lanes from their beginning, or its only lane from a step on.
-    pub(crate) fn play(&mut self, from: u32) -> Result<CallStats, Error> {
+    pub(crate) fn execute(&mut self, from: u32) -> Result<CallStats, Error> {
         self.begin(from);
         let lanes = self.bound.lanes.len();
         let mut left = (0..lanes).filter(|&lane| !self.is_done(lane)).count();

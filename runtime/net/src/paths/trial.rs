@@ -107,8 +107,8 @@ fn median(times: &[f32]) -> f32 {
 mod tests {
     use super::*;
 
-    /// Plays calls until all ranks must agree; gives what this one found.
-    fn play(trials: &mut DivisionTrials, divided: u64, whole: u64) -> u64 {
+    /// Runs calls until all ranks must agree; gives what this one found.
+    fn run_calls(trials: &mut DivisionTrials, divided: u64, whole: u64) -> u64 {
         for call in 0..2 * TRIAL_CALLS {
             assert_eq!(trials.is_time(7, 100_000), None);
             let divides = trials.divides(7, 100_000);
@@ -122,7 +122,7 @@ mod tests {
     fn what_was_faster_on_the_slowest_rank_is_done() {
         for (other, divides) in [(80, true), (99, false), (200, false)] {
             let (mut one, mut two) = (DivisionTrials::default(), DivisionTrials::default());
-            let words = [play(&mut one, 50, 100), play(&mut two, other, 90)];
+            let words = [run_calls(&mut one, 50, 100), run_calls(&mut two, other, 90)];
             for trials in [&mut one, &mut two] {
                 trials.agree(7, 100_000, &words);
                 assert_eq!(trials.is_time(7, 100_000), None);
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn it_is_tried_again_now_and_then() {
         let mut trials = DivisionTrials::default();
-        let word = play(&mut trials, 100, 50);
+        let word = run_calls(&mut trials, 100, 50);
         trials.agree(7, 100_000, &[word]);
         let again = (0..2 * TRIAL_REPEAT_CALLS).position(|_| trials.divides(7, 100_000));
         assert_eq!(again, Some(TRIAL_REPEAT_CALLS as usize - 2 * TRIAL_CALLS));

@@ -20,7 +20,7 @@ use roundelay_support::error::{AccessRefusal, Error};
 const LEN: usize = 100_000;
 const BYTES: u64 = 8 * LEN as u64;
 
-/// Plays two ranks over sockets.
+/// Runs two ranks over sockets.
 fn two(body: impl Fn(&mut Communicator) + Sync) {
     let setup = |_| JobSetup::new().transports(TransportSet::TCP).slot_bytes(64 << 10);
     let ranks = Communicator::local_over(2, setup).expect("two ranks");

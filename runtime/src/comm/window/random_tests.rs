@@ -55,7 +55,7 @@ fn packet(samples: &[Vec<u8>], keys: [u64; 2], dice: &mut SeededRandom) -> Vec<u
     bytes
 }
 
-/// Plays the rank that others lie to: it waits, and then looks at what it has.
+/// Runs the rank that others lie to: it waits, and then looks at what it has.
 fn victim(comm: &mut Communicator, both: &Barrier) {
     let open = comm.window(Buffer::from(vec![5u64; LEN])).expect("a window");
     let shut =

@@ -1,4 +1,4 @@
-//! Plays tolerant algorithms: what the compiler proved at every point of failure, as it stands.
+//! Runs tolerant algorithms: what the compiler proved at every point of failure, as it stands.
 //!
 //! A rank reads what it sends, queues it, and waits for what the others send in the same round; a message of a rank
 //! that has ended is absent (`post`). Places hold a value and the ranks whose contributions it is, or nothing; what is
@@ -60,9 +60,9 @@ struct TolerantMemory<'t> {
 }
 
 impl EngineCore {
-    /// Plays a tolerant algorithm in place; returns the ranks whose contributions are in the result, as bits. If a rank
+    /// Runs a tolerant algorithm in place; returns the ranks whose contributions are in the result, as bits. If a rank
     /// has ended, the communicator cannot be used any more.
-    pub fn play_tolerant(
+    pub fn execute_tolerant(
         &mut self,
         tolerant: &TolerantPlan,
         (dtype, op): (DType, RedOp),
@@ -93,7 +93,7 @@ impl EngineCore {
         let digest = self.enter(word, None);
         let own = 1 << (self.rank() & 63);
         let memory = TolerantMemory::new(header, kernel, dtype.size(), (own, data));
-        match self.play_rounds(header, part, memory, digest) {
+        match self.execute_rounds(header, part, memory, digest) {
             Err(error) => Err(self.fail(error)),
             Ok(TolerantResult { memory, counted, lost }) => {
                 memory.give_back(data, (op == RedOp::Avg).then_some(counted));
@@ -107,7 +107,7 @@ impl EngineCore {
         }
     }
 
-    fn play_rounds<'t>(
+    fn execute_rounds<'t>(
         &mut self,
         header: &'t TolerantHeader,
         part: &TolerantPart,
@@ -204,7 +204,7 @@ impl<'t> TolerantMemory<'t> {
         region.iter().map(|place| self.places.get(&place).cloned()).collect()
     }
 
-    /// Plays one round: all reads first, then all writes.
+    /// Runs one round: all reads first, then all writes.
     fn round(
         &mut self,
         rank: u32,

@@ -1,4 +1,4 @@
-//! Real connections over loopback. One thread plays both sides, unless blocking is the question.
+//! Real connections over loopback. One thread runs both sides, unless blocking is the question.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};

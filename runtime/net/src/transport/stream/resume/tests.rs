@@ -188,7 +188,7 @@ struct ByteTally {
 }
 
 /// Goes on with one rank: writes and reads some, and checks every byte.
-fn play(
+fn run(
     rank: usize,
     stream: &mut ResumableStream,
     tally: &mut ByteTally,
@@ -240,7 +240,7 @@ fn survive(seed: u64, most: u64, longest: u64) -> u64 {
             total = 2 * tallies.iter().map(|t| t.written).max().unwrap_or(0);
         }
         let rank = dice.roll(2) as usize;
-        play(rank, &mut streams[rank], &mut tallies[rank], total, &mut dice);
+        run(rank, &mut streams[rank], &mut tallies[rank], total, &mut dice);
         assert_eq!(streams[rank].fault(), None, "seed {seed}");
         assert!(began.elapsed() < Duration::from_secs(120), "nothing comes, seed {seed}");
     }
@@ -270,7 +270,7 @@ fn without_a_cut_nothing_is_made_again() {
     while tallies.iter().any(|t| t.read < 300_000) {
         world.lock().expect("the world").turn();
         let rank = dice.roll(2) as usize;
-        play(rank, &mut streams[rank], &mut tallies[rank], 300_000, &mut dice);
+        run(rank, &mut streams[rank], &mut tallies[rank], 300_000, &mut dice);
     }
     assert_eq!(streams.map(|s| (s.resumed(), s.path())), [(0, Some(0)); 2]);
 }
@@ -285,7 +285,7 @@ fn a_stream_returns_to_its_path() {
     while !home_again {
         world.lock().expect("the world").turn();
         let rank = dice.roll(2) as usize;
-        play(rank, &mut streams[rank], &mut tallies[rank], u64::MAX, &mut dice);
+        run(rank, &mut streams[rank], &mut tallies[rank], u64::MAX, &mut dice);
         assert_eq!(streams[rank].fault(), None);
         if streams.iter().all(|s| s.path() == Some(1)) {
             world.lock().expect("the world").closed.clear();

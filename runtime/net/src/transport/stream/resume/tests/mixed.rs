@@ -98,7 +98,7 @@ fn every_byte_comes_once_whether_devices_or_sockets_are_cut() {
     let done = |tallies: &[ByteTally; 2], total| tallies.iter().all(|t| t.read >= total);
     while !done(&tallies, total) || streams.iter().any(|s| s.path() != Some(0)) {
         let rank = dice.roll(2) as usize;
-        play(rank, &mut streams[rank], &mut tallies[rank], total, &mut dice);
+        run(rank, &mut streams[rank], &mut tallies[rank], total, &mut dice);
         streams[rank].tend();
         assert_eq!(streams[rank].fault(), None, "after {cuts:?} cuts");
         assert!(began.elapsed() < Duration::from_secs(240), "nothing comes after {cuts:?} cuts");

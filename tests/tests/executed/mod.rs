@@ -3,7 +3,7 @@
 //! are, `values` what the operators do, `case` runs a call and judges it, `job` holds the ranks.
 //!
 //! Types, operators, data, memory and schedules are drawn from a seed. `SEED=7` draws others,
-//! `PLAYS=20` more, `ONLY=all_reduce.ring` runs one algorithm; `ROUNDS=20` draws more declared collectives;
+//! `RUNS=20` more, `ONLY=all_reduce.ring` runs one algorithm; `ROUNDS=20` draws more declared collectives;
 //! `ROUNDELAY_CI=full` draws four times as many of both.
 
 mod case;
@@ -36,7 +36,7 @@ use values::{Data, epsilon, pairs};
 const COUNTS: [usize; 5] = [0, 1, 7, 1023, 5003];
 const MILLION: usize = (1 << 20) + 3;
 /// Marks a process as a rank.
-const RANK: &str = "PLAYED_RANK";
+const RANK: &str = "EXECUTED_RANK";
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
@@ -169,7 +169,7 @@ impl Deck {
 fn the_library_is_right_on_real_data() {
     let began = Instant::now();
     let seed = setting("SEED", 1);
-    let plays = setting("PLAYS", if is_full() { 2 } else { 1 });
+    let runs = setting("RUNS", if is_full() { 2 } else { 1 });
     let only = std::env::var("ONLY").unwrap_or_default();
     let mut deck = Deck { cards: vec![], dice: SeededRandom(seed) };
     let (mut jobs, mut tally) = (Jobs::default(), Tally::default());
@@ -192,10 +192,10 @@ fn the_library_is_right_on_real_data() {
                     };
                 tally.plans += 1;
                 tally.algorithms.insert(name.clone());
-                for _ in 0..plays {
+                for _ in 0..runs {
                     for count in some(&COUNTS, tally.plans) {
                         let case = deck.case(&plans, count);
-                        play_twice(&case, &mut jobs, &mut tally, &mut deck.dice);
+                        run_twice(&case, &mut jobs, &mut tally, &mut deck.dice);
                     }
                 }
             }
@@ -238,7 +238,7 @@ fn declared_collectives_are_right_on_real_data() {
                     tally.algorithms.insert(text.clone());
                     for count in some(&COUNTS[..4], tally.plans) {
                         let case = deck.case(&plans, count);
-                        play_twice(&case, &mut jobs, &mut tally, &mut deck.dice);
+                        run_twice(&case, &mut jobs, &mut tally, &mut deck.dice);
                     }
                 }
             }
@@ -269,13 +269,13 @@ algorithm main implements own on n ranks {{
         let plans = own(&right, asked, &Shape::flat(3)).expect("it is asked").expect("it is right");
         let case = Case { dtype: DType::U32, op: RedOp::Sum, ..deck.case(&plans, 100) };
         let manner = Manner { schedule: 0, slot_bytes: 0, shared: true, guard: 1 };
-        let found = jobs.play(&case, manner, &case.vectors());
+        let found = jobs.run(&case, manner, &case.vectors());
         assert_eq!(found.is_ok(), is_right, "{:?}: {asked}", found.err());
     }
 }
 
 /// Runs a call in two manners; the results must be right, and equal.
-fn play_twice(case: &Case<'_>, jobs: &mut Jobs, tally: &mut Tally, dice: &mut SeededRandom) {
+fn run_twice(case: &Case<'_>, jobs: &mut Jobs, tally: &mut Tally, dice: &mut SeededRandom) {
     if tally.failures.len() >= 5 {
         return;
     }
@@ -294,7 +294,7 @@ fn play_twice(case: &Case<'_>, jobs: &mut Jobs, tally: &mut Tally, dice: &mut Se
         guard: 1 + dice.below(17),
     };
     let manners = [manner(shared, tiny), manner(!shared, 0)];
-    match manners.map(|manner| jobs.play(case, manner, &vectors)) {
+    match manners.map(|manner| jobs.run(case, manner, &vectors)) {
         [Ok(a), Ok(b)] if a == b => {}
         [Ok(_), Ok(_)] => {
             tally.failures.push(format!("{case}: {manners:?} have different results"));
@@ -349,7 +349,7 @@ fn a_million_elements() {
         for shared in [true, false] {
             let manner = Manner { schedule: 0, slot_bytes: 0, shared, guard: 1 };
             tally.calls += 2;
-            if let Err(e) = jobs.play(&case, manner, &vectors) {
+            if let Err(e) = jobs.run(&case, manner, &vectors) {
                 tally.failures.push(format!("{case}: {e}"));
             }
         }
@@ -396,20 +396,20 @@ fn a_fault_is_reported() {
                 let vectors = case.vectors();
                 let shared = dice.below(2) == 0;
                 let manner = Manner { schedule: 0, slot_bytes: 0, shared, guard: 2 };
-                let played = job::together(&mut job::ranks(3, 0), |comm| {
-                    case.play(comm, manner, &vectors).expect("a run")
+                let outcomes = job::together(&mut job::ranks(3, 0), |comm| {
+                    case.run(comm, manner, &vectors).expect("a run")
                 });
-                for (rank, mut played) in (0..).zip(played) {
-                    assert_eq!(case.judge(rank, &vectors, &played), Ok(()), "{case}");
+                for (rank, mut outcome) in (0..).zip(outcomes) {
+                    assert_eq!(case.judge(rank, &vectors, &outcome), Ok(()), "{case}");
                     let mut changed = vectors.clone();
                     let at = dice.below(100) * dtype.size();
                     // The byte with the sign, the exponent or the only bit there is.
                     changed[dice.below(3)][at + dtype.size() - 1] ^=
                         if dtype == DType::Bool { 1 } else { 0x40 };
-                    assert!(case.judge(rank, &changed, &played).is_err(), "{case}");
-                    let wrong = dice.below(played.result.all_mut().len());
-                    played.result.all_mut()[wrong] ^= 0x41;
-                    let seen = case.judge(rank, &vectors, &played).is_err();
+                    assert!(case.judge(rank, &changed, &outcome).is_err(), "{case}");
+                    let wrong = dice.below(outcome.result.all_mut().len());
+                    outcome.result.all_mut()[wrong] ^= 0x41;
+                    let seen = case.judge(rank, &vectors, &outcome).is_err();
                     // In the low byte of a float it may be a rounding.
                     assert!(seen || data == Data::Rough && epsilon(dtype).is_some(), "{case}");
                 }
@@ -479,11 +479,11 @@ fn rank_process() {
             let vectors = case.vectors();
             let (schedule, shared) = (deck.dice.below(SCHEDULES), deck.dice.below(2) == 0);
             let manner = Manner { schedule, slot_bytes: 0, shared, guard: 1 };
-            let played =
-                case.play(&mut comm, manner, &vectors).unwrap_or_else(|e| panic!("{case}: {e}"));
-            case.judge(rank, &vectors, &played).unwrap_or_else(|e| panic!("{case}: {e}"));
+            let outcome =
+                case.run(&mut comm, manner, &vectors).unwrap_or_else(|e| panic!("{case}: {e}"));
+            case.judge(rank, &vectors, &outcome).unwrap_or_else(|e| panic!("{case}: {e}"));
             let equal = plans.bitwise && plans.collective.name == "all_reduce";
-            let result = if equal { case.result(rank, &played) } else { vec![] };
+            let result = if equal { case.result(rank, &outcome) } else { vec![] };
             let sum = result.iter().fold(0u64, |h, &b| h.wrapping_mul(31) ^ u64::from(b));
             let _ = writeln!(said, "\n> {case}: {sum}");
         }

@@ -6,7 +6,7 @@ use roundelay::Communicator;
 use roundelay::transport::SegmentLayout;
 use roundelay_tests::SeededRandom;
 
-use crate::played::case::{Case, Manner};
+use crate::executed::case::{Case, Manner};
 
 /// Makes new ranks, with slots of `slot` bytes, or the usual ones for 0. Memory that they cut scratch buffers from
 /// holds no zeros.
@@ -48,7 +48,7 @@ pub(crate) struct Jobs {
 impl Jobs {
     /// Runs a call twice on all ranks, one right after the other, and judges it; gives the results by
     /// rank.
-    pub(crate) fn play(
+    pub(crate) fn run(
         &mut self,
         case: &Case<'_>,
         manner: Manner,
@@ -61,29 +61,29 @@ impl Jobs {
         };
         let key = (n, slot_bytes);
         let ranks = self.ranks.entry(key).or_insert_with(|| self::ranks(n, slot_bytes));
-        let played = together(ranks, |comm| {
+        let outcomes = together(ranks, |comm| {
             let rank = comm.rank();
             let mut dice = SeededRandom(case.seed ^ u64::from(rank));
-            let mut play = || {
+            let mut run = || {
                 if dice.below(4) == 0 {
                     (0..dice.below(100)).for_each(|_| std::thread::yield_now());
                 }
-                case.play(comm, manner, vectors).map_err(|e| e.to_string())
+                case.run(comm, manner, vectors).map_err(|e| e.to_string())
             };
-            let (a, b) = (play()?, play()?);
+            let (a, b) = (run()?, run()?);
             case.judge(rank, vectors, &a)?;
             match case.result(rank, &a) {
                 result if result == case.result(rank, &b) => Ok((result, a.stats)),
                 _ => Err(format!("rank {rank}: the same call has another result")),
             }
         });
-        let played: Result<Vec<_>, String> = played.into_iter().collect();
-        let played = played.inspect_err(|_| {
+        let outcomes: Result<Vec<_>, String> = outcomes.into_iter().collect();
+        let outcomes = outcomes.inspect_err(|_| {
             // They may have been spoilt.
             self.ranks.remove(&key);
         });
-        let played = played.map_err(|e| format!("{manner:?}: {e}"))?;
-        let (results, stats): (Vec<_>, Vec<_>) = played.into_iter().unzip();
+        let outcomes = outcomes.map_err(|e| format!("{manner:?}: {e}"))?;
+        let (results, stats): (Vec<_>, Vec<_>) = outcomes.into_iter().unzip();
         for s in &stats {
             self.messages += 2 * s.messages;
             self.pulled += 2 * s.pulled;

@@ -28,7 +28,7 @@ struct Case<'a> {
 ///
 /// # Errors
 /// A hang, a refusal, or a wrong result.
-pub(crate) fn play(
+pub(crate) fn execute(
     instance: &ProgramInstance,
     proved: &ProvedPlans,
     dice: &mut SeededRandom,

@@ -1,4 +1,4 @@
-//! The reasons for which a GPU cannot play a call.
+//! The reasons for which a GPU cannot run a call.
 
 use roundelay_compiler::device::{DeviceProtocol, LoweringRefusal};
 use roundelay_emit::cuda::UnsupportedKernel;
@@ -8,9 +8,9 @@ use thiserror::Error;
 use roundelay_support::dtype::{DType, RedOp};
 use roundelay_support::error::{ByteCount, Error};
 
-/// A call that a GPU cannot play, for a reason that all ranks find alike.
+/// A call that a GPU cannot run, for a reason that all ranks find alike.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub(crate) enum UnplayableCall {
+pub(crate) enum UnsupportedCall {
     #[error("there are no plans")]
     NoPlans,
     #[error("there is no rank {0}")]
@@ -56,17 +56,17 @@ pub(crate) enum UnplayableCall {
     Private(DeviceProtocol),
     /// The reason that a protocol cannot be used.
     #[error("as `{}`: {why}", .protocol.name())]
-    As { protocol: DeviceProtocol, why: Box<UnplayableCall> },
+    As { protocol: DeviceProtocol, why: Box<UnsupportedCall> },
 }
 
-impl From<LoweringRefusal> for UnplayableCall {
+impl From<LoweringRefusal> for UnsupportedCall {
     fn from(why: LoweringRefusal) -> Self {
-        UnplayableCall::Program(why)
+        UnsupportedCall::Program(why)
     }
 }
 
-impl From<UnplayableCall> for Error {
-    fn from(why: UnplayableCall) -> Self {
+impl From<UnsupportedCall> for Error {
+    fn from(why: UnsupportedCall) -> Self {
         Error::Unsupported(why.to_string())
     }
 }

@@ -135,7 +135,7 @@ impl<'a> RunFrame<'a> {
     }
 
     /// Runs an algorithm on a vector of a number of pieces and blocks.
-    pub(super) fn play(
+    pub(super) fn run(
         &mut self,
         memory: &mut OracleMemory,
         algorithm: &'a AlgorithmDecl,

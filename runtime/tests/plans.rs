@@ -1,4 +1,4 @@
-//! Plays plans by threads, and compares the results with a sum computed plainly.
+//! Executes plans by threads, and compares the results with a sum computed plainly.
 
 use crate::support::{
     Part, barrier, chunk, contribution, data, header, layout, local, one_shot, ring, send_recv,
@@ -16,7 +16,7 @@ use roundelay_compiler::plan::{
 /// Counts around the sizes at which messages change their way: header, slot, pull, several passes.
 const COUNTS: [usize; 9] = [1, 2, 7, 12, 13, 100, 1023, 4096, 40_001];
 
-/// Plays an all_reduce at all counts, on memory of the arena and not, and checks every element.
+/// Runs an all_reduce at all counts, on memory of the arena and not, and checks every element.
 fn check_all_reduce(plans: &[Plan], slot_bytes: u64) {
     let ranks = plans.len();
     threads(layout(ranks as u32, slot_bytes), |comm, rank| {
@@ -66,7 +66,7 @@ fn one_shot_sums() {
     }
 }
 
-/// Calls whose content travels in headers, 48 bytes at the most, are played another way if they are
+/// Calls whose content travels in headers, 48 bytes at the most, are run another way if they are
 /// not traced.
 #[test]
 fn short_calls_move_the_same_traced_or_not() {

@@ -12,8 +12,8 @@ use roundelay_dsl::span::SourceMap;
 use roundelay_tests::oracle::DeclaredTask;
 use roundelay_tests::{SeededRandom, of_library, say};
 
-use crate::played::reference::{Block, Collective};
-use crate::played::values::{Data, epsilon, factor, number, pairs, random, reduce};
+use crate::executed::reference::{Block, Collective};
+use crate::executed::values::{Data, epsilon, factor, number, pairs, random, reduce};
 
 /// The plans of an algorithm of the library, at one shape.
 pub(crate) struct Plans {
@@ -189,7 +189,7 @@ pub(crate) struct Manner {
 }
 
 /// The buffers and figures of one rank after a call.
-pub(crate) struct Played {
+pub(crate) struct CaseOutcome {
     /// The input of a call out of manner.
     pub(crate) input: Option<Guarded>,
     /// The data or the output.
@@ -218,12 +218,12 @@ impl Case<'_> {
     }
 
     /// Runs this rank's part.
-    pub(crate) fn play(
+    pub(crate) fn run(
         &self,
         comm: &mut Communicator,
         manner: Manner,
         vectors: &[Vec<u8>],
-    ) -> Result<Played, roundelay::Error> {
+    ) -> Result<CaseOutcome, roundelay::Error> {
         let Plans { collective, in_place, plans, .. } = &self.plans;
         let rank = comm.rank();
         let block = self.count * self.dtype.size();
@@ -259,10 +259,10 @@ impl Case<'_> {
         internal::set_shares(comm, self.shares.clone())?;
         let stats = comm.run(&plans[manner.schedule][rank as usize], call)?;
         Ok(match second {
-            None => Played { input: None, result: first, stats },
+            None => CaseOutcome { input: None, result: first, stats },
             Some(result) => {
                 first.untouched = first.body() == before;
-                Played { input: Some(first), result, stats }
+                CaseOutcome { input: Some(first), result, stats }
             }
         })
     }
@@ -272,7 +272,7 @@ impl Case<'_> {
         &self,
         rank: u32,
         vectors: &[Vec<u8>],
-        played: &Played,
+        outcome: &CaseOutcome,
     ) -> Result<(), String> {
         let intact = |name: &str, buffer: &Guarded| match (buffer.guards_intact(), buffer.untouched)
         {
@@ -280,10 +280,10 @@ impl Case<'_> {
             (_, false) => Err(format!("rank {rank}: the {name} was written")),
             _ => Ok(()),
         };
-        played.input.as_ref().map_or(Ok(()), |input| intact("input", input))?;
-        intact("result", &played.result)?;
+        outcome.input.as_ref().map_or(Ok(()), |input| intact("input", input))?;
+        intact("result", &outcome.result)?;
         for block in self.plans.collective.after(rank, self.plans.in_place) {
-            self.judge_block(&block, vectors, played.result.body())
+            self.judge_block(&block, vectors, outcome.result.body())
                 .map_err(|e| format!("rank {rank}, block {}: {e}", block.at))?;
         }
         Ok(())
@@ -320,9 +320,9 @@ impl Case<'_> {
     }
 
     /// Returns what the rank was to end with, as bytes.
-    pub(crate) fn result(&self, rank: u32, played: &Played) -> Vec<u8> {
+    pub(crate) fn result(&self, rank: u32, outcome: &CaseOutcome) -> Vec<u8> {
         let bytes = self.count * self.dtype.size();
-        let body = played.result.body();
+        let body = outcome.result.body();
         let blocks = self.plans.collective.after(rank, self.plans.in_place);
         blocks.iter().flat_map(|b| &body[b.at as usize * bytes..][..bytes]).copied().collect()
     }
