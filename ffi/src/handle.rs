@@ -7,33 +7,20 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use roundelay::cuda::{CudaOptions, CudaStream};
+use roundelay::cuda::CudaOptions;
 use roundelay::internal::tunables::INTERRUPT_CHECK_INTERVAL;
 use roundelay::internal::{OwnerProcess, interrupt, settle};
 use roundelay::launch::{JobSetup, RankHandles};
-use roundelay::memory::TypedMemory;
-use roundelay::message::{DeliveredMessage, PendingMessage, TaggedMessages};
+use roundelay::message::{DeliveredMessage, TaggedMessages};
 use roundelay::operation::MemoryKind;
-use roundelay::{
-    AbortHandle, CallOptions, Communicator, DType, Error, Hints, RedOp, Reduction, Work, WorkStatus,
-};
+use roundelay::{Communicator, DType, Error, RedOp, Reduction};
 
 use crate::buffer::ElementBuffer;
+use crate::generation::GenerationFacts;
 use crate::gpu_watch;
+use crate::pending::PendingOperation;
 use crate::request::{CallRequest, TaggedMessage};
-
-/// Options of one operation; what is not set is as the communicator has it.
-#[derive(Debug, Clone, Default)]
-pub struct RequestOptions {
-    /// The longest time without progress.
-    pub timeout: Option<Duration>,
-    /// Hints for this operation, which go before those of the communicator.
-    pub hints: Option<Hints>,
-    /// The CUDA stream, as the driver names it, for buffers on a GPU.
-    pub stream: Option<u64>,
-    /// True if kernels of others are to run beside an operation on a GPU.
-    pub overlaps: bool,
-}
+use crate::request_options::RequestOptions;
 
 /// A communicator that any thread may use, and end while another one waits in it. Operations are collective: all
 /// ranks perform, or start, the same ones in the same order. Clones are the same communicator.
@@ -52,53 +39,6 @@ pub(crate) struct HandleState {
     comm: Mutex<Option<Communicator>>,
     /// Owners of memory that is the communicator's as long as that is.
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
-}
-
-/// The facts of a generation that are known while another thread uses the communicator.
-#[derive(Clone)]
-struct GenerationFacts {
-    rank: u32,
-    size: u32,
-    /// None once it was shut down: what they hold is let go of then.
-    ends: Option<SharedParts>,
-    /// True if it had been aborted when it was shut down.
-    was_aborted: bool,
-}
-
-/// The parts of a communicator that are used while another thread uses the rest.
-#[derive(Clone)]
-struct SharedParts {
-    abort: AbortHandle,
-    messages: TaggedMessages,
-}
-
-impl GenerationFacts {
-    fn is_aborted(&self) -> bool {
-        self.ends.as_ref().map_or(self.was_aborted, |ends| ends.abort.is_aborted())
-    }
-
-    /// Lets go of what the communicator holds.
-    fn end(&mut self) {
-        self.was_aborted = self.is_aborted();
-        self.ends = None;
-    }
-
-    fn of(comm: &mut Communicator) -> Result<Self, Error> {
-        let (rank, size, abort) = (comm.rank(), comm.size(), comm.abort_handle());
-        let ends = Some(SharedParts { abort, messages: comm.messages()? });
-        Ok(GenerationFacts { rank, size, ends, was_aborted: false })
-    }
-}
-
-/// An operation in the background. Dropped, it goes on.
-pub struct PendingOperation {
-    what: PendingKind,
-}
-
-enum PendingKind {
-    Work(Work<()>),
-    Sent(PendingMessage<TypedMemory<&'static [u8]>>),
-    Received(PendingMessage<TypedMemory<&'static mut [u8]>>),
 }
 
 impl CommHandle {
@@ -219,7 +159,7 @@ impl CommHandle {
                 drop(kept);
                 done
             });
-            Ok(PendingOperation { what: PendingKind::Work(work) })
+            Ok(PendingOperation::of(work))
         })
     }
 
@@ -259,13 +199,16 @@ impl CommHandle {
     ) -> Result<PendingOperation, Error> {
         let messages = self.messages(message, timeout)?;
         let TaggedMessage { buffer, peer, tag, is_send } = message;
-        let what = match is_send {
-            true => {
-                PendingKind::Sent(messages.send_async(buffer.read()?, message.receiver()?, *tag)?)
+        let pending = match is_send {
+            true => PendingOperation::sent(messages.send_async(
+                buffer.read()?,
+                message.receiver()?,
+                *tag,
+            )?),
+            false => {
+                PendingOperation::received(messages.recv_async(buffer.write()?, *peer, *tag)?)
             }
-            false => PendingKind::Received(messages.recv_async(buffer.write()?, *peer, *tag)?),
         };
-        let pending = PendingOperation { what };
         pending.on_completion(move |_| drop(kept));
         Ok(pending)
     }
@@ -515,95 +458,6 @@ fn opened(device: Option<u32>) -> CudaOptions {
 
 fn shut_down() -> Error {
     Error::Usage("this communicator was shut down: make a new one".into())
-}
-
-/// Returns a stream that the caller names, or the communicator's own.
-pub(crate) fn stream(comm: &Communicator, given: Option<u64>) -> Result<CudaStream, Error> {
-    let Some(given) = given else { return comm.stream() };
-    let raw = std::ptr::with_exposed_provenance_mut(given as usize);
-    // SAFETY: the caller promises of a stream that it is one of this GPU and lives on (`rl_options`).
-    unsafe { comm.borrow_stream(raw) }
-}
-
-impl RequestOptions {
-    fn of(self, comm: &Communicator) -> Result<CallOptions, Error> {
-        let mut options = CallOptions::new();
-        if let Some(timeout) = self.timeout {
-            options = options.timeout(timeout);
-        }
-        if let Some(hints) = self.hints {
-            options = options.hints(hints);
-        }
-        if self.stream.is_some() {
-            options = options.stream(&stream(comm, self.stream)?);
-        }
-        if self.overlaps {
-            options = options.overlaps();
-        }
-        Ok(options)
-    }
-}
-
-impl PendingOperation {
-    pub(crate) fn of(work: Work<()>) -> Self {
-        PendingOperation { what: PendingKind::Work(work) }
-    }
-
-    /// Waits for the end of the operation, at most that long; returns `None` if it has not ended then.
-    pub fn wait(&self, timeout: Option<Duration>) -> Option<Result<(), Error>> {
-        // A wait without a deadline ends too: every wait inside an operation has one.
-        while !self.wait_for(timeout.unwrap_or(Duration::from_secs(3600))) {
-            if timeout.is_some() {
-                return None;
-            }
-        }
-        Some(match &self.what {
-            PendingKind::Work(work) => work.error().map_or(Ok(()), Err),
-            PendingKind::Sent(_) | PendingKind::Received(_) => {
-                self.delivered().unwrap_or(Ok(None)).map(drop)
-            }
-        })
-    }
-
-    fn wait_for(&self, timeout: Duration) -> bool {
-        match &self.what {
-            PendingKind::Work(work) => work.wait_timeout(timeout),
-            PendingKind::Sent(message) => message.wait_timeout(timeout),
-            PendingKind::Received(message) => message.wait_timeout(timeout),
-        }
-    }
-
-    fn delivered(&self) -> Option<Result<Option<DeliveredMessage>, Error>> {
-        let delivered = match &self.what {
-            PendingKind::Work(_) => return None,
-            PendingKind::Sent(message) => message.result()?,
-            PendingKind::Received(message) => message.result()?,
-        };
-        Some(delivered.map(Some))
-    }
-
-    /// Returns the rank that sent the message, once it has been sent or received.
-    pub fn source(&self) -> Option<u32> {
-        Some(self.delivered()?.ok()??.source)
-    }
-
-    /// Returns the progress of the operation.
-    pub fn status(&self) -> WorkStatus {
-        match &self.what {
-            PendingKind::Work(work) => work.status(),
-            PendingKind::Sent(message) => message.status(),
-            PendingKind::Received(message) => message.status(),
-        }
-    }
-
-    /// Has a function called once, when the operation has ended; see [`Work::on_completion`].
-    pub fn on_completion(&self, callback: impl FnOnce(WorkStatus) + Send + 'static) {
-        match &self.what {
-            PendingKind::Work(work) => work.on_completion(callback),
-            PendingKind::Sent(message) => message.on_completion(callback),
-            PendingKind::Received(message) => message.on_completion(callback),
-        }
-    }
 }
 
 /// Looks at a communicator once; returns true if it is to be watched further.

@@ -7,10 +7,13 @@
 #[allow(non_camel_case_types, reason = "names of C")]
 pub mod abi;
 mod buffer;
+mod generation;
 mod gpu_watch;
 mod handle;
+mod pending;
 pub mod remote;
 mod request;
+mod request_options;
 mod tunables;
 mod window;
 
@@ -18,6 +21,8 @@ mod window;
 pub const HEADER: &str = include_str!("../include/roundelay.h");
 
 pub use buffer::ElementBuffer;
-pub use handle::{CommHandle, PendingOperation, RequestOptions};
+pub use handle::CommHandle;
+pub use pending::PendingOperation;
 pub use request::{CallRequest, TaggedMessage};
+pub use request_options::RequestOptions;
 pub use window::{CopyOperation, MappedPart, WindowHandle, WindowPlace, WordChange};

@@ -7,7 +7,7 @@ use roundelay::endpoint::{Endpoint, RegisteredRegion, RemoteRegion};
 use roundelay::window::WindowRights;
 
 use crate::buffer::ElementBuffer;
-use crate::handle::PendingOperation;
+use crate::pending::PendingOperation;
 
 /// A region of a caller's memory, with whatever owns that.
 pub type Registered = RegisteredRegion<Box<dyn Any + Send>>;

@@ -11,7 +11,9 @@ use roundelay::window::{AnyMapped, AnyWindow, PartAttributes, WindowAccess, Wind
 use roundelay::{Communicator, DType, Error, RedOp};
 
 use crate::buffer::ElementBuffer;
-use crate::handle::{CommHandle, PendingOperation, RequestOptions};
+use crate::handle::CommHandle;
+use crate::pending::PendingOperation;
+use crate::request_options::RequestOptions;
 use roundelay::operation::MemoryKind;
 
 /// A window of a communicator. Any thread may use it.

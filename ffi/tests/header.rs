@@ -83,6 +83,7 @@ fn every_function_is_declared() {
     let sources = [
         include_str!("../src/abi/algorithm.rs"),
         include_str!("../src/abi/collectives.rs"),
+        include_str!("../src/abi/collectives_exchange.rs"),
         include_str!("../src/abi/comm.rs"),
         include_str!("../src/abi/endpoint.rs"),
         include_str!("../src/abi/error.rs"),

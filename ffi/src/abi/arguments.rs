@@ -9,7 +9,7 @@ use roundelay::{DType, Error, Hints, RedOp, Reduction};
 use super::pointers::{null, text_or_none};
 use super::values::{RL_CUDA, RL_HOST, rl_buffer, rl_dtype, rl_op, rl_options};
 use crate::buffer::ElementBuffer;
-use crate::handle::RequestOptions;
+use crate::request_options::RequestOptions;
 
 /// The arguments that calls have in common, as the library has them.
 pub(super) struct CommonArguments {

@@ -11,7 +11,7 @@ use super::error::{guard, rl_status};
 use super::pointers::{free, give, object, there};
 use super::values::{RL_U64, rl_dtype, rl_op, rl_options};
 use super::work::rl_work;
-use crate::handle::RequestOptions;
+use crate::request_options::RequestOptions;
 use crate::window::{CopyOperation, WindowHandle, WindowPlace, WordChange};
 use roundelay::operation::MemoryKind;
 

@@ -7,7 +7,7 @@ use roundelay::{Error, WorkStatus};
 
 use super::error::{guard, rl_status};
 use super::pointers::{give, null, object};
-use crate::handle::PendingOperation;
+use crate::pending::PendingOperation;
 
 /// An operation in the background. It goes on when this is freed.
 pub struct rl_work {
