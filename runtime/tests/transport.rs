@@ -561,14 +561,14 @@ pub(crate) fn two(module: &str, name: &str, scene: &str) -> Job {
     job
 }
 
-fn play_two(name: &str, way: TransportSet) -> Job {
+fn run_two(name: &str, way: TransportSet) -> Job {
     two(module_path!(), &format!("{name}-{way}"), &format!("{name}/{way}"))
 }
 
 #[test]
 fn two_processes_write_and_read() {
     for way in ways() {
-        let Job { outcome, said, .. } = play_two("exchange", way);
+        let Job { outcome, said, .. } = run_two("exchange", way);
         assert!(outcome.cause.is_none(), "{way}: {outcome:?} {said:?}");
         assert!(said.iter().all(|said| said.iter().any(|s| s == "all is there")), "{said:?}");
     }
@@ -577,7 +577,7 @@ fn two_processes_write_and_read() {
 #[test]
 fn a_killed_peer_is_found_out() {
     for way in ways() {
-        let Job { outcome, said, took } = play_two("killed", way);
+        let Job { outcome, said, took } = run_two("killed", way);
         assert!(said[0].iter().any(|s| s == "it is gone"), "{way}: {outcome:?} {said:?}");
         assert!(
             matches!(outcome.endings[1], ProcessEnding::Signalled(9)),
@@ -591,7 +591,7 @@ fn a_killed_peer_is_found_out() {
 #[test]
 fn a_stopped_peer_ends_a_wait_in_time() {
     for way in ways() {
-        let Job { outcome, said, .. } = play_two("stopped", way);
+        let Job { outcome, said, .. } = run_two("stopped", way);
         assert!(said[0].iter().any(|s| s == "it does not answer"), "{way}: {outcome:?} {said:?}");
         assert!(outcome.cause.is_none(), "{way}: {outcome:?} {said:?}");
     }

@@ -154,7 +154,7 @@ fn changes_of_several_peers_are_each_one_step() {
 
 // Two processes: one adds to its own word while the other one does.
 
-fn play(scene: &str) -> Result<(), Error> {
+fn run(scene: &str) -> Result<(), Error> {
     let (way, side) = (scene, std::env::var("ROUNDELAY_RANK").expect("a rank"));
     let way = ways().into_iter().find(|known| known.to_string() == way).expect("a way");
     let side: usize = side.parse().expect("a number");
@@ -187,7 +187,7 @@ fn play(scene: &str) -> Result<(), Error> {
 
 #[test]
 fn rank_process() {
-    scene::rank(play);
+    scene::rank(run);
 }
 
 #[test]
