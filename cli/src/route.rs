@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use roundelay::choose::NVLINK;
-use roundelay::launch::{JobSetup, membership};
-use roundelay::transport::TransportSet;
+use roundelay::launch::{EncryptionMode, JobSetup, membership};
+use roundelay::transport::{Transport, TransportSet};
 use roundelay::{Communicator, Hints};
 use serde::Serialize;
 
@@ -17,6 +17,8 @@ struct RouteRow<'a> {
     from: u32,
     to: u32,
     link: String,
+    /// Whether what travels there is encrypted: `required` or `off`.
+    encryption: String,
     why: Cow<'a, str>,
 }
 
@@ -30,14 +32,15 @@ pub(crate) fn route(args: &RouteArgs, report: VerbReport) -> VerbResult {
         }
         None => {
             let (ranks, hosts) = (u64::from(args.n), u64::from(args.hosts));
-            let hints = Hints::from_env()?;
+            let given = allowed(JobSetup::from_env().map_err(usage)?, args);
             let setup = |rank: u32| {
                 let host = u64::from(rank) * hosts / ranks;
-                allowed(JobSetup::new().hints(&hints), args).host_label(format!("host {host}"))
+                given.clone().host_label(format!("host {host}"))
             };
             Communicator::local_over(args.n, setup)?
         }
     };
+    let is_encrypted = Hints::from_env()?.encryption() == Some(EncryptionMode::Required);
     for comm in &mut comms {
         let (topology, _) = comm.topology()?;
         for route in comm.routes().iter().filter(|route| !route.transports.is_empty()) {
@@ -56,8 +59,14 @@ pub(crate) fn route(args: &RouteArgs, report: VerbReport) -> VerbResult {
                     format!("{}: threads carry what kernels send", route.why).into()
                 }
             };
-            report.line(format!("rank {from} -> rank {to}: {link} ({why})"));
-            report.result(&RouteRow { from, to, link, why });
+            let encryption = match is_encrypted && route.transports.contains(Transport::Tcp) {
+                true => EncryptionMode::Required,
+                false => EncryptionMode::Off,
+            };
+            let encrypted = if encryption.is_required() { ", encrypted" } else { "" };
+            let encryption = encryption.to_string();
+            report.line(format!("rank {from} -> rank {to}: {link}{encrypted} ({why})"));
+            report.result(&RouteRow { from, to, link, encryption, why });
         }
     }
     Ok(())

@@ -41,6 +41,7 @@ fn every_verb_prints_objects_whose_fields_are_described() {
         &["explain", "all_reduce"],
         &["tune", "broadcast", "-n", "2", "--bytes", "8", "--dry-run", "-o", "json.toml"],
         &["route", "-n", "2"],
+        &["secret"],
         &["info"],
         &["info", "--topology"],
         &["info", "--tunables"],

@@ -83,3 +83,52 @@ fn local_jobs_have_a_secret_of_their_own() {
         RunOutput::of(command.output().expect("the binary runs")).ok();
     }
 }
+
+#[test]
+fn a_secret_for_a_job_is_random() {
+    let secret = || crate::support::roundelay(&["secret"]).ok().out;
+    let (one, other) = (secret(), secret());
+    assert_ne!(one, other);
+    let digits = one.trim_end();
+    assert_eq!(digits.len(), 64, "{one}");
+    assert!(digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{one}");
+}
+
+#[test]
+fn ranks_encrypt_together_or_not_at_all() {
+    let secret = ("ROUNDELAY_SECRET", OsStr::from_bytes(BYTES));
+    let required = ("ROUNDELAY_HINTS", OsStr::new("encryption=required"));
+    for ran in both([&[secret, required], &[secret, required]]) {
+        ran.ok();
+    }
+    // Whichever side does not encrypt, the one that comes to the store hears why.
+    for [zero, one] in
+        [[&[secret, required][..], &[secret][..]], [&[secret][..], &[secret, required][..]]]
+    {
+        let [zero, one] = both([zero, one]);
+        one.fails(3, &["one side encrypts and the other does not", "hint `encryption`"]);
+        zero.fails(3, &["rank 1 has not come"]);
+    }
+    let [zero, one] = both([&[required], &[required]]);
+    zero.fails(3, &["`encryption=required` takes a secret", "ROUNDELAY_SECRET"]);
+    one.fails(3, &["`encryption=required` takes a secret"]);
+}
+
+#[test]
+fn what_is_encrypted_is_said() {
+    let route = |variables: &[(&str, &OsStr)], transport: &str| {
+        let mut command = command(&["route", "-n", "2", "--hosts", "2", "--transport", transport]);
+        command.env_remove("ROUNDELAY_SECRET").envs(variables.iter().copied());
+        RunOutput::of(command.output().expect("the binary runs"))
+    };
+    let secret = ("ROUNDELAY_SECRET", OsStr::from_bytes(BYTES));
+    let required = ("ROUNDELAY_HINTS", OsStr::new("encryption=required"));
+    let text = route(&[secret, required], "tcp").ok().out;
+    assert!(text.contains("rank 0 -> rank 1: tcp, encrypted"), "{text}");
+    let text = route(&[secret], "tcp").ok().out;
+    assert!(text.contains("rank 0 -> rank 1: tcp (") && !text.contains("encrypted"), "{text}");
+    // Devices write to memory of other hosts as it is.
+    let refused = route(&[secret, required], "rdma");
+    assert_ne!(refused.code, 0, "{}", refused.out);
+    assert!(refused.err.contains("RDMA does not encrypt"), "{}", refused.err);
+}

@@ -443,7 +443,11 @@ fn info_has_the_tunables_of_the_page() {
             "{package}"
         );
     }
-    assert_eq!(sections.len(), 5, "net, engine, cuda, the library and the program: {sections:?}");
+    assert_eq!(
+        sections.len(),
+        6,
+        "support, net, engine, cuda, the library and the program: {sections:?}"
+    );
     let timeout = lines.iter().find(|line| line["name"] == "DEFAULT_TIMEOUT").expect("the row");
     assert_eq!((&timeout["default"], &timeout["default_us"]), (&"30 s".into(), &3e7.into()));
     roundelay(&["info", "--tunables", "--topology"]).fails(2, &["cannot be used with"]);

@@ -8,7 +8,7 @@ mod tunable_table;
 
 use roundelay::hints::EXPERIMENTAL;
 use roundelay::transport::Transport;
-use roundelay::{DType, RedOp};
+use roundelay::{DType, Hints, RedOp};
 use roundelay_algorithms::CATALOGUE;
 use serde::Serialize;
 
@@ -31,6 +31,8 @@ struct InfoRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     shared_memory_fault: Option<String>,
     rdma: RdmaDevices,
+    /// Whether connections are encrypted, by the hint of the environment.
+    encryption: String,
     /// True if the build accepts hints for what no hardware has run.
     experimental: bool,
     gpus: GpuInventory,
@@ -95,6 +97,8 @@ pub(crate) fn info(args: &args::InfoArgs, report: VerbReport) -> VerbResult {
     report.line(format!("memory         {}", size_text(info.memory_bytes >> 20 << 20)));
     report.line(format!("shared memory  {shared}"));
     info.rdma.lines().into_iter().for_each(|line| report.line(line));
+    let hint = "the hint `encryption` of ROUNDELAY_HINTS";
+    report.line(format!("encryption     {} ({hint})", info.encryption));
     let experimental = match info.experimental {
         true => "available",
         false => "not available: this build is without the feature `experimental`",
@@ -135,6 +139,11 @@ fn gather() -> InfoRow {
         shared_memory: fault.is_none(),
         shared_memory_fault: fault,
         rdma: RdmaDevices::here(),
+        encryption: Hints::from_env()
+            .ok()
+            .and_then(|hints| hints.encryption())
+            .unwrap_or_default()
+            .to_string(),
         experimental: EXPERIMENTAL,
         gpus: GpuInventory::here(),
         communicators: probe::probes(),

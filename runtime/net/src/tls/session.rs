@@ -16,6 +16,14 @@ const PROOF_CONTEXT: &[u8] = b"tls channel";
 /// The first bytes of a record of a handshake.
 const HANDSHAKE_RECORD: [u8; 2] = [22, 3];
 
+/// Bytes of the header of a record: its type, a version, and its length.
+const RECORD_HEADER: usize = 5;
+
+/// Returns the bytes of the record whose header these bytes begin with.
+fn record_bytes(header: &[u8]) -> usize {
+    RECORD_HEADER + usize::from(u16::from_be_bytes([header[3], header[4]]))
+}
+
 /// Returns true if bytes can be the beginning of an encrypted connection.
 pub(crate) fn is_handshake(bytes: &[u8]) -> bool {
     bytes.iter().zip(HANDSHAKE_RECORD).all(|(a, b)| *a == b)
@@ -63,6 +71,8 @@ pub(super) struct TlsSession {
     /// Room for what is read from the socket; records that are not decrypted yet lie in `fetched`.
     records: Vec<u8>,
     fetched: Range<usize>,
+    /// Bytes of the record at hand that were not given to the connection yet; 0 where a header is next.
+    owed: usize,
     /// Bytes of the caller that are encrypted, and not reported as written: the system had no room for all.
     unreported: usize,
 }
@@ -94,6 +104,7 @@ impl TlsSession {
             handshake_bytes: 0,
             records: Vec::new(),
             fetched: 0..0,
+            owed: 0,
             unreported: 0,
         }
     }
@@ -116,7 +127,7 @@ impl TlsSession {
             if !self.connection.is_handshaking() && self.exchange_proofs(secret)? {
                 continue;
             }
-            if self.fetched.is_empty() {
+            if self.is_dry() {
                 let left = TLS_HANDSHAKE_BYTES_MAX.saturating_sub(self.handshake_bytes);
                 match self.fetch(socket, left) {
                     Ok(0) => return Err(SecureError::Closed),
@@ -176,22 +187,29 @@ impl TlsSession {
         self.connection.writer().write_all(&proof).map_err(SecureError::System)
     }
 
-    /// Reads records of the socket, at most that many bytes; 0 at its end. None are left of those before.
+    /// Returns true if nothing more can be decrypted before something is read: less than the header of a record is left.
+    fn is_dry(&self) -> bool {
+        self.fetched.is_empty() || self.owed == 0 && self.fetched.len() < RECORD_HEADER
+    }
+
+    /// Reads records of the socket, at most that many bytes; 0 at its end. It must be dry.
     fn fetch<S: Read>(&mut self, socket: &mut S, limit: usize) -> io::Result<usize> {
-        debug_assert!(self.fetched.is_empty());
         if limit == 0 {
             return Err(io::Error::new(
                 ErrorKind::InvalidData,
                 "it sends more than a handshake has",
             ));
         }
-        if self.records.len() < limit {
-            self.records.resize(limit, 0);
+        let kept = self.fetched.len();
+        if self.records.len() < RECORD_HEADER + limit {
+            self.records.resize(RECORD_HEADER + limit, 0);
         }
+        self.records.copy_within(self.fetched.clone(), 0);
+        self.fetched = 0..kept;
         loop {
-            match socket.read(&mut self.records[..limit]) {
+            match socket.read(&mut self.records[kept..kept + limit]) {
                 Ok(n) => {
-                    self.fetched = 0..n;
+                    self.fetched.end += n;
                     return Ok(n);
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -202,16 +220,34 @@ impl TlsSession {
 
     /// Decrypts records that were read, until there are bytes for the reader or none are left.
     fn decrypt(&mut self) -> Result<(), rustls::Error> {
-        while !self.fetched.is_empty() {
-            let mut left = &self.records[self.fetched.clone()];
-            // It takes bytes of memory, and has room for them: what it was given before is decrypted.
-            let taken = self.connection.read_tls(&mut left).unwrap_or(0);
-            if taken == 0 {
-                return Err(rustls::Error::General("no room for a record".into()));
+        while !self.is_dry() {
+            if self.owed == 0 {
+                self.owed = record_bytes(&self.records[self.fetched.clone()]);
             }
-            self.fetched.start += taken;
+            let now = self.owed.min(self.fetched.len());
+            self.give(now)?;
+            self.owed -= now;
+            // The connection gets a record and the next one's header: it keeps its buffer then, and moves five bytes.
+            if self.owed == 0 && self.fetched.len() >= RECORD_HEADER {
+                let next = record_bytes(&self.records[self.fetched.clone()]);
+                self.give(RECORD_HEADER)?;
+                self.owed = next - RECORD_HEADER;
+            }
             if self.connection.process_new_packets()?.plaintext_bytes_to_read() > 0 {
                 break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives that many bytes of what was read to the connection.
+    fn give(&mut self, bytes: usize) -> Result<(), rustls::Error> {
+        let mut left = &self.records[self.fetched.start..self.fetched.start + bytes];
+        self.fetched.start += bytes;
+        while !left.is_empty() {
+            // It takes bytes of memory, and has room for a record.
+            if self.connection.read_tls(&mut left).unwrap_or(0) == 0 {
+                return Err(rustls::Error::General("it has no room for a record".into()));
             }
         }
         Ok(())
@@ -260,8 +296,7 @@ impl TlsSession {
                     Err(_) => return Ok(total + filled),
                 }
                 // One system call at most, which waits if the socket does.
-                if self.fetched.is_empty()
-                    && (total + filled > 0 || self.fetch(socket, TLS_READ_BYTES)? == 0)
+                if self.is_dry() && (total + filled > 0 || self.fetch(socket, TLS_READ_BYTES)? == 0)
                 {
                     return Ok(total + filled);
                 }
@@ -307,7 +342,7 @@ impl TlsSession {
 
     /// Returns true if bytes of the peer were read from the socket that the caller has not read yet.
     pub(super) fn has_input(&mut self) -> bool {
-        !self.fetched.is_empty()
+        !self.is_dry()
             || self.connection.process_new_packets().is_ok_and(|s| s.plaintext_bytes_to_read() > 0)
     }
 
@@ -319,7 +354,7 @@ impl TlsSession {
         to: &mut [u8],
     ) -> Option<usize> {
         let _ = self.flush(socket);
-        if self.fetched.is_empty() {
+        if self.is_dry() {
             let _ = self.fetch(socket, TLS_READ_BYTES);
         }
         let _ = self.decrypt();
