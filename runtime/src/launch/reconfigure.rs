@@ -222,7 +222,7 @@ impl JobSetup {
                 terms.transports.iter().filter(|transport| *transport != Transport::Rdma);
             terms.transports = encrypted.collect();
             if terms.transports.is_empty() {
-                return Err(Error::Usage(RDMA_IN_THE_CLEAR.into()));
+                return Err(Error::Start(RDMA_IN_THE_CLEAR.into()));
             }
         }
         Ok(terms)

@@ -220,7 +220,7 @@ impl JobSetup {
         let Some(secret) = &self.options.secret else {
             return match self.options.encryption {
                 EncryptionMode::Off => Ok(&[]),
-                EncryptionMode::Required => Err(Error::Usage(NO_SECRET.into())),
+                EncryptionMode::Required => Err(Error::Start(NO_SECRET.into())),
             };
         };
         given_secret::check(secret.bytes())?;
