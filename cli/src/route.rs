@@ -17,7 +17,7 @@ struct RouteRow<'a> {
     from: u32,
     to: u32,
     link: String,
-    /// Whether what travels there is encrypted: `required` or `off`.
+    /// The encryption of the link: `required` or `off`.
     encryption: String,
     why: Cow<'a, str>,
 }

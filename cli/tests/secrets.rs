@@ -101,7 +101,7 @@ fn ranks_encrypt_together_or_not_at_all() {
     for ran in both([&[secret, required], &[secret, required]]) {
         ran.ok();
     }
-    // Whichever side does not encrypt, the one that comes to the store hears why.
+    // Whichever side does not encrypt, the one that comes to the store gets the reason.
     for [zero, one] in
         [[&[secret, required][..], &[secret][..]], [&[secret][..], &[secret, required][..]]]
     {

@@ -31,7 +31,7 @@ struct InfoRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     shared_memory_fault: Option<String>,
     rdma: RdmaDevices,
-    /// Whether connections are encrypted, by the hint of the environment.
+    /// The encryption of connections, by the hint of the environment.
     encryption: String,
     /// True if the build accepts hints for what no hardware has run.
     experimental: bool,

@@ -1,4 +1,4 @@
-//! What the compiler writes: step graphs as drawings and pages, and device programs as CUDA source.
+//! Emitters of the compiler: step graphs as drawings and pages, and device programs as CUDA source.
 //!
 //! An emitter is a pure function of its graph and its sources: it reads no clock and no environment,
 //! and gives the same bytes wherever it runs. Whatever came from a user is escaped.

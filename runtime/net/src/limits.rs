@@ -44,10 +44,10 @@ pub const STORE: PortLimits = PortLimits {
     bytes: 1040,
 };
 /// The bounds of the reporter of a rank with the hint `doctor`.
-pub const REPORTER: PortLimits =
+pub(crate) const REPORTER: PortLimits =
     PortLimits { port: "the reporter of a rank", or_ranks: false, ..STORE };
 /// The bounds of the listener of a rank, at which peers and endpoints connect.
-pub const LISTENER: PortLimits =
+pub(crate) const LISTENER: PortLimits =
     PortLimits { port: "the listener of a rank, or of an endpoint", bytes: 80, ..REPORTER };
 /// The bounds of the board of a process that has made a unique id of NCCL's interface.
 pub const BOARD: PortLimits =

@@ -1,9 +1,9 @@
-//! Whether the connections of a job are encrypted.
+//! The encryption of the connections of a job, as a setting.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Whether the connections of a job are encrypted. Memory that ranks of one host share is inside that host, and never is.
+/// The encryption of the connections of a job. Memory that ranks of one host share is inside that host, and never is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EncryptionMode {
     /// They are not: a network that others can read needs a tunnel.

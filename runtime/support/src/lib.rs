@@ -1,4 +1,4 @@
-//! What all packages of the runtime share, and what connects to nothing: errors, element types and their kernels,
+//! The lowest package of the runtime, which connects to nothing and which all others use: errors, element types and their kernels,
 //! waits, processes, settings. `roundelay-net` is built on it.
 //!
 //! A part of `roundelay`, which re-exports what its users need. There is no promise of stability.

@@ -12,7 +12,7 @@ use roundelay::Communicator;
 use roundelay::launch::JobSetup;
 use roundelay::transport::{Transport, TransportSet};
 use roundelay_compiler::plan::{MessageDirection, Plan};
-use roundelay_tests::{CheckNeeds, skip};
+use roundelay_tests::{CheckNeeds, is_full, skip};
 
 /// The transport that joins the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,8 +139,25 @@ pub(crate) fn threads<T: Send>(
     })
 }
 
-/// Runs a test over this, or says why it cannot be done here.
+/// Runs a test of the suite over this, unless a sample of it does without, or says why it cannot be done here.
 fn over(over: Over, test: impl Fn(Over)) {
+    if over == Over::EncryptedPaths && !is_full() {
+        return skip(CheckNeeds::FullRun, "a sample of the suite runs over encrypted paths");
+    }
+    over_here(over, test);
+}
+
+/// Encrypted connections on several paths: what a sample of the suite is.
+#[test]
+fn encrypted_paths_carry_the_same() {
+    over_here(Over::EncryptedPaths, moves::order);
+    over_here(Over::EncryptedPaths, moves::integrity);
+    over_here(Over::EncryptedPaths, moves::protocols);
+    over_here(Over::EncryptedPaths, deaths::killed);
+}
+
+/// Runs a test over this whatever the sample, or says why it cannot be done here.
+fn over_here(over: Over, test: impl Fn(Over)) {
     let missing = over.transports().iter().find_map(|transport| transport.probe().err());
     match (missing, devices()) {
         (Some(why), _) => skip(CheckNeeds::Rdma, format!("no RDMA: {why}")),

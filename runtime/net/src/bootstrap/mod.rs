@@ -49,7 +49,8 @@ pub use env::{membership, membership_with};
 pub use given_secret::secret;
 pub use launcher::{JobOutcome, RankLauncher};
 pub use membership::{ByHand, JobMembership, LauncherKind, StoreAt};
-pub use names::{HINTS, HOST, RANK, SECRET, SECRET_FILE, SHM_FD, SIZE, STORE, TIMEOUT_MS};
+pub(crate) use names::SECRET_FILE;
+pub use names::{HINTS, HOST, RANK, SECRET, SHM_FD, SIZE, STORE, TIMEOUT_MS};
 pub use rendezvous::store;
 pub use roster::ReporterRoster;
 #[cfg(test)]

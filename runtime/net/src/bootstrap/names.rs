@@ -18,7 +18,7 @@ pub const STORE: &str = "ROUNDELAY_STORE";
 /// The environment variable with the secret, which all ranks of a job share, and no other process.
 pub const SECRET: &str = "ROUNDELAY_SECRET";
 /// The environment variable with the path of a file that holds the secret.
-pub const SECRET_FILE: &str = "ROUNDELAY_SECRET_FILE";
+pub(crate) const SECRET_FILE: &str = "ROUNDELAY_SECRET_FILE";
 
 /// The environment variable with the hints of all ranks.
 pub const HINTS: &str = "ROUNDELAY_HINTS";

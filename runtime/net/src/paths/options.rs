@@ -63,7 +63,7 @@ pub struct PathOptions {
     pub(crate) topology_file: Option<Arc<TopologyFile>>,
     /// The secret that all ranks of the job share.
     pub secret: Option<JobSecret>,
-    /// Whether connections are encrypted, which takes a secret.
+    /// The encryption of connections, which takes a secret.
     pub encryption: EncryptionMode,
     /// The time that joining and splitting may take, and after which, about, a vanished host is noticed.
     pub timeout: Duration,

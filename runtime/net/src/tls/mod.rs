@@ -17,7 +17,7 @@ mod identity;
 mod peer_socket;
 mod session;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use peer_socket::PeerSocket;
 pub(crate) use session::{SecureError, SecureProgress, is_handshake};

@@ -11,7 +11,7 @@ use roundelay_support::secret::{JobSecret, PROOF, ProofSide};
 
 /// The label of the exporter (RFC 9266).
 const CHANNEL_BINDING: &[u8] = b"EXPORTER-Channel-Binding";
-/// What a proof is about, so that it is none of another exchange.
+/// The beginning of the transcript of a proof, so that it is none of another exchange.
 const PROOF_CONTEXT: &[u8] = b"tls channel";
 /// The first bytes of a record of a handshake.
 const HANDSHAKE_RECORD: [u8; 2] = [22, 3];
@@ -29,7 +29,7 @@ pub(crate) fn is_handshake(bytes: &[u8]) -> bool {
     bytes.iter().zip(HANDSHAKE_RECORD).all(|(a, b)| *a == b)
 }
 
-/// How far an encrypted connection has come.
+/// The progress of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SecureProgress {
     /// Something of the peer is awaited.

@@ -75,6 +75,18 @@ fn open() -> (PeerSocket, PeerSocket) {
     (near, far)
 }
 
+/// Returns the first bytes of a connection that is to be encrypted.
+pub(crate) fn first_flight() -> Vec<u8> {
+    let (near, mut far) = streams();
+    let begun = connecting(near).secure(&secret("s3cret"));
+    assert!(matches!(begun, Ok(SecureProgress::Waiting)), "{begun:?}");
+    far.set_nonblocking(false).expect("blocking");
+    let mut flight = vec![0; 4096];
+    let length = far.read(&mut flight).expect("a flight");
+    flight.truncate(length);
+    flight
+}
+
 /// Sends all of some bytes while the other end reads them; returns what it read.
 fn carry(from: &PeerSocket, to: &PeerSocket, bytes: &[u8], step: usize) -> Vec<u8> {
     let start = Instant::now();
@@ -111,7 +123,7 @@ fn bytes_arrive_in_both_directions_and_none_of_them_is_on_the_wire() {
     let far = accepting(outer);
     let ends = secure((&near, "s3cret"), (&far, "s3cret"), |_| ());
     assert!(matches!(ends, (Ok(SecureProgress::Open), Ok(SecureProgress::Open))), "{ends:?}");
-    let words = b"gradients of a model that is nobody's business".repeat(100);
+    let words = b"gradients of a model that stays in this cluster".repeat(100);
     assert_eq!(carry(&near, &far, &words, 1000), words);
     assert_eq!(carry(&far, &near, &words, 77), words);
     drop((near, far, near_end));
@@ -134,7 +146,7 @@ fn relay(mut one: TcpStream, mut other: TcpStream) -> Vec<u8> {
                 Ok(n) => {
                     seen.extend_from_slice(&buffer[..n]);
                     to.set_nonblocking(false).expect("blocking");
-                    // Whoever it is for may have closed.
+                    // The receiver may have closed.
                     let _ = to.write_all(&buffer[..n]);
                     to.set_nonblocking(true).expect("non-blocking");
                 }

@@ -14,7 +14,7 @@ pub struct ServedJob {
     pub digest: [u8; 32],
     /// The secret of the job; empty if it has none.
     pub secret: Vec<u8>,
-    /// Whether connections to it are encrypted, but for those within this host that have no port.
+    /// The encryption of connections to it; those over a local socket of this host have none.
     pub encryption: EncryptionMode,
     /// The time that ranks may take to come; until then a late rank is notified of a failure.
     pub timeout: Duration,

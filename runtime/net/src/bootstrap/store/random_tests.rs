@@ -8,6 +8,7 @@ use super::protocol::{GUEST, ROSTER, digest};
 use super::stream::StoreStream;
 use super::{ClientIdentity, StoreAddress, StoreClient, StoreGuest, StoreListener, StoreServer};
 use crate::store::Store;
+use crate::tls::tests::first_flight;
 use crate::wire::WireMessage;
 use roundelay_support::encryption::EncryptionMode;
 use roundelay_tests::SeededRandom;
@@ -17,10 +18,10 @@ use roundelay_tests::fuzz::mutated;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Serves a store for two ranks, or a reporter.
-fn serve(size: u32, secret: &[u8]) -> (StoreServer, StoreAddress) {
+fn serve(size: u32, secret: &[u8], encryption: EncryptionMode) -> (StoreServer, StoreAddress) {
     let report: Option<fn() -> Vec<u8>> = (size == 0).then_some(|| vec![1; 100]);
     let timeout = Duration::from_millis(50);
-    let (digest, secret, encryption) = (digest("job"), secret.to_vec(), EncryptionMode::Off);
+    let (digest, secret) = (digest("job"), secret.to_vec());
     let job = ServedJob { size, digest, secret, encryption, timeout, report };
     let listener = StoreListener::loopback().expect("loopback");
     let server = StoreServer::start(listener, job).expect("a server");
@@ -57,13 +58,20 @@ fn bytes_at_random_disturb_no_store() {
     };
     let mut wires = crate::bootstrap::wires();
     wires.retain(|wire| ["store: hello", "store: frame"].contains(&wire.name));
+    let flight = first_flight();
     for trial in 0..60 * number("ROUNDS", 1) {
         let mut dice = SeededRandom(number("SEED", 1) << 32 ^ trial);
-        let secret: &[u8] = if dice.below(2) == 0 { b"" } else { b"a secret" };
+        let (secret, encryption): (&[u8], EncryptionMode) = match dice.below(3) {
+            0 => (b"", EncryptionMode::Off),
+            1 => (b"a secret", EncryptionMode::Off),
+            _ => (b"a secret", EncryptionMode::Required),
+        };
         let size = if dice.below(3) == 0 { 0 } else { 2 };
-        let (server, at) = serve(size, secret);
-        let bytes = messages(&wires, &mut dice);
-        let encryption = EncryptionMode::Off;
+        let (server, at) = serve(size, secret, encryption);
+        let bytes = match dice.below(3) {
+            0 => mutated(&flight, &mut dice),
+            _ => messages(&wires, &mut dice),
+        };
         let me = |rank| ClientIdentity { rank, size, job: "job", secret, encryption };
         let is_rank = size > 0 && dice.below(2) == 0;
         let stream = match (is_rank, dice.below(3)) {

@@ -13,7 +13,7 @@ use roundelay_support::secret::{JobSecret, random};
 
 /// The progress of a connection's handshake.
 pub(super) enum SessionStage {
-    /// Whether it encrypts is not known yet, or it is being encrypted.
+    /// It is not known yet if the client encrypts, or the handshake of TLS goes on.
     Securing,
     /// No whole hello has come.
     Hello,

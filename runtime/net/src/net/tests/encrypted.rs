@@ -30,7 +30,7 @@ fn ranks_come_together_and_words_go_around() {
     assert!(all.iter().all(Result::is_ok), "{all:?}");
 }
 
-/// A listener that takes in whoever comes, in a thread, until the test is over.
+/// Makes a listener for the ranks of a job.
 fn listening(options: PathOptions) -> (Arc<RankListener>, SocketAddr) {
     let listener = RankListener::open(options, Ipv4Addr::LOCALHOST.into()).expect("a listener");
     listener.expect(9);

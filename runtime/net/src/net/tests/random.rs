@@ -5,6 +5,8 @@ use std::net::TcpStream;
 
 use super::super::hello::{CONTROL, ConnectionName, HELLO, PeerHello};
 use super::*;
+use crate::tls::tests::first_flight;
+use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::secret::JobSecret;
 use roundelay_tests::SeededRandom;
 use roundelay_tests::fuzz::mutated;
@@ -19,25 +21,37 @@ fn bytes_at_random_get_nobody_in() {
     };
     let here = Ipv4Addr::LOCALHOST.into();
     let secret = Some(JobSecret::from(b"a secret".to_vec()));
-    let listener =
-        |secret| RankListener::open(PathOptions { secret, ..options() }, here).expect("open");
-    let listeners = [listener(secret), listener(None)];
+    let listener = |secret, encryption| {
+        let options = PathOptions { secret, encryption, ..options() };
+        RankListener::open(options, here).expect("open")
+    };
+    let listeners = [
+        listener(secret.clone(), EncryptionMode::Off),
+        listener(None, EncryptionMode::Off),
+        listener(secret, EncryptionMode::Required),
+    ];
+    let flight = first_flight();
     let name = ConnectionName { job: JOB, comm: 7, to: 0, from: 1, lane: CONTROL };
     for trial in 0..300 * number("ROUNDS", 1) {
         let mut dice = SeededRandom(number("SEED", 1) << 32 ^ trial);
-        let has_secret = dice.below(2) == 0;
-        let listener = &listeners[usize::from(!has_secret)];
+        let at = dice.below(listeners.len());
+        let (listener, has_secret) = (&listeners[at], at != 1);
         // The job is there for the honest alone, so that a hello that survives is a stranger's.
         let hello =
             PeerHello { name: ConnectionName { job: JOB ^ 1, ..name }, has_secret, nonce: [4; 32] };
-        let mut bytes = mutated(&hello.encode(), &mut dice);
+        let mut bytes = match dice.below(2) {
+            0 => mutated(&flight, &mut dice),
+            _ => mutated(&hello.encode(), &mut dice),
+        };
         bytes.extend(mutated(&[7; HELLO], &mut dice));
         let mut stream = TcpStream::connect(listener.address()).expect("a connection");
         stream.write_all(&bytes[..dice.below(bytes.len() + 1)]).expect("sent");
         drop(stream);
         listener.progress();
     }
-    for (listener, secret) in listeners.iter().zip([Some("a secret"), None]) {
+    let modes = [EncryptionMode::Off, EncryptionMode::Off, EncryptionMode::Required];
+    let secrets = [Some("a secret"), None, Some("a secret")];
+    for ((listener, secret), encryption) in listeners.iter().zip(secrets).zip(modes) {
         let start = Instant::now();
         while listener.has_pending() || listener.refused() == 0 {
             assert!(start.elapsed() < PATIENCE, "strangers are still pending");
@@ -46,7 +60,7 @@ fn bytes_at_random_get_nobody_in() {
         }
         assert_eq!(listener.accepted(), 0);
         listener.expect(JOB);
-        let options = secret.map_or_else(options, with_secret);
+        let options = PathOptions { encryption, ..secret.map_or_else(options, with_secret) };
         let dialed = std::thread::scope(|scope| {
             let dial = scope.spawn(|| super::refuse::dial(name, listener.address(), &options));
             while !dial.is_finished() {
