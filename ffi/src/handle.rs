@@ -376,7 +376,7 @@ impl CommHandle {
     /// with [`Error::Aborted`].
     ///
     /// Returns true if no operation of this rank writes to memory of this host any more, false if one may do so
-    /// until it has ended: see [`AbortHandle::abort`].
+    /// until it has ended: see [`AbortHandle::abort`](roundelay::AbortHandle::abort).
     ///
     /// # Errors
     ///

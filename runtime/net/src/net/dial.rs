@@ -386,23 +386,21 @@ fn secure(stream: &PeerSocket, options: &PathOptions) -> Result<SecureProgress, 
     let Some(secret) = &options.secret else {
         return Err(AttemptError::Final(DialError::Unasked));
     };
-    let mut reply = [0; REPLY];
-    if let Ok(n) = stream.peek(&mut reply)
-        && n > 0
-        && PeerHello::may_answer(&reply[..n])
-    {
-        return match HelloReply::decode(&reply) {
-            _ if n < REPLY => Ok(SecureProgress::Waiting),
-            Some(HelloReply::Refused(why)) => Err(AttemptError::Final(DialError::Refused(why))),
-            _ => Err(AttemptError::Final(DialError::Stranger)),
-        };
-    }
     stream.secure(secret).map_err(|error| match error {
         SecureError::Closed => AttemptError::Busy(DialError::Closed),
+        SecureError::Plain(reply) => AttemptError::Final(refusal_in_the_clear(&reply)),
         SecureError::System(error) => AttemptError::Busy(DialError::system(error)),
         SecureError::Unproved => AttemptError::Final(DialError::Unproved),
         error @ SecureError::Protocol(_) => insecure(error),
     })
+}
+
+/// Returns the error of a peer that answers in the clear.
+fn refusal_in_the_clear(reply: &[u8]) -> DialError {
+    match reply.first_chunk().and_then(HelloReply::decode) {
+        Some(HelloReply::Refused(why)) => DialError::Refused(why),
+        _ => DialError::Stranger,
+    }
 }
 
 fn insecure(error: SecureError) -> AttemptError {

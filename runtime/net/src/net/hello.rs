@@ -176,11 +176,6 @@ impl PeerHello {
         Ok(PeerHello { name, has_secret: bytes[10] != 0, nonce: field(bytes, 48) })
     }
 
-    /// Returns true if these bytes of the accepting side can be a reply in the clear.
-    pub(super) fn may_answer(bytes: &[u8]) -> bool {
-        bytes.iter().zip(&MAGIC[..4]).all(|(a, b)| a == b)
-    }
-
     /// Returns true if these bytes can still become a hello.
     pub(super) fn may_begin(bytes: &[u8]) -> bool {
         bytes.iter().zip(MAGIC).all(|(a, b)| *a == b)

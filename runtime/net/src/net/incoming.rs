@@ -137,6 +137,7 @@ impl PendingHello {
             let mut first = [0];
             return match self.stream.peek(&mut first) {
                 Ok(1) if is_handshake(&first) => {
+                    self.stream.discard_input();
                     Err(HelloOutcome::Refused(HelloRefusal::EncryptionUnwanted))
                 }
                 _ => Ok(SecureProgress::Open),
@@ -148,6 +149,7 @@ impl PendingHello {
                 Ok(0) => return Err(HelloOutcome::Closed),
                 Ok(_) if is_handshake(&first) => {}
                 Ok(_) if PeerHello::may_begin(&first) => {
+                    self.stream.discard_input();
                     return Err(HelloOutcome::Refused(HelloRefusal::EncryptionWanted));
                 }
                 Ok(_) => return Err(HelloOutcome::Refused(HelloRefusal::Stranger)),
@@ -164,7 +166,9 @@ impl PendingHello {
         }
         self.stream.secure(secret).map_err(|error| match error {
             SecureError::Unproved => HelloOutcome::Refused(HelloRefusal::SecretWrong),
-            SecureError::Protocol(_) => HelloOutcome::Refused(HelloRefusal::Stranger),
+            SecureError::Protocol(_) | SecureError::Plain(_) => {
+                HelloOutcome::Refused(HelloRefusal::Stranger)
+            }
             SecureError::Closed | SecureError::System(_) => HelloOutcome::Closed,
         })
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
 use super::session::{SecureError, SecureProgress, TlsSession};
+use crate::tunables::TLS_HANDSHAKE_BYTES_MAX;
 use roundelay_support::secret::JobSecret;
 
 /// A connected socket, and its encryption if it has one.
@@ -86,6 +87,13 @@ impl PeerSocket {
     pub(crate) fn peek(&self, to: &mut [u8]) -> io::Result<usize> {
         let (length, _) = rustix::net::recv(&*self.fd, to, RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
         Ok(length)
+    }
+
+    /// Takes what has come, at most the length of a handshake, and leaves it unused. A socket that is closed with
+    /// something unread resets the connection, and an answer before that can be lost.
+    pub(crate) fn discard_input(&self) {
+        // It is about to be closed: nothing is lost by an error.
+        let _ = rustix::io::read(&*self.fd, &mut [0; TLS_HANDSHAKE_BYTES_MAX]);
     }
 
     fn session(&self) -> Option<MutexGuard<'_, TlsSession>> {

@@ -19,6 +19,11 @@ const HANDSHAKE_RECORD: [u8; 2] = [22, 3];
 /// Bytes of the header of a record: its type, a version, and its length.
 const RECORD_HEADER: usize = 5;
 
+/// Returns true if a byte is the type of a record: a change of ciphers, an alert, a handshake or data.
+fn is_record(first: u8) -> bool {
+    (20..=23).contains(&first)
+}
+
 /// Returns the bytes of the record whose header these bytes begin with.
 fn record_bytes(header: &[u8]) -> usize {
     RECORD_HEADER + usize::from(u16::from_be_bytes([header[3], header[4]]))
@@ -44,6 +49,9 @@ pub(crate) enum SecureError {
     /// The peer closed the connection.
     #[error("it closed the connection while it was being encrypted")]
     Closed,
+    /// The peer answers in the clear, with these bytes.
+    #[error("it does not encrypt")]
+    Plain(Vec<u8>),
     /// The system failed.
     #[error("{0}")]
     System(#[source] io::Error),
@@ -131,6 +139,9 @@ impl TlsSession {
                 let left = TLS_HANDSHAKE_BYTES_MAX.saturating_sub(self.handshake_bytes);
                 match self.fetch(socket, left) {
                     Ok(0) => return Err(SecureError::Closed),
+                    Ok(n) if self.handshake_bytes == 0 && !is_record(self.records[0]) => {
+                        return Err(SecureError::Plain(self.records[..n].to_vec()));
+                    }
                     Ok(n) => self.handshake_bytes += n,
                     Err(e) if e.kind() == ErrorKind::WouldBlock => {
                         return Ok(SecureProgress::Waiting);

@@ -213,7 +213,10 @@ fn what_is_no_handshake_is_an_error() {
             }
         };
         assert!(
-            matches!(end, Err(SecureError::Protocol(_) | SecureError::Closed)),
+            matches!(
+                end,
+                Err(SecureError::Protocol(_) | SecureError::Plain(_) | SecureError::Closed)
+            ),
             "{garbage:?}: {end:?}"
         );
     }

@@ -418,10 +418,13 @@ const ENCRYPTION_DIFFERS: &str =
 impl From<EncryptionFailure> for EntryFailure {
     fn from(failure: EncryptionFailure) -> Self {
         match failure {
-            EncryptionFailure::Plain(MAGIC) => EntryFailure::Never(ENCRYPTION_DIFFERS.into()),
-            EncryptionFailure::Plain(_) => {
-                EntryFailure::Again("what answers there is no store of this version".into(), None)
-            }
+            EncryptionFailure::Secure(SecureError::Plain(answer)) => match answer == MODE_REFUSAL {
+                true => EntryFailure::Never(ENCRYPTION_DIFFERS.into()),
+                false => EntryFailure::Again(
+                    "what answers there is no store of this version".into(),
+                    None,
+                ),
+            },
             EncryptionFailure::System(error) => error.into(),
             EncryptionFailure::Secure(SecureError::Unproved) => EntryFailure::Never(
                 "its secret is another one; give all ranks the same ROUNDELAY_SECRET".into(),

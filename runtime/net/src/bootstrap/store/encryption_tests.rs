@@ -73,8 +73,8 @@ fn neither_side_goes_on_in_the_clear() {
         let error = enter(&at, 1, (b"swordfish", own), PATIENCE).err().expect("refused");
         assert!(error.to_string().contains("one side encrypts and the other does not"), "{error}");
         assert!(started.elapsed() < PATIENCE / 2, "it was tried again and again");
-        let guest = StoreGuest::enter(at, "job", (b"swordfish", own), BRIEF);
-        assert!(matches!(guest.err(), Some(GuestRefusal::Refused(_))));
+        let refusal = StoreGuest::enter(at, "job", (b"swordfish", own), BRIEF).err();
+        assert!(matches!(refusal, Some(GuestRefusal::Refused(_))), "{served}: {refusal:?}");
     }
 }
 

@@ -126,6 +126,7 @@ impl StoreSession {
                 Err(e) => return Err(SecureError::System(e)),
             }
             if is_handshake(&first) != encryption.is_required() {
+                socket.discard_input();
                 self.output.extend_from_slice(&MODE_REFUSAL);
                 self.last = true;
                 return Ok(true);

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::Timeout;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use super::protocol::{MAGIC, digest};
+use super::protocol::digest;
 use crate::tls::{PeerSocket, SecureError, SecureProgress};
 use crate::tunables::{LISTENER_BACKLOG, SERVER_ADDRESS_TIMEOUT};
 use roundelay_support::fork::give_up_in_children;
@@ -318,10 +318,6 @@ impl StoreStream {
         rustix::io::ioctl_fionbio(&*socket, true).map_err(io::Error::from)?;
         socket.connect_encryption()?;
         loop {
-            let mut first = [0; 8];
-            if socket.peek(&mut first).is_ok_and(|n| n > 0 && first[0] == MAGIC[0]) {
-                return Err(EncryptionFailure::Plain(first));
-            }
             match socket.secure(&secret)? {
                 SecureProgress::Open => break,
                 SecureProgress::Waiting => {
@@ -337,9 +333,7 @@ impl StoreStream {
 
 /// The reason for which a connection to a store could not be encrypted.
 pub(super) enum EncryptionFailure {
-    /// The server answers in the clear, with these bytes first.
-    Plain([u8; 8]),
-    /// It cannot prove the secret, or the connection broke.
+    /// The server answers in the clear or cannot prove the secret, or the connection broke.
     Secure(SecureError),
     /// The system failed.
     System(io::Error),
