@@ -140,6 +140,8 @@ impl PendingHello {
                     self.stream.discard_input();
                     Err(HelloOutcome::Refused(HelloRefusal::EncryptionUnwanted))
                 }
+                // It is not known yet.
+                Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(SecureProgress::Waiting),
                 _ => Ok(SecureProgress::Open),
             };
         };
