@@ -120,7 +120,7 @@ fn race(there: &RemoteRegion) -> (Vec<u64>, Vec<u64>) {
 
 #[test]
 fn changes_of_several_peers_are_each_one_step() {
-    /// What the owner adds, above the bits of all additions of the others.
+    /// The number that the owner adds, above the bits of all additions of the others.
     const OF_OWNER: u64 = 1 << 32;
     for way in ways() {
         let hub = bind(way);

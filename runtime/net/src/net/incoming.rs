@@ -132,8 +132,7 @@ impl PendingHello {
         options: &PathOptions,
         held: &HeldUntil<'_>,
     ) -> Result<SecureProgress, HelloOutcome> {
-        let Some(secret) = options.secret.as_ref().filter(|_| options.encryption.is_required())
-        else {
+        if !options.encryption.is_required() {
             let mut first = [0];
             return match self.stream.peek(&mut first) {
                 Ok(1) if is_handshake(&first) => {
@@ -144,6 +143,9 @@ impl PendingHello {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(SecureProgress::Waiting),
                 _ => Ok(SecureProgress::Open),
             };
+        }
+        let Some(secret) = &options.secret else {
+            return Err(HelloOutcome::Refused(HelloRefusal::SecretWanted));
         };
         if !self.stream.is_encrypted() {
             let mut first = [0];

@@ -73,6 +73,16 @@ fn neither_side_goes_on_in_the_clear() {
     assert_eq!((listener.accepted(), listener.refused()), (0, 1));
 }
 
+/// Settings that no job has: the port stays shut all the same.
+#[test]
+fn a_listener_that_must_encrypt_and_has_no_secret_lets_none_in() {
+    let shut = PathOptions { encryption: EncryptionMode::Required, ..options() };
+    let (listener, at) = listening(shut);
+    let error = dialed(&listener, at, options()).expect_err("refused");
+    assert_eq!(error, DialError::Refused(HelloRefusal::SecretWanted));
+    assert_eq!(listener.accepted(), 0);
+}
+
 #[test]
 fn another_secret_is_refused_and_counted() {
     let (listener, at) = listening(encrypted("swordfish"));
