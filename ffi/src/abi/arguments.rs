@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
-use roundelay::operation::{CallOperand, MemoryKind};
+use roundelay::operation::{CallBuffer, CallOperand, MemoryKind};
 use roundelay::{DType, Error, Hints, RedOp, Reduction};
 
 use super::pointers::{null, text_or_none};
@@ -64,38 +64,51 @@ impl CommonArguments {
         Ok(Reduction { op: op(number)?, factor: self.factor })
     }
 
-    /// Describes the caller's memory.
+    /// Describes the caller's memory, for windows, endpoints and messages.
     ///
     /// # Safety
     ///
     /// The promise of [`ElementBuffer::new`].
     pub(super) unsafe fn buffer(&self, ptr: *const c_void, count: u64) -> ElementBuffer {
-        let elements = usize::try_from(count).unwrap_or(usize::MAX);
+        let (address, elements) = address_of(ptr, count);
         // SAFETY: what the caller promises.
-        unsafe {
-            ElementBuffer::new(ptr.expose_provenance() as u64, elements, self.dtype, self.memory)
-        }
+        unsafe { ElementBuffer::new(address, elements, self.dtype, self.memory) }
+    }
+
+    /// Describes the caller's memory, for a call.
+    ///
+    /// # Safety
+    ///
+    /// The promise of [`CallBuffer::new`].
+    unsafe fn call_buffer<A>(
+        &self,
+        ptr: *const c_void,
+        count: u64,
+    ) -> Result<CallBuffer<A>, Error> {
+        let (address, elements) = address_of(ptr, count);
+        // SAFETY: what the caller promises.
+        unsafe { CallBuffer::new(address, elements, self.dtype, self.memory) }
     }
 
     /// One buffer.
     ///
     /// # Safety
     ///
-    /// The promise of [`ElementBuffer::new`].
+    /// The promise of [`CallBuffer::new`].
     pub(super) unsafe fn one<A>(
         &self,
         ptr: *const c_void,
         count: u64,
     ) -> Result<CallOperand<'static, A>, Error> {
         // SAFETY: what the caller promises.
-        Ok(CallOperand::One(unsafe { self.buffer(ptr, count) }.operand()?))
+        Ok(CallOperand::One(unsafe { self.call_buffer(ptr, count) }?))
     }
 
     /// One buffer, or nothing if its address is NULL.
     ///
     /// # Safety
     ///
-    /// The promise of [`ElementBuffer::new`].
+    /// The promise of [`CallBuffer::new`].
     pub(super) unsafe fn maybe<A>(
         &self,
         ptr: *const c_void,
@@ -109,7 +122,7 @@ impl CommonArguments {
     ///
     /// # Safety
     ///
-    /// The list has `ranks` entries, each of which keeps the promise of [`ElementBuffer::new`].
+    /// The list has `ranks` entries, each of which keeps the promise of [`CallBuffer::new`].
     pub(super) unsafe fn list<A>(
         &self,
         list: *const rl_buffer,
@@ -121,7 +134,7 @@ impl CommonArguments {
         // SAFETY: what the caller promises.
         let list = unsafe { std::slice::from_raw_parts(list, ranks as usize) };
         // SAFETY: as above.
-        let buffers = list.iter().map(|b| unsafe { self.buffer(b.ptr, b.count) }.operand());
+        let buffers = list.iter().map(|b| unsafe { self.call_buffer(b.ptr, b.count) });
         buffers.collect::<Result<_, _>>().map(CallOperand::List)
     }
 
@@ -129,7 +142,7 @@ impl CommonArguments {
     ///
     /// # Safety
     ///
-    /// There are `ranks` counts, and the buffer of their sum keeps the promise of [`ElementBuffer::new`].
+    /// There are `ranks` counts, and the buffer of their sum keeps the promise of [`CallBuffer::new`].
     pub(super) unsafe fn cut<A>(
         &self,
         ptr: *const c_void,
@@ -145,9 +158,14 @@ impl CommonArguments {
         let counts: Vec<usize> =
             counts.iter().map(|&count| usize::try_from(count).unwrap_or(usize::MAX)).collect();
         // SAFETY: as above.
-        let buffer = unsafe { self.buffer(ptr, total) }.operand()?;
+        let buffer = unsafe { self.call_buffer(ptr, total) }?;
         Ok(CallOperand::Cut(buffer, counts.into()))
     }
+}
+
+/// Returns the address and the number of elements of a caller's memory.
+fn address_of(ptr: *const c_void, count: u64) -> (u64, usize) {
+    (ptr.expose_provenance() as u64, usize::try_from(count).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use roundelay_support::waiting::AwaitedEvent;
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// A plan with addresses.
-pub struct BoundPlan {
+pub(crate) struct BoundPlan {
     pub(crate) key: PlanKey,
     /// Elements of each block, where they differ.
     pub(crate) counts: Vec<u64>,
@@ -63,7 +63,7 @@ pub struct BoundPlan {
 
 /// An operation.
 #[derive(Debug, Clone)]
-pub struct BoundStep {
+pub(crate) struct BoundStep {
     pub(crate) inputs: Range<u32>,
     pub(crate) outs: Range<u32>,
     pub(crate) after: Range<u32>,
@@ -139,7 +139,7 @@ pub(crate) struct DrainedMessage {
 
 /// Elements that lie together in every operand of a step.
 #[derive(Debug, Clone, Copy)]
-pub struct StepSegment {
+pub(crate) struct StepSegment {
     pub(crate) elements: u64,
     /// Its first place.
     pub(crate) places: u32,

@@ -33,13 +33,14 @@ mod transfer;
 
 pub(crate) use batch::bind_batch;
 pub use batch::own_pairs;
-pub use bound::{BoundPlan, BoundStep, StepSegment};
-pub(crate) use bound::{BufferPlace, LaneCondition, NOWHERE, OutEnd, StepOperand};
+pub(crate) use bound::{
+    BoundPlan, BoundStep, BufferPlace, LaneCondition, NOWHERE, OutEnd, StepOperand,
+};
 pub(crate) use build::bind;
 pub(crate) use check::references;
 pub(crate) use key::CallSizing;
 pub use key::PlanKey;
-pub use shape::{CallShape, digest};
+pub use shape::digest;
 pub use stats::CallStats;
 pub(crate) use transfer::BatchShape;
 pub use transfer::{BatchTransfer, tagged};

@@ -60,7 +60,7 @@ impl PassDivision {
 
 /// The sizes of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallShape {
+pub(crate) struct CallShape {
     /// Bytes of an element in memory.
     pub(crate) size: u64,
     /// N: elements of the whole vector.

@@ -18,7 +18,7 @@ pub(crate) struct BufferAddress {
 
 /// Memory that executions reuse.
 #[derive(Default)]
-pub struct ExecutionBuffers {
+pub(crate) struct ExecutionBuffers {
     pub(super) cursors: Vec<LaneCursor>,
     pub(super) sources: Vec<OperandSource>,
     pub(super) targets: Vec<FoldTarget>,
@@ -75,7 +75,7 @@ pub(super) enum OperandSource {
 }
 
 /// The execution of a bound plan in one call.
-pub struct PlanExecution<'a> {
+pub(crate) struct PlanExecution<'a> {
     pub(crate) bound: &'a BoundPlan,
     pub(crate) work: &'a mut ExecutionBuffers,
     pub(crate) endpoints: &'a mut EndpointTable,

@@ -26,6 +26,5 @@ mod short;
 pub mod wait;
 pub mod watchdog;
 
-pub(crate) use execution::BufferAddress;
-pub use execution::{ExecutionBuffers, PlanExecution};
+pub(crate) use execution::{BufferAddress, ExecutionBuffers, PlanExecution};
 pub(crate) use short::run_ahead;

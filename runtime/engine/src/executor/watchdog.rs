@@ -142,7 +142,7 @@ fn missing(pid: i32) -> Option<PeerLoss> {
 }
 
 /// Returns the cause for which a rank waits in vain, as far as this rank can determine it, and the remedy.
-pub fn remark(group: &RankGroup, waiting: &WaitRecord, sites: &[SourceLine]) -> String {
+pub(crate) fn remark(group: &RankGroup, waiting: &WaitRecord, sites: &[SourceLine]) -> String {
     let mut looks = RepeatedDiagnosis::default();
     loop {
         match looks.add(observed_standings(group, waiting, sites), group.rank()) {
@@ -209,7 +209,7 @@ fn standing(group: &RankGroup, rank: u32, sites: &[SourceLine]) -> RankStanding 
 }
 
 /// Returns the time at which a wait began that has lasted so long: as recorded, if it is.
-pub fn began(recorder: &FlightRecorder, waited: Duration) -> u64 {
+pub(crate) fn began(recorder: &FlightRecorder, waited: Duration) -> u64 {
     match recorder.waiting() {
         Some(waiting) => waiting.since,
         None => now().saturating_sub(u64::try_from(waited.as_nanos()).unwrap_or(0)),
@@ -217,7 +217,7 @@ pub fn began(recorder: &FlightRecorder, waited: Duration) -> u64 {
 }
 
 /// Records and publishes a wait that has become long.
-pub fn waits(group: &mut RankGroup, recorder: &mut FlightRecorder, waiting: &WaitRecord) {
+pub(crate) fn waits(group: &mut RankGroup, recorder: &mut FlightRecorder, waiting: &WaitRecord) {
     recorder.waits(waiting);
     group.publish_wait(Some(waiting));
 }
@@ -281,7 +281,7 @@ pub(crate) fn unexpected(
 
 /// Returns the error of a message that belongs to another call.
 #[cold]
-pub fn mismatch(execution: &PlanExecution<'_>, receiver: u32) -> Error {
+pub(crate) fn mismatch(execution: &PlanExecution<'_>, receiver: u32) -> Error {
     let from = execution.bound.froms.iter().find(|f| f.receiver == receiver);
     let peer = from.map_or(execution.rank, |f| f.peer);
     other_call(execution.group, peer, execution.call, &execution.bound.describe())
@@ -444,7 +444,7 @@ fn batch_remark(
 }
 
 /// Returns the place in its algorithm at which a rank is.
-pub fn location(execution: &PlanExecution<'_>, step: Option<&BoundStep>) -> ErrorLocation {
+pub(crate) fn location(execution: &PlanExecution<'_>, step: Option<&BoundStep>) -> ErrorLocation {
     if let Some(batch) = &execution.bound.batch {
         let index = step.map_or(0, |s| s.round);
         let transfer = batch.transfers.get(index as usize);

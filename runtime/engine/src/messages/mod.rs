@@ -77,5 +77,5 @@ pub use messenger::{MessageBuffer, RankMessenger};
 pub use operation::{DeliveredMessage, MessageOperation};
 pub use packet::MessageShape;
 pub use transfer::TransferKind;
-pub use waiting::MessengerGuard;
+pub(crate) use waiting::MessengerGuard;
 pub use wire::wires;

@@ -15,7 +15,7 @@ use roundelay_net::tunables::BLIND_SLEEP_MAX;
 use roundelay_support::interrupt::{self, DeferredInterrupt};
 
 /// Closes a rank's messages when it is dropped: the rank leaves.
-pub struct MessengerGuard(pub(crate) RankMessenger);
+pub(crate) struct MessengerGuard(pub(crate) RankMessenger);
 
 impl Drop for MessengerGuard {
     fn drop(&mut self) {
