@@ -52,7 +52,8 @@ typedef struct rl_remote rl_remote;
 //
 // One of GPU memory was made with `RL_CUDA` in the options, on a communicator of `rl_cuda`. Its operations are put
 // into the stream of their options and return at once, so `work` is NULL; their buffers are of the GPU too, and
-// `RL_CUDA` says so. It has no `rl_window_accumulate`, `rl_window_take_signal` and `rl_window_withdraw`.
+// `RL_CUDA` says so. It has no `rl_window_take_signal` and `rl_window_withdraw`, and no `rl_window_accumulate` to a
+// rank on another host.
 typedef struct rl_window rl_window;
 
 // An operation in the background. It goes on when this is freed.

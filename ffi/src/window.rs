@@ -206,10 +206,6 @@ impl WindowHandle {
             (WindowInner::Host(window), MemoryKind::Host, CopyOperation::Accumulate(op)) => {
                 window.accumulate(&buffer.read()?, op, peer, at)
             }
-            (WindowInner::Device(_), _, CopyOperation::Accumulate(_)) => Err(not_on_device(
-                "accumulate",
-                "put to a place of this rank's own, which its owner reduces",
-            )),
             (WindowInner::Device(window), MemoryKind::Device, CopyOperation::Put) => {
                 let data = buffer.on_device()?;
                 self.enqueue(options, |comm| window.put(comm, &data, peer, at))
@@ -217,6 +213,10 @@ impl WindowHandle {
             (WindowInner::Device(window), MemoryKind::Device, CopyOperation::Get) => {
                 let mut data = buffer.on_device()?;
                 self.enqueue(options, |comm| window.get(comm, &mut data, peer, at))
+            }
+            (WindowInner::Device(window), MemoryKind::Device, CopyOperation::Accumulate(op)) => {
+                let data = buffer.on_device()?;
+                self.enqueue(options, |comm| window.accumulate(comm, &data, op, peer, at))
             }
             (WindowInner::Device(_), MemoryKind::Host, _) => Err(of_device()),
             (WindowInner::Host(_), MemoryKind::Device, _) => Err(of_host()),

@@ -33,8 +33,8 @@ class Window:
 
     If the array is on a GPU, so are those of its operations. They are put into a CUDA stream, ``stream=`` or the
     current one of the window's array (torch, cupy), and return at once, so there is no ``async_op``: what follows in
-    the stream sees what they did, and ``flush`` waits for it. There ``accumulate``, ``take_signal`` and ``withdraw``
-    raise ``UnsupportedError``.
+    the stream sees what they did, and ``flush`` waits for it. There ``take_signal`` and ``withdraw`` raise
+    ``UnsupportedError``, and ``accumulate`` to a rank on another host.
     """
 
     __slots__ = ("_array", "_dtype", "_native", "_on_gpu")
@@ -72,20 +72,23 @@ class Window:
         return _work(self._native.get(seen[0], peer, self._place(at), put_in, seen if async_op else None))
 
     @overload
-    def accumulate(self, data: Array, peer: int, at: int = 0, op: Op = "sum", *, async_op: Literal[True]) -> Work: ...
+    def accumulate(
+        self, data: Array, peer: int, at: int = 0, op: Op = "sum", *, async_op: Literal[True], stream: Any = None
+    ) -> Work: ...
 
     @overload
     def accumulate(
-        self, data: Array, peer: int, at: int = 0, op: Op = "sum", *, async_op: bool = False
+        self, data: Array, peer: int, at: int = 0, op: Op = "sum", *, async_op: bool = False, stream: Any = None
     ) -> Work | None: ...
 
     def accumulate(
-        self, data: Array, peer: int, at: int = 0, op: Op = "sum", *, async_op: bool = False
+        self, data: Array, peer: int, at: int = 0, op: Op = "sum", *, async_op: bool = False, stream: Any = None
     ) -> Work | None:
         """Combine elements with those of a peer's part: each as one with regard to all accumulates."""
-        seen = self._view(data, False)
+        seen, put_in = self._view(data, False), self._stream(stream)
         name = reduction(op, seen[1])[0]
-        return _work(self._native.accumulate(seen[0], name, peer, self._place(at), seen if async_op else None))
+        place = self._place(at)
+        return _work(self._native.accumulate(seen[0], name, peer, place, put_in, seen if async_op else None))
 
     @overload
     def fetch_add(self, value: int, peer: int, at: int = 0) -> int: ...

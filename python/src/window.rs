@@ -113,7 +113,8 @@ impl PyWindow {
     }
 
     /// Combines elements with those of a peer's part, as `put`.
-    #[pyo3(signature = (data, op, peer, at, kept=None))]
+    #[pyo3(signature = (data, op, peer, at, stream=None, kept=None))]
+    #[expect(clippy::too_many_arguments, reason = "those of the function in Python")]
     fn accumulate(
         &self,
         py: Python<'_>,
@@ -121,15 +122,11 @@ impl PyWindow {
         op: &str,
         peer: u32,
         at: usize,
+        stream: Option<u64>,
         kept: Option<Py<PyAny>>,
     ) -> PyResult<Option<PyWork>> {
-        self.access(
-            py,
-            CopyOperation::Accumulate(parse(op)?),
-            data,
-            WindowPlace { peer, at },
-            (None, kept),
-        )
+        let what = CopyOperation::Accumulate(parse(op)?);
+        self.access(py, what, data, WindowPlace { peer, at }, (stream, kept))
     }
 
     /// Adds to a word of a peer's part, and returns what it was.

@@ -21,7 +21,7 @@ use roundelay_engine::choose::ProtocolChoice;
 use roundelay_engine::custom::Algorithm;
 use roundelay_engine::window::AtomicFetch;
 use roundelay_engine::{CallBlocks, CallMessage, Collective, EngineCore, PlanCall};
-use roundelay_support::dtype::{DType, Element};
+use roundelay_support::dtype::{DType, Element, RedOp};
 use roundelay_support::error::Error;
 
 /// A rank's GPU: a table of what was made ready for each kind of call, and what all of them use. Tables are dropped
@@ -305,6 +305,17 @@ impl Gpu {
         stream: &CudaStream,
     ) -> Result<(), Error> {
         windows::fetch(&mut self.rank, core, (part, there, result), fetch, stream)
+    }
+
+    /// Puts the combination of elements with those of a peer's part into a stream; `own` is this rank's memory.
+    pub fn accumulate(
+        &mut self,
+        core: &mut EngineCore,
+        operands: (&WindowPart, DevicePtr, WindowSpan),
+        kind: (DType, RedOp),
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        windows::accumulate(&mut self.windows, &mut self.rank, core, operands, kind, stream)
     }
 
     /// Waits until everything in a stream is done, and what this rank has done with a peer's part has taken effect.

@@ -81,6 +81,13 @@ roundelay_support::tunables! {
     /// The time that the probes of GPUDirect RDMA may take.
     pub(crate) const GPU_DIRECT_PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
+    // Windows.
+
+    /// The threads of a block of the kernel of accumulates: those it is compiled for.
+    pub(crate) const ACCUMULATE_THREADS: u32 = 512;
+    /// The most blocks of the kernel of accumulates; each thread takes several elements beyond that.
+    pub(crate) const ACCUMULATE_BLOCKS_MAX: u64 = 64;
+
     // The RMA proxy.
 
     /// The time for which the RMA proxy polls for another order before it sleeps until one comes.

@@ -4,6 +4,7 @@ use super::communicator::Communicator;
 use super::memory::{ElementMemory, MemoryMut};
 use roundelay_cuda::{CopyDirection, Cuda, DevicePtr, WindowPart, WindowSpan};
 use roundelay_engine::window::{AtomicFetch, WORD_BYTES};
+use roundelay_support::dtype::RedOp;
 use roundelay_support::error::Error;
 
 /// Device memory of every rank that the others put to and get from, while its owner does something else
@@ -167,6 +168,31 @@ impl<M: MemoryMut<Engine = Cuda>> DeviceWindow<M> {
         let there = self.span(data, peer, at)?;
         let (core, gpu, stream) = comm.streamed()?;
         gpu.transfer(core, (&self.part, CopyDirection::Get), (data.lend_mut(), there), &stream)
+    }
+
+    /// Combines elements with those of the part of a rank, from element `at` of it on: each in one step with regard to
+    /// all accumulates, as [`Window::accumulate`](crate::window::Window::accumulate) does. `data` may be written again
+    /// by what follows in the stream. The first one of an operator compiles its kernel.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`DeviceWindow::put`]; [`Error::Usage`] for an operator that the type has not, and for `avg` and
+    /// `premul_sum`, which are of all ranks together; [`Error::Unsupported`] if the rank is on another host.
+    pub fn accumulate<D>(
+        &self,
+        comm: &mut Communicator,
+        data: &D,
+        op: RedOp,
+        peer: u32,
+        at: usize,
+    ) -> Result<(), Error>
+    where
+        D: ElementMemory<Engine = Cuda, Element = M::Element>,
+    {
+        let there = self.span(data, peer, at)?;
+        let (core, gpu, stream) = comm.streamed()?;
+        let operands = (&self.part, data.lend(), there);
+        gpu.accumulate(core, operands, (data.dtype(), op), &stream)
     }
 
     /// Adds to the 64-bit word that begins at element `at` of the part of a rank, wrapping around, in one step with

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use half::{bf16, f16};
 use roundelay::cuda::{
     Cuda, CudaBuffer, CudaSlice, DevicePtr, DeviceWindow, KernelArg, KernelGrid,
 };
 use roundelay::memory::MemoryMut;
-use roundelay::{Communicator, Error};
+use roundelay::{Communicator, Element, Error, RedOp};
 use roundelay_dsl::diag::codes;
 use roundelay_tests::SeededRandom;
 use rustix::process::{Signal, getpid, kill_process};
@@ -27,6 +28,7 @@ pub(crate) fn windows(gpu: &mut Communicator) -> Result<(), Error> {
     let buffer = window.free(gpu)?;
     gpu.free(buffer)?;
     words(gpu)?;
+    accumulates(gpu)?;
     foreign(gpu)?;
     refused(gpu)?;
     let rounds = std::env::var("TEST_WINDOW_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
@@ -147,6 +149,66 @@ pub(crate) fn words(gpu: &mut Communicator) -> Result<(), Error> {
         assert!(swaps.iter().all(|&swaps| swaps <= 1), "{swaps:?}");
         assert_eq!((word[1], word[3]), ((n * CHANGES) as u64, swaps.iter().sum::<usize>() as u64));
     }
+    window.free(gpu).map(drop)
+}
+
+/// All ranks accumulate to places of rank 0 that overlap, of types of each size: nothing is lost.
+pub(crate) fn accumulates(gpu: &mut Communicator) -> Result<(), Error> {
+    accumulated(gpu, RedOp::Sum, |k| k as u8, u8::wrapping_add)?;
+    accumulated(gpu, RedOp::Xor, |k| k as i8, |a, b| a ^ b)?;
+    accumulated(gpu, RedOp::Max, |k| f16::from_f32(k as f32), f16::max)?;
+    accumulated(gpu, RedOp::Sum, |k| bf16::from_f32((k % 2) as f32), |a, b| a + b)?;
+    accumulated(gpu, RedOp::Sum, |k| k as f32, |a, b| a + b)?;
+    accumulated(gpu, RedOp::Min, |k| -(k as i32), i32::min)?;
+    accumulated(gpu, RedOp::Prod, |k| 2 * k as u64 + 1, u64::wrapping_mul)?;
+    accumulated(gpu, RedOp::Sum, |k| k as f64, |a, b| a + b)
+}
+
+/// One of them. Values are such that every order of combinations gives the same.
+fn accumulated<T>(
+    gpu: &mut Communicator,
+    op: RedOp,
+    value: impl Fn(usize) -> T,
+    combine: impl Fn(T, T) -> T,
+) -> Result<(), Error>
+where
+    T: Element + PartialEq + std::fmt::Debug,
+{
+    let (n, rank, turns) = (gpu.size() as usize, gpu.rank() as usize, 5);
+    let (stream, room) = (gpu.stream()?, STRIPE + n);
+    let buffer = gpu.alloc_device::<T>(room)?;
+    let window = gpu.device_window(buffer)?;
+    let begin: Vec<T> = (0..room).map(|at| value(at % 5)).collect();
+    window.memory().copy_from(&begin)?;
+    gpu.barrier()?;
+    let data = gpu.alloc_device::<T>(STRIPE)?;
+    let given = |rank: usize| (0..STRIPE).map(move |at| (at * 7 + rank * 3) % 11);
+    data.copy_from(&given(rank).map(&value).collect::<Vec<T>>())?;
+    for _ in 0..turns {
+        // An odd place, which differs between ranks.
+        window.accumulate(gpu, &data, op, 0, 1 + rank)?;
+    }
+    gpu.synchronize(&stream)?;
+    gpu.barrier()?;
+    let mut content = begin.clone();
+    window.memory().copy_to(&mut content)?;
+    if rank == 0 {
+        let mut wanted = begin;
+        for from in (0..turns * n).map(|k| k % n) {
+            for (at, k) in given(from).enumerate() {
+                let place = &mut wanted[1 + from + at];
+                *place = combine(*place, value(k));
+            }
+        }
+        assert_eq!(content[n + 1..n + 9], wanted[n + 1..n + 9], "{op:?} of {}", T::DTYPE);
+        assert!(content == wanted, "{op:?} of {}", T::DTYPE);
+    }
+    let other = gpu.alloc_device::<T>(room)?;
+    let refused =
+        |done: Result<(), Error>| matches!(done, Err(Error::Usage(_) | Error::Window { .. }));
+    assert!(refused(window.accumulate(gpu, &data, RedOp::Avg, 0, 0)), "an average of two ranks");
+    assert!(refused(window.accumulate(gpu, &other, op, 0, 1)), "one element beyond its end");
+    gpu.barrier()?;
     window.free(gpu).map(drop)
 }
 

@@ -14,7 +14,8 @@
 //! | `place.rs` | chunks, regions and messages as expressions |
 //! | `task.rs` | the code of a task |
 //! | `moves.rs` | loops that tasks share, as functions |
-//! | `batch.rs`, `counted.rs`, `window.rs` | kernels that are no program's: messages of single ranks, counts on the device, windows |
+//! | `batch.rs`, `counted.rs` | kernels that are no program's: messages of single ranks, counts on the device |
+//! | `window.rs`, `accumulate.rs` | those of windows |
 //! | `multicast.rs` | what the switch combines |
 //! | `average.rs` | where results of `avg` are divided |
 //! | `function.rs` | a header with that function, for kernels of users |
@@ -24,6 +25,7 @@
 //! a packet's 8. Where memory is not aligned to that, single ones: that is another kernel ([`KernelSpec::aligned`]), so
 //! that neither has a decision to make while it runs.
 
+pub mod accumulate;
 mod alike;
 mod average;
 pub mod batch;

@@ -11,6 +11,7 @@ use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, CatalogueEntry};
 use roundelay_compiler::device::{DeviceOptions as Lower, DeviceProtocol, prove};
 use roundelay_compiler::{BufferPlacement, CompileOptions, Shape, compile, resolve};
 use roundelay_dsl::span::SourceMap;
+use roundelay_emit::cuda::accumulate::{accumulate, accumulates};
 use roundelay_emit::cuda::batch::batch;
 use roundelay_emit::cuda::counted::counted;
 use roundelay_emit::cuda::window::window;
@@ -114,6 +115,30 @@ fn the_kernel_of_windows_compiles() {
     for instruction in
         ["fence.acq_rel.sys", "ld.acquire.sys.global.u64", "atom.acq_rel.sys.global.add.u64"]
     {
+        assert!(ptx.contains(instruction), "{instruction}");
+    }
+}
+
+#[test]
+fn the_kernels_of_accumulates_compile() {
+    let Some(nvrtc) = compiler() else { return };
+    let kinds = Element::ALL.iter().flat_map(|&e| Operator::ALL.iter().map(move |&o| (e, o)));
+    let kinds: Vec<_> = kinds.filter(|&(e, o)| accumulates(e, o)).collect();
+    assert_eq!(kinds.len(), 4 * 4 + 6 * 7 + 5);
+    // A type of each size, and all operators, in the gate.
+    let kept = |(e, o): &(Element, Operator)| {
+        is_full() || matches!((e, o), (Element::U8 | Element::I64, _) | (_, Operator::Sum))
+    };
+    for (element, operator) in kinds.into_iter().filter(kept) {
+        assert_eq!(fault(&nvrtc, &accumulate(element, operator)), None, "{element:?} {operator:?}");
+    }
+    let options = NvrtcLibrary::options((9, 0), How::Exact);
+    for (element, instruction) in [
+        (Element::Bf16, "atom.relaxed.sys.global.cas.b32"),
+        (Element::F64, "atom.relaxed.sys.global.cas.b64"),
+    ] {
+        let text = accumulate(element, Operator::Sum);
+        let ptx = nvrtc.assembly(&text, &options).expect("it compiles");
         assert!(ptx.contains(instruction), "{instruction}");
     }
 }

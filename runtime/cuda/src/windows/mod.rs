@@ -9,10 +9,12 @@
 //! | [`part`] | a part, the words of its signals, the route to a peer's part |
 //! | [`kernel`] | the kernel's parameters |
 //! | [`operations`] | put, get, signal, wait, fetch, flush |
+//! | [`accumulate`] | accumulate |
 //! | [`remote`], [`proxied`] | parts on other hosts, and operations on them by the window proxy |
 //! | [`server`] | this rank's part, as it is served to other hosts |
 //! | [`table`] | the windows of a rank: opened and freed by all ranks together |
 
+mod accumulate;
 mod kernel;
 mod operations;
 mod part;
@@ -21,6 +23,7 @@ mod remote;
 mod server;
 mod table;
 
+pub(crate) use accumulate::accumulate;
 pub(crate) use operations::{fetch, flush, map_part, signal, transfer};
 pub use part::{CopyDirection, WindowPart, WindowSpan};
 #[cfg(test)]

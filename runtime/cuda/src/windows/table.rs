@@ -18,13 +18,15 @@ use crate::region::{MappedRegion, RegionSpot};
 use roundelay_engine::EngineCore;
 use roundelay_engine::messages::RankMessenger;
 use roundelay_engine::window::{ExposedPart, MemorySpan, PartMemory, WindowRights};
-use roundelay_support::dtype::DType;
+use roundelay_support::dtype::{DType, RedOp};
 use roundelay_support::error::Error;
 
 /// The windows of a rank, and what they have in common.
 #[derive(Default)]
 pub(crate) struct WindowTable {
     kernel: Option<Arc<LoadedKernel>>,
+    /// The kernels of accumulates, by type and operator.
+    pub(super) accumulates: Vec<((DType, RedOp), Arc<LoadedKernel>)>,
     /// The server serves parts of windows to other hosts, once there was one; and the windows that are open there.
     server: Option<Arc<WindowServer>>,
     remotes: Vec<RemoteWindow>,
@@ -180,9 +182,10 @@ impl WindowTable {
         self.remotes.iter().for_each(|window| window.end(false));
     }
 
-    /// Leaves the kernel loaded until the process ends.
+    /// Leaves the kernels loaded until the process ends.
     pub(crate) fn abandon(&self) {
-        self.kernel.iter().cloned().for_each(std::mem::forget);
+        let accumulates = self.accumulates.iter().map(|(_, kernel)| kernel);
+        self.kernel.iter().chain(accumulates).cloned().for_each(std::mem::forget);
     }
 }
 
