@@ -12,6 +12,7 @@ mod bench;
 mod chaos;
 mod check;
 mod choice;
+mod completions;
 mod doctor;
 mod draw;
 mod emit;
@@ -21,6 +22,7 @@ mod hints;
 mod info;
 mod job;
 mod load;
+mod man;
 mod member;
 mod own;
 mod peer;
@@ -36,6 +38,7 @@ mod stress;
 mod tunables;
 mod tune;
 mod values;
+mod version;
 
 use std::borrow::Cow;
 use std::process::ExitCode;
@@ -108,6 +111,8 @@ pub fn main(algorithms: &[&dyn RunnableAlgorithm]) -> ExitCode {
         VerbArgs::Tune(args) => tune::tune(args, report),
         VerbArgs::Route(args) => route::route(args, report),
         VerbArgs::Secret => secret::secret(report),
+        VerbArgs::Completions { shell } => completions::completions(*shell, report),
+        VerbArgs::Man { dir } => man::man(dir, report),
         VerbArgs::Doctor(args) => doctor::doctor(args, report),
         VerbArgs::Info(args) => info::info(args, report),
         VerbArgs::Stress(args) => stress::stress(args, report),

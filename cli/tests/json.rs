@@ -17,6 +17,7 @@ fn every_verb_prints_objects_whose_fields_are_described() {
     let page = described();
     let pretty = file("json_pretty.algo", "algorithm a implements all_gather on n ranks {\n}\n");
     let picture = file("json.html", "");
+    let pages = concat!(env!("CARGO_TARGET_TMPDIR"), "/json-man");
     let plan = file("json.plan", "");
     let calls: &[&[&str]] = &[
         &["check", "all_reduce.ring", "-n", "2,3"],
@@ -42,6 +43,8 @@ fn every_verb_prints_objects_whose_fields_are_described() {
         &["tune", "broadcast", "-n", "2", "--bytes", "8", "--dry-run", "-o", "json.toml"],
         &["route", "-n", "2"],
         &["secret"],
+        &["completions", "zsh"],
+        &["man", pages],
         &["info"],
         &["info", "--topology"],
         &["info", "--tunables"],

@@ -373,6 +373,50 @@ fn info_lists_the_library() {
 }
 
 #[test]
+fn the_long_version_says_what_was_built() {
+    let long = roundelay(&["--version"]).ok().out;
+    for word in ["commit    ", "features  ", "target    x86_64-linux-gnu"] {
+        let word = word.replace("x86_64", std::env::consts::ARCH);
+        assert!(long.contains(&word), "{word} is not in {long}");
+    }
+    assert_eq!(roundelay(&["-V"]).ok().out, concat!("roundelay ", env!("CARGO_PKG_VERSION"), "\n"));
+    let info = &roundelay(&["info", "--json"]).ok().json()[0];
+    let features = info["features"].as_str().expect("a text");
+    assert!(long.contains(&format!("features  {features}\n")), "{long}");
+}
+
+#[test]
+fn shells_complete_the_verbs() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = roundelay(&["completions", shell]).ok().out;
+        for word in ["check", "bench", "completions", "--json"] {
+            let word = if shell == "fish" { word.trim_start_matches("--") } else { word };
+            assert!(script.contains(word), "{shell}: no {word}");
+        }
+        assert!(!script.contains("chaos-rank"), "{shell} completes what is hidden");
+    }
+    roundelay(&["completions", "csh"]).fails(2, &["bash", "csh"]);
+}
+
+#[test]
+fn every_verb_has_a_manual_page() {
+    let dir = concat!(env!("CARGO_TARGET_TMPDIR"), "/man");
+    let _ = std::fs::remove_dir_all(dir);
+    let pages = roundelay(&["man", dir]).ok().out;
+    let help = roundelay(&["--help"]).ok().out;
+    let verbs = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
+    let verbs = verbs.map_while(|line| line.strip_prefix("  ")).filter(|l| !l.starts_with(' '));
+    let verbs: Vec<&str> = verbs.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(verbs.len() > 12 && pages.lines().count() == verbs.len() + 1, "{verbs:?}: {pages}");
+    for verb in verbs {
+        let page = std::fs::read_to_string(format!("{dir}/roundelay-{verb}.1")).expect("a page");
+        assert!(page.contains(".SH SYNOPSIS") && page.contains("json"), "{verb}: {page}");
+    }
+    let file = format!("{dir}/roundelay.1");
+    roundelay(&["man", &format!("{file}/below")]).fails(3, &["the manual pages", &file]);
+}
+
+#[test]
 fn info_says_what_communicators_take() {
     let text = roundelay(&["info"]).ok().out;
     assert!(text.contains("descriptors 1\n") && text.contains("(data sockets "), "{text}");

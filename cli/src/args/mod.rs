@@ -11,6 +11,9 @@ mod tune;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::version;
 
 pub(crate) use bench::{BenchArgs, PeerName};
 pub(crate) use chaos::{FaultKind, FaultRates};
@@ -28,6 +31,7 @@ pub(crate) use tune::{TUNE_SIZES, TuneArgs};
 #[command(
     name = "roundelay",
     version,
+    long_version = version::long_version(),
     disable_help_subcommand = true,
     after_help = "\
 Exit codes: 0 done, 1 the input is wrong, 2 usage, 3 a run failed or a file could not be written.
@@ -82,6 +86,18 @@ pub(crate) enum VerbArgs {
     /// Print a random secret for a job
     #[command(after_help = SECRET_EXAMPLES)]
     Secret,
+    /// Print the completions of a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the manual pages: one for the program, and one for each verb
+    #[command(after_help = MAN_EXAMPLES)]
+    Man {
+        /// The folder, which is made if it is missing
+        dir: PathBuf,
+    },
     /// Say which rank is at fault where a job hangs or has failed, from the flight recorders of its ranks
     Doctor(DoctorArgs),
     /// Try what the GPU backend must stand: the whole algorithm library, calls at random, graphs, lost ranks
@@ -115,6 +131,18 @@ by a file that no other user can read and ROUNDELAY_SECRET_FILE names. docs/secu
 Examples:
   roundelay secret
   (umask 077; roundelay secret > job.secret)";
+
+/// The help of `roundelay completions`.
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  roundelay completions bash > ~/.local/share/bash-completion/completions/roundelay
+  roundelay completions zsh > ~/.zfunc/_roundelay
+  roundelay completions fish > ~/.config/fish/completions/roundelay.fish";
+
+/// The help of `roundelay man`.
+const MAN_EXAMPLES: &str = "\
+Examples:
+  roundelay man ~/.local/share/man/man1   then: man roundelay-run";
 
 impl VerbArgs {
     /// Returns algorithms and collectives as the user names them.

@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::args;
 use crate::report::{VerbReport, VerbResult};
 use crate::values::size_text;
+use crate::version;
 use gpus::GpuInventory;
 use probe::{JoinScale, ResourceProbe};
 pub(crate) use topology::host;
@@ -23,6 +24,12 @@ pub(crate) use topology::host;
 #[derive(Serialize)]
 struct InfoRow {
     version: &'static str,
+    /// The commit of the source, if the build was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    commit: Option<&'static str>,
+    /// The features of the build.
+    features: String,
+    target: String,
     plan_format: u32,
     cores: usize,
     memory_bytes: u64,
@@ -93,6 +100,11 @@ pub(crate) fn info(args: &args::InfoArgs, report: VerbReport) -> VerbResult {
         Some(why) => format!("not available: {why}"),
     };
     report.line(format!("roundelay {}, plan format {}", info.version, info.plan_format));
+    if let Some(commit) = info.commit {
+        report.line(format!("commit         {commit}"));
+    }
+    report.line(format!("features       {}", info.features));
+    report.line(format!("target         {}", info.target));
     report.line(format!("cores          {}", info.cores));
     report.line(format!("memory         {}", size_text(info.memory_bytes >> 20 << 20)));
     report.line(format!("shared memory  {shared}"));
@@ -133,6 +145,9 @@ fn gather() -> InfoRow {
     };
     InfoRow {
         version: env!("CARGO_PKG_VERSION"),
+        commit: version::COMMIT,
+        features: version::features(),
+        target: version::target(),
         plan_format: roundelay_compiler::plan::VERSION,
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         memory_bytes: (memory.totalram as u64).saturating_mul(memory.mem_unit.into()),
