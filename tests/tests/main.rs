@@ -15,6 +15,7 @@ mod kernels;
 mod large;
 mod mutants;
 mod names;
+mod packaging;
 mod pages;
 mod random;
 mod tunables;
