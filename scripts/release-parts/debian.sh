@@ -22,6 +22,8 @@ part_debian() {
         cp -a "$from/lib/libroundelay.so.$version" "$from/lib/libroundelay.so.1" "$package/$lib/"
         mkdir -p "$package/DEBIAN"
         echo "libroundelay 1 libroundelay1 (>= $version)" >"$package/DEBIAN/shlibs"
+        check_functions "$from/lib/libroundelay.so.1"
+        sed 's/ #MINVER#//' packaging/debian/libroundelay1.symbols >"$package/DEBIAN/symbols"
         echo "activate-noawait ldconfig" >"$package/DEBIAN/triggers"
         end_package
         begin_package libroundelay-dev "$debian"
@@ -36,6 +38,13 @@ part_debian() {
         cp -a "$from"/lib/roundelay/* "$package/$lib/roundelay/"
         end_package
     done
+}
+
+# Fails unless a library has every function that was released, and no other.
+check_functions() {
+    readelf --dyn-syms --wide "$1" | awk '$7 != "UND" && $8 ~ /^rl_/ { sub(/@.*/, "", $8); print $8 }' | sort >"$work/has"
+    sed -n 's/^ \(rl_[a-z_0-9]*\)@.*/\1/p' packaging/debian/libroundelay1.symbols | sort >"$work/listed"
+    diff "$work/listed" "$work/has" || fail "$1 has other functions than packaging/debian/libroundelay1.symbols"
 }
 
 # begin_package NAME ARCHITECTURE: an empty package with its papers in $package.

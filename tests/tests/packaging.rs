@@ -1,8 +1,10 @@
 //! What a registry asks of packages, and the scripts and recipes of a release: their form, and that they refuse.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use expect_test::expect_file;
 use serde_json::Value;
 
 /// Packages that are no crates of a registry: tests, and what is released as a library or a wheel.
@@ -85,6 +87,39 @@ fn published_packages_have_what_a_registry_asks_for() {
     assert_eq!(missing(&altered).len(), 3, "{:?}", missing(&altered));
 }
 
+/// Returns the functions that a header declares.
+fn functions(header: &str) -> BTreeSet<&str> {
+    let lines = header.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let calls = lines.filter_map(|line| line.split_once('('));
+    let names = calls.filter_map(|(before, _)| before.rsplit([' ', '*']).next());
+    names.filter(|name| name.starts_with("rl_")).collect()
+}
+
+/// Returns the names of a list of symbols, without their versions.
+fn listed(symbols: &str) -> BTreeSet<&str> {
+    symbols.lines().filter_map(|line| line.strip_prefix(' ')?.split('@').next()).collect()
+}
+
+/// A function that was released stays: the list keeps the version since when each is there. `UPDATE_EXPECT=1` adds what
+/// is new, and takes nothing away.
+#[test]
+fn the_list_of_symbols_has_every_function_of_the_header() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect("a file");
+    let (header, path) =
+        (read("ffi/include/roundelay.h"), "packaging/debian/libroundelay1.symbols");
+    let symbols = read(path);
+    let (declared, released) = (functions(&header), listed(&symbols));
+    assert!(declared.len() > 60 && declared.contains("rl_all_reduce"), "{declared:?}");
+    let gone: Vec<&&str> = released.difference(&declared).collect();
+    assert!(gone.is_empty(), "functions that were released are gone: {gone:?}");
+    let version = env!("CARGO_PKG_VERSION");
+    let mut lines: Vec<String> = symbols.lines().skip(1).map(str::to_owned).collect();
+    lines.extend(declared.difference(&released).map(|name| format!(" {name}@Base {version}")));
+    lines.sort();
+    let wanted = format!("libroundelay.so.1 libroundelay1 #MINVER#\n{}\n", lines.join("\n"));
+    expect_file![root().join(path)].assert_eq(&wanted);
+}
+
 #[test]
 fn a_package_is_built_from_what_is_packed() {
     let mut cargo = Command::new(env!("CARGO"));
@@ -105,12 +140,24 @@ fn release(arguments: &[&str]) -> (i32, String) {
 #[test]
 fn a_release_refuses_what_does_not_fit() {
     let version = env!("CARGO_PKG_VERSION");
+    let mut git = Command::new("git");
+    if !git.args(["rev-parse", "HEAD"]).output().is_ok_and(|out| out.status.success()) {
+        println!("skipped: a release is made of a commit, and this tree is in no repository");
+        return;
+    }
+    let tag = format!("refs/tags/v{version}");
+    let mut git = Command::new("git");
+    let is_tagged = output(git.args(["rev-parse", "-q", "--verify", &tag])).status.success();
+    let checked = match is_tagged {
+        true => (1, "is there already"),
+        false => (0, "nothing was uploaded"),
+    };
     for (arguments, code, said) in [
         (&["9.9.9", "--dry-run", "--parts", "checks"][..], 1, "Cargo.toml says version"),
         (&[version, "--dry-run", "--parts", "cheques"], 2, "no part `cheques`: they are checks"),
         (&[version, "--parts", "checks"], 2, "--parts goes with --dry-run"),
         (&["--dry-run"], 2, "scripts/release 0.1.0 --dry-run"),
-        (&[version, "--dry-run", "--parts", "checks"], 0, "nothing was uploaded"),
+        (&[version, "--dry-run", "--parts", "checks"], checked.0, checked.1),
     ] {
         let (status, out) = release(arguments);
         assert_eq!(status, code, "{arguments:?}: {out}");
