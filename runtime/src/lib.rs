@@ -46,12 +46,13 @@ mod remote;
 mod tunables;
 
 pub use comm::{
-    AbortHandle, CallOptions, Communicator, HeldResources, WithOptions, Work, WorkStatus,
+    AbortHandle, CallOptions, Communicator, HeldResources, MemoryStats, WithOptions, Work,
+    WorkStatus,
 };
 pub use prototype::{Prototype, RunnableAlgorithm};
-pub use roundelay_engine::Reduction;
 pub use roundelay_engine::custom::Algorithm;
 pub use roundelay_engine::hints::{HintError, Hints};
+pub use roundelay_engine::{Reduction, SuspendDepth};
 // No item may have the name of one of these: without the feature, it would hide rustc's note that names it.
 #[cfg(feature = "macros")]
 pub use roundelay_macros::{algo_file, algorithm, algorithm_fn};

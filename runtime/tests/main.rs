@@ -28,6 +28,7 @@ mod ragged;
 mod resources;
 mod split;
 mod support;
+mod suspend;
 mod tolerant;
 mod trace;
 mod transport;

@@ -58,7 +58,7 @@ fn eager_ranks_connect_when_they_join_and_never_again() {
         assert_eq!(before.made + before.accepted, before.data_sockets + before.control_links);
         assert_eq!((after.store_operations, after.refused), (3, 0));
         assert!(after.control_bytes > before.control_bytes, "words travel over links");
-        assert!(after.staging_bytes > 0);
+        assert!(after.memory.staging_bytes > 0);
     }
 }
 
@@ -83,7 +83,7 @@ fn lazy_ranks_connect_when_a_call_needs_it() {
     let ranks = Communicator::local_over(4, over_tcp(true)).expect("the ranks join");
     for (before, after) in around_a_sweep(ranks) {
         assert!(before.lazy);
-        assert_eq!((before.data_sockets, before.staging_bytes), (0, 0), "{before:?}");
+        assert_eq!((before.data_sockets, before.memory.staging_bytes), (0, 0), "{before:?}");
         assert_eq!(before.made + before.accepted, before.control_links);
         assert!(after.data_sockets > 0, "{after:?}");
         let new = after.data_sockets;
@@ -120,17 +120,17 @@ fn memory_grows_with_what_is_used_and_no_descriptor_does() {
     threads(layout(2, 64 << 10), |comm, _| {
         let before = comm.resources().expect("figures");
         comm.barrier().expect("a call");
-        assert_eq!((before.arena_bytes, before.memory_ends, before.descriptors), (0, 0, 1));
+        assert_eq!((before.memory.arena_bytes, before.memory_ends, before.descriptors), (0, 0, 1));
         let mut buffer = comm.alloc::<u8>(1 << 20).expect("a buffer");
         let held = comm.resources().expect("figures");
-        assert_eq!(held.arena_bytes, 1 << 20);
-        assert!(held.shared_bytes >= before.shared_bytes + (1 << 20));
+        assert_eq!(held.memory.arena_bytes, 1 << 20);
+        assert!(held.memory.shared_bytes >= before.memory.shared_bytes + (1 << 20));
         comm.broadcast(&mut buffer, 0).expect("a call");
         let used = comm.resources().expect("figures");
         assert!(used.memory_ends > 0);
-        assert_eq!((used.descriptors, used.data_sockets, used.staging_bytes), (1, 0, 0));
+        assert_eq!((used.descriptors, used.data_sockets, used.memory.staging_bytes), (1, 0, 0));
         drop(buffer);
-        assert!(comm.resources().expect("figures").arena_bytes < held.arena_bytes);
+        assert!(comm.resources().expect("figures").memory.arena_bytes < held.memory.arena_bytes);
     });
 }
 

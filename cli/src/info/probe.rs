@@ -74,16 +74,16 @@ impl fmt::Display for ResourceProbe {
         let after = format!("after all_reduce of {}", size_text(self.bytes as u64));
         for (when, held) in [("joined", &self.joined), (&after, &self.used)] {
             let Some(held) = held else { continue };
-            let own = whole_kib(held.arena_bytes + held.staging_bytes);
-            let shared = whole_kib(held.shared_bytes);
+            let own = whole_kib(held.memory.arena_bytes + held.memory.staging_bytes);
+            let shared = whole_kib(held.memory.shared_bytes);
             write!(f, "\n    {when:26} {shared} shared by all, {own} of its own, ")?;
             write!(f, "descriptors {}", held.descriptors)?;
             if held.control_links > 0 {
                 let (data, control) = (held.data_sockets, held.control_links);
                 write!(f, " (data sockets {data}, control links {control})")?;
             }
-            if held.pinned_bytes > 0 {
-                write!(f, ", {} in place for devices", whole_kib(held.pinned_bytes))?;
+            if held.memory.pinned_bytes > 0 {
+                write!(f, ", {} in place for devices", whole_kib(held.memory.pinned_bytes))?;
             }
         }
         Ok(())

@@ -14,6 +14,7 @@ use super::counted::{CountedCall, CountedTable};
 use super::graph::{CudaGraph, CudaWork};
 use super::proxy::{GpuDirect, ProxyThreads};
 use super::rank::GpuRank;
+use super::suspend::{self, GpuMemory, SuspendedMemory};
 use super::windows::{self, CopyDirection, WindowPart, WindowSpan, WindowTable};
 use crate::backend::{CudaStream, DeviceContext, DriverFault, StreamCapture};
 use crate::tunables::ABORT_TIMEOUT;
@@ -31,6 +32,8 @@ pub struct Gpu {
     batches: BatchTable,
     windows: WindowTable,
     counted: CountedTable,
+    /// The memory that is made again when the ranks resume, while they are suspended.
+    suspended: Option<SuspendedMemory>,
     rank: GpuRank,
 }
 
@@ -42,6 +45,7 @@ impl Gpu {
             batches: BatchTable::default(),
             windows: WindowTable::default(),
             counted: CountedTable::default(),
+            suspended: None,
             rank,
         }
     }
@@ -375,6 +379,32 @@ impl Gpu {
     /// Waits until all calls are done.
     pub fn finish(&mut self, core: &mut EngineCore) -> Result<(), Error> {
         self.rank.finish(core)
+    }
+
+    /// Gives the memory of kernels back, after all calls: all ranks together. Their addresses stay.
+    pub fn suspend(&mut self, core: &mut EngineCore) -> Result<(), Error> {
+        self.suspended = Some(suspend::suspend(&mut self.rank, core)?);
+        Ok(())
+    }
+
+    /// Makes the memory again that was given back: all ranks together.
+    pub fn resume(&mut self, core: &mut EngineCore) -> Result<(), Error> {
+        if let Some(suspended) = &self.suspended {
+            suspend::resume(&mut self.rank, core, suspended)?;
+        }
+        self.suspended = None;
+        Ok(())
+    }
+
+    /// Returns true while the memory of kernels is not there.
+    pub fn is_suspended(&self) -> bool {
+        self.suspended.is_some()
+    }
+
+    /// Returns the memory of this rank's GPU.
+    pub fn memory(&self) -> GpuMemory {
+        let memory = suspend::memory(&self.rank);
+        GpuMemory { pinned_bytes: memory.pinned_bytes + self.windows.pinned_bytes(), ..memory }
     }
 
     /// Waits for calls before the memory goes; makes kernels leave that wait in vain.

@@ -23,6 +23,7 @@
 //! | `windows` | windows of device memory |
 //! | `proxy` | the threads that carry messages between hosts |
 //! | `buffer`, `graph`, `options`, `probe` | what users hold: memory, graphs, options, the machine |
+//! | `suspend` | memory that goes back to the device until the next call |
 //! | `gpu`, `setup` | the face of all that, and how it is opened |
 //!
 //! Conventions: calls that all ranks make together take `core` and agree (`control::agree`) before any rank depends on
@@ -56,6 +57,7 @@ mod region;
 mod report;
 mod setup;
 mod share;
+mod suspend;
 pub mod tunables;
 mod windows;
 
@@ -69,6 +71,7 @@ pub use options::CudaOptions;
 pub use probe::{CudaMachine, NvrtcCompiler, probe};
 pub use proxy::GpuDirect;
 pub use setup::{context, open};
+pub use suspend::GpuMemory;
 pub use windows::{CopyDirection, WindowPart, WindowSpan};
 
 pub use crate::backend::{CudaDevice, CudaStream, DriverError, NvrtcError};

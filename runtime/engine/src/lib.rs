@@ -33,7 +33,7 @@ pub mod trace;
 pub mod tunables;
 pub mod window;
 
-pub use engine::{EngineCore, RecentList, StopHandle, writes_output};
+pub use engine::{EngineCore, RecentList, StopHandle, SuspendDepth, writes_output};
 pub use operation::{
     ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, CallArgs, CallBlocks, CallBuffer,
     CallForm, CallMessage, CallOperand, CallerRank, Collective, GATHER, InputBuffer, MemoryKind,

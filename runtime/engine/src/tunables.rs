@@ -47,6 +47,10 @@ roundelay_support::tunables! {
     /// The time between two polls of a tolerant call after an alarm for a lost rank.
     pub(crate) const ALARM_POLL_INTERVAL: Duration = Duration::from_micros(200);
 
+    /// The time for which ranks that suspend wait for what is under way between them before they refuse: messages
+    /// that no rank receives never end.
+    pub(crate) const SUSPEND_QUIET_TIMEOUT: Duration = Duration::from_secs(1);
+
     // Copies and choices.
 
     /// The bytes of another process's memory that are copied at a time to be folded: few enough to stay in the

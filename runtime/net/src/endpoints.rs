@@ -215,6 +215,14 @@ impl<M: MappedReceiver, P: PostedReceiver> EndpointReceiver<M, P> {
         }
     }
 
+    /// Returns the number of messages consumed since the connection was opened.
+    pub fn received(&self) -> u64 {
+        match self {
+            EndpointReceiver::Mapped(r) => r.received(),
+            EndpointReceiver::Posted(r) => r.received(),
+        }
+    }
+
     /// Returns the peer's process, if its own memory can be read.
     pub fn reach(&self) -> Option<i32> {
         match self {
@@ -353,6 +361,28 @@ impl EndpointTable {
         Ok(())
     }
 
+    /// Returns the messages that were sent and those that were consumed, over all connections, after what waits to be
+    /// sent was sent as far as possible.
+    pub fn traffic(&mut self) -> (u64, u64) {
+        let sent = self.senders.iter_mut().map(|sender| {
+            let _ = (sender.push(), sender.flush());
+            sender.sent()
+        });
+        (sent.sum(), self.receivers.iter().map(EndpointReceiver::received).sum())
+    }
+
+    /// Drops all ends, over which nothing is under way, with the memory that they keep. Connections stay, unless they
+    /// are to be `closed`: then they are returned, for the peers must drop their ends before.
+    pub fn release(&mut self, closed: bool) -> Vec<Arc<StreamConnection>> {
+        let kept = std::mem::take(self).connections;
+        if closed {
+            return kept.into_iter().map(|(_, connection)| connection).collect();
+        }
+        kept.iter().for_each(|(_, connection)| connection.release_buffers());
+        self.connections = kept;
+        Vec::new()
+    }
+
     /// Takes a connection that was made elsewhere.
     pub fn add(&mut self, to: ConnectionId, connection: Arc<StreamConnection>) {
         self.connections.push((to, connection));
@@ -486,6 +516,11 @@ impl EndpointTable {
     /// Returns the bytes of memory that devices keep in place for messages on their way.
     pub fn pinned(&self) -> u64 {
         self.connections.iter().map(|(_, connection)| connection.pinned()).sum()
+    }
+
+    /// Returns the bytes of the buffers with which connections are encrypted.
+    pub fn encryption_bytes(&self) -> u64 {
+        self.connections.iter().map(|(_, connection)| connection.encryption_bytes()).sum()
     }
 
     /// Returns the number of connections over memory, one for each direction that is in use.

@@ -21,10 +21,26 @@ pub struct Arena {
     state: Mutex<ArenaSpace>,
 }
 
-/// Free pieces `offset -> length`, none adjacent, and how far the arena was ever used.
+/// Free pieces by offset, none adjacent, and how far the arena was ever used.
 struct ArenaSpace {
-    free: BTreeMap<u64, u64>,
+    free: BTreeMap<u64, FreePiece>,
     used: u64,
+}
+
+/// A free piece of the arena.
+#[derive(Clone, Copy)]
+struct FreePiece {
+    bytes: u64,
+    /// True if the system may have a part of its memory back.
+    is_hollow: bool,
+}
+
+impl FreePiece {
+    /// Returns one piece of two that are adjacent.
+    fn and(self, other: FreePiece) -> FreePiece {
+        let is_hollow = self.is_hollow || other.is_hollow;
+        FreePiece { bytes: self.bytes + other.bytes, is_hollow }
+    }
 }
 
 impl Arena {
@@ -39,12 +55,16 @@ impl Arena {
     pub fn cut(self: &Arc<Self>, len: usize) -> Result<ArenaPiece, Error> {
         let len = (len.max(1) as u64).next_multiple_of(PAGE);
         let mut space = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let fit = space.free.iter().find(|&(_, &free)| free >= len).map(|(&at, &free)| (at, free));
-        if let Some((at, free)) = fit {
+        let fit = space.free.iter().find(|(_, free)| free.bytes >= len);
+        if let Some((at, free)) = fit.map(|(&at, &free)| (at, free)) {
             let address = self.segment.mapped(self.base + at, len)?;
+            if free.is_hollow {
+                self.segment.reserve(self.base + at, len, "a buffer")?;
+                populate(address, len);
+            }
             space.free.remove(&at);
-            if free > len {
-                space.free.insert(at + len, free - len);
+            if free.bytes > len {
+                space.free.insert(at + len, FreePiece { bytes: free.bytes - len, ..free });
             }
             return Ok(ArenaPiece { arena: self.clone(), address, offset: at, len });
         }
@@ -73,22 +93,32 @@ impl Arena {
     /// Returns the bytes of it that are in use.
     pub fn in_use(&self) -> u64 {
         let space = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        space.used - space.free.values().sum::<u64>()
+        space.used - space.free.values().map(|free| free.bytes).sum::<u64>()
+    }
+
+    /// Gives the memory of all free pieces back to the system. No device has any of it registered.
+    pub(crate) fn trim(&self) {
+        let mut space = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        for (&at, free) in &mut space.free {
+            // What the system does not take back stays as it is.
+            free.is_hollow |= self.segment.free(self.base + at, free.bytes).is_ok();
+        }
     }
 
     fn give_back(&self, offset: u64, len: u64) {
         let mut space = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut at, mut len) = (offset, len);
-        if let Some((&before, &size)) = space.free.range(..at).next_back()
-            && before + size == at
+        let (mut at, mut piece) = (offset, FreePiece { bytes: len, is_hollow: false });
+        if let Some((&before, &free)) = space.free.range(..at).next_back()
+            && before + free.bytes == at
         {
             space.free.remove(&before);
-            (at, len) = (before, len + size);
+            at = before;
+            piece = piece.and(free);
         }
-        if let Some(size) = space.free.remove(&(at + len)) {
-            len += size;
+        if let Some(free) = space.free.remove(&(at + piece.bytes)) {
+            piece = piece.and(free);
         }
-        space.free.insert(at, len);
+        space.free.insert(at, piece);
     }
 
     /// Returns the offset in the shared file of `len` bytes at an address, if they lie in this arena.
@@ -247,6 +277,30 @@ mod tests {
             }
             assert_eq!(arena.cut(3 * 4096).expect("one piece again").bytes(), 3 * 4096);
         }
+    }
+
+    #[test]
+    fn what_is_free_goes_to_the_system_and_comes_back() {
+        let arena = arena(64 * PAGE);
+        let kept = Buffer::<u8>::zeroed(&arena, PAGE as usize).expect("room");
+        let cut = arena.cut(32 << 12).expect("room");
+        // SAFETY: the piece has that many bytes.
+        unsafe { cut.address().write_bytes(7, 32 << 12) };
+        let before = arena.segment.reserved();
+        arena.trim();
+        assert_eq!(arena.segment.reserved(), before, "nothing is free");
+        drop(cut);
+        arena.trim();
+        assert_eq!(arena.segment.reserved(), before - 32 * PAGE);
+        // A part of a hollow piece, and a whole one that it becomes again.
+        for pages in [3, 32, 1] {
+            let cut = arena.cut(pages << 12).expect("room");
+            assert!(arena.segment.reserved() >= before - (32 - pages as u64) * PAGE);
+            // SAFETY: as above.
+            unsafe { cut.address().write_bytes(pages as u8, pages << 12) };
+        }
+        assert!(kept.iter().all(|&byte| byte == 0));
+        assert_eq!(arena.in_use(), PAGE);
     }
 
     #[test]

@@ -276,7 +276,7 @@ impl Communicator {
     /// kernel passed its deadline, with rank, algorithm, step, peer and source line; [`Error::LostRank`];
     /// [`Error::Aborted`] if another rank failed; [`Error::Cuda`] if the driver reports a fault.
     pub fn synchronize(&mut self, stream: &CudaStream) -> Result<(), Error> {
-        if let Some(OpenedGpu::ByHost(_)) = self.gpu {
+        if matches!(self.gpu, Some(OpenedGpu::ByHost(_))) || self.is_gpu_suspended() {
             // Its calls have ended; what else is in the stream may take as long.
             let timeout = self.core()?.timeout().saturating_mul(STREAM_TIMEOUTS);
             let done = stream.drain(timeout);
@@ -293,6 +293,9 @@ impl Communicator {
     ///
     /// The errors of [`Communicator::synchronize`].
     pub fn look(&mut self) -> Result<(), Error> {
+        if self.is_gpu_suspended() {
+            return self.check_process();
+        }
         let (core, gpu) = self.both()?;
         gpu.poll(core)
     }
@@ -321,6 +324,9 @@ impl Communicator {
     ///
     /// The errors of [`Communicator::synchronize`].
     pub fn finish(&mut self) -> Result<(), Error> {
+        if self.is_gpu_suspended() {
+            return self.check_process();
+        }
         let (core, gpu) = self.both()?;
         gpu.finish(core)
     }
@@ -401,9 +407,13 @@ impl Communicator {
         }
     }
 
-    /// Returns the state and the GPU, ready for a call.
+    /// Returns the state and the GPU, ready for a call. One that was suspended resumes, if calls may do that.
     pub(super) fn both(&mut self) -> Result<(&mut EngineCore, &mut Gpu), Error> {
         self.core()?;
+        if self.is_gpu_suspended() {
+            self.home.as_deref().ok_or_else(worker::gone)?.usable()?;
+            self.resume_gpu()?;
+        }
         match (self.home.as_deref_mut(), &mut self.gpu) {
             (Some(core), Some(OpenedGpu::Kernels(gpu))) => Ok((core, gpu)),
             (Some(_), Some(OpenedGpu::ByHost(_))) => Err(not_everywhere()),

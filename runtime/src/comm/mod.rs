@@ -19,6 +19,7 @@
 //! | `window` | memory that other ranks put to and get from |
 //! | `device…`, `mixed` | calls on memory of GPUs, by kernels or by the host |
 //! | `abort`, `resources`, `record` | the end of all calls from another thread, what a communicator takes, what it did |
+//! | `suspend` | memory that goes back to the system until it is used again |
 
 mod abort;
 mod block_count;
@@ -31,6 +32,8 @@ mod device;
 mod device_calls;
 #[cfg(feature = "cuda")]
 mod device_open;
+#[cfg(feature = "cuda")]
+mod device_suspend;
 #[cfg(feature = "cuda")]
 mod device_window;
 mod generation;
@@ -48,6 +51,7 @@ mod resources;
 mod settings;
 mod split;
 mod start;
+mod suspend;
 mod typed;
 mod window;
 mod with;
@@ -61,7 +65,7 @@ pub use device_window::DeviceWindow;
 pub use memory::{ElementMemory, Host, MemoryEngine, MemoryMut};
 pub use messages::{PendingMessage, TaggedMessages};
 pub use p2p::MessageBatch;
-pub use resources::HeldResources;
+pub use resources::{HeldResources, MemoryStats};
 pub use settings::CallOptions;
 pub use typed::{AnyElement, TypedMemory};
 pub use window::{AnyMapped, AnyWindow, RemoteMapping, Window};

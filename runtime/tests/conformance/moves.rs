@@ -175,8 +175,9 @@ pub(crate) fn back_pressure(over: Over) {
 pub(crate) fn pinned(over: Over) {
     let plans = send_recv(&header("send_recv", "plain", 2, 1));
     threads(over, 2, 64 << 10, |comm, rank| {
-        let pinned =
-            |comm: &mut roundelay::Communicator| comm.resources().expect("figures").pinned_bytes;
+        let pinned = |comm: &mut roundelay::Communicator| {
+            comm.resources().expect("figures").memory.pinned_bytes
+        };
         let mut small = [rank as u8; 1];
         comm.run_in_place(&plans[rank], RedOp::Sum, &mut small).expect("a run");
         let before = pinned(comm);

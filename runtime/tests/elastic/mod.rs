@@ -291,7 +291,7 @@ fn settings_buffers_and_algorithms_stay() {
     let copied = each(&mut ranks, |comm, at| {
         let mut output = comm.alloc::<u32>(1000).expect("a buffer");
         output.fill(7);
-        (comm.resources().expect("resources").arena_bytes, at).0
+        (comm.resources().expect("resources").memory.arena_bytes, at).0
     });
     assert!(copied.iter().all(|&bytes| bytes >= 8192), "the old buffer counts too: {copied:?}");
     ranks.push(left);

@@ -19,6 +19,11 @@ impl KernelMailbox {
         PinnedMemory::new(context, REPORT + size_of::<abi::WaitReport>()).map(KernelMailbox)
     }
 
+    /// Returns its bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
     /// Returns the addresses at which kernels find the abort word, and the report.
     pub(crate) fn addresses(&self) -> (u64, u64) {
         (self.0.device(), self.0.device() + REPORT as u64)

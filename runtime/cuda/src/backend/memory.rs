@@ -186,6 +186,21 @@ impl MappedRange {
         self.base
     }
 
+    /// Gives the memory back and keeps the addresses; returns the bytes of each piece that was there, in order. Nothing
+    /// uses it any more.
+    pub(crate) fn unmap(&mut self) -> Result<Vec<u64>, DriverFault> {
+        self.context.enter()?;
+        let pieces = self.mapped.iter().map(DeviceAllocation::bytes).collect();
+        while let Some(last) = self.mapped.last() {
+            let at = self.base + self.filled - last.bytes;
+            // SAFETY: mapped so by `map`; the caller promises that nothing uses it.
+            unsafe { cuda!(cuMemUnmap(at, last.bytes as usize)) }?;
+            self.filled -= last.bytes;
+            self.mapped.pop();
+        }
+        Ok(pieces)
+    }
+
     /// Returns what is mapped, if it is one piece.
     pub(crate) fn whole(&self) -> Option<&DeviceAllocation> {
         match &self.mapped[..] {
@@ -228,6 +243,7 @@ pub(crate) struct PinnedMemory {
     context: Arc<DeviceContext>,
     host: *mut u8,
     device: u64,
+    bytes: u64,
 }
 
 // SAFETY: plain memory, which is read and written with atomics.
@@ -243,13 +259,19 @@ impl PinnedMemory {
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         // SAFETY: one address is written; it is freed in `drop`.
         unsafe { cuda!(cuMemHostAlloc(&raw mut host, bytes, flags)) }?;
-        let mut pinned = PinnedMemory { context: context.clone(), host: host.cast(), device: 0 };
+        let (context, host_bytes) = (context.clone(), bytes as u64);
+        let mut pinned = PinnedMemory { context, host: host.cast(), device: 0, bytes: host_bytes };
         // SAFETY: the memory has `bytes` bytes and is this function's own; one address is written.
         unsafe {
             pinned.host.write_bytes(0, bytes);
             cuda!(cuMemHostGetDevicePointer_v2(&raw mut pinned.device, host, 0))?;
         }
         Ok(pinned)
+    }
+
+    /// Returns its bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Returns its address on the host.

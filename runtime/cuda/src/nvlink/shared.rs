@@ -58,6 +58,20 @@ impl SharedRanges {
         self.range(self.own)?.whole()
     }
 
+    /// Gives the memory back, as mapped here of all ranks, and keeps the addresses; returns the bytes of each piece of
+    /// this rank's. Nothing on this device uses any of it.
+    pub(crate) fn unmap(&mut self) -> Result<Vec<u64>, DriverFault> {
+        let mut pieces = Vec::new();
+        for (rank, range) in (0u32..).zip(&mut self.ranges) {
+            let Some(range) = range else { continue };
+            let unmapped = range.unmap()?;
+            if rank == self.own {
+                pieces = unmapped;
+            }
+        }
+        Ok(pieces)
+    }
+
     /// Leaves all mapped until the process ends: a kernel that does not end uses it.
     pub(crate) fn abandon(&mut self) {
         self.ranges.iter_mut().flatten().for_each(MappedRange::abandon);

@@ -45,6 +45,11 @@ impl MappedMemory {
         MappedMemory { base, device: base as u64, bytes, _kept: MemoryOwner::Plain(words) }
     }
 
+    /// Returns its bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Returns its address for kernels.
     pub(super) fn device(&self) -> u64 {
         self.device

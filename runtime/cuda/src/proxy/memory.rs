@@ -52,6 +52,11 @@ impl ProxyMemory {
         ProxyMemory { memory: MappedMemory::plain(abi::far(ranks)), direct, ranks }
     }
 
+    /// Returns the bytes of host memory that are kept in place.
+    pub(super) fn pinned_bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+
     /// Returns its address for kernels.
     pub(crate) fn device(&self) -> u64 {
         self.memory.device()

@@ -58,6 +58,11 @@ impl PeerSlots {
         PeerSlots::of(MappedMemory::plain(PeerSlots::bytes(ranks)), ranks)
     }
 
+    /// Returns the bytes of host memory that are kept in place.
+    pub(super) fn pinned_bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+
     /// Returns the number of blocks of an end.
     pub(super) fn blocks(&self) -> u32 {
         self.blocks

@@ -162,6 +162,13 @@ impl ProxyThreads {
         &self.memory
     }
 
+    /// Returns the bytes of host memory that are kept in place for kernels.
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        let peers = self.peers.values().map(|slots| slots.pinned_bytes()).sum::<u64>();
+        let windows = self.window_proxy.iter().map(|proxy| proxy.slots().pinned_bytes());
+        self.memory.pinned_bytes() + peers + windows.sum::<u64>()
+    }
+
     /// Returns whether messages between hosts go from GPU to GPU.
     pub(crate) fn direct(&self) -> &GpuDirect {
         &self.direct

@@ -18,6 +18,11 @@ const LINE: u64 = 128;
 pub(crate) struct ProxySlots(MappedMemory);
 
 impl ProxySlots {
+    /// Returns the bytes of host memory that are kept in place.
+    pub(super) fn pinned_bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
     /// Allocates memory that kernels see.
     pub(crate) fn pinned(context: &Arc<DeviceContext>) -> Result<Self, DriverFault> {
         MappedMemory::pinned(context, HEAD + SLOTS * SLOT).map(ProxySlots)

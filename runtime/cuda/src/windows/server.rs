@@ -59,6 +59,10 @@ impl WindowServer {
         })
     }
 
+    pub(super) fn pinned_bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+
     fn slot(&self, number: usize) -> *mut u8 {
         // SAFETY: the memory has as many slots.
         unsafe { self.memory.host().add(number % SLOTS * SLOT) }

@@ -182,6 +182,11 @@ impl WindowTable {
         self.remotes.iter().for_each(|window| window.end(false));
     }
 
+    /// Returns the bytes of host memory that are kept in place.
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        self.server.as_ref().map_or(0, |server| server.pinned_bytes())
+    }
+
     /// Leaves the kernels loaded until the process ends.
     pub(crate) fn abandon(&self) {
         let accumulates = self.accumulates.iter().map(|(_, kernel)| kernel);

@@ -12,6 +12,7 @@ use roundelay_compiler::plan::{PathShares, Plan};
 use super::plans::PlanTable;
 use super::recent::RecentList;
 use super::stop::StopHandle;
+use super::suspend::SuspensionState;
 use crate::bind::CallStats;
 use crate::bind::{BoundPlan, CallSizing, PlanKey};
 use crate::choose::MachineDescription;
@@ -45,7 +46,7 @@ pub struct EngineCore {
     /// The word that tells windows that it has ended: before anything else does.
     pub life: WindowLifetime,
     /// The messages with tags, once they were first used. They end before the group does.
-    messages: Option<MessengerGuard>,
+    pub(super) messages: Option<MessengerGuard>,
     /// The means to end its calls from any thread.
     pub stop: Arc<StopHandle>,
     /// The ranks, and how each is reached.
@@ -71,6 +72,8 @@ pub struct EngineCore {
     pub(crate) history: u64,
     /// The failure that ended the communicator.
     pub failed: Option<String>,
+    /// Whether the ranks are suspended.
+    pub(super) suspension: SuspensionState,
     /// The flight recorder.
     pub recorder: FlightRecorder,
     /// The observed state of the other ranks when a call failed.
@@ -112,6 +115,7 @@ impl EngineCore {
             calls: 0,
             history: 0,
             failed: None,
+            suspension: SuspensionState::default(),
             recorder: FlightRecorder::new(),
             seen: Vec::new(),
             plans: PlanTable::default(),
@@ -243,9 +247,11 @@ impl EngineCore {
     /// Returns what moves messages with tags.
     pub fn messenger(&mut self) -> RankMessenger {
         let (group, timeout) = (&self.group, self.timeout);
-        let MessengerGuard(messenger) = self
-            .messages
-            .get_or_insert_with(|| MessengerGuard(RankMessenger::new(group.beside(), timeout)));
+        let MessengerGuard(messenger) = self.messages.get_or_insert_with(|| {
+            let messenger = RankMessenger::new(group.beside(), timeout);
+            messenger.admit_messages(!self.suspension.refuses());
+            MessengerGuard(messenger)
+        });
         self.stop.of_messages(messenger.clone());
         messenger.clone()
     }
@@ -259,10 +265,10 @@ impl EngineCore {
         result
     }
 
-    /// Fails if an earlier call failed.
+    /// Fails if an earlier call failed, or if the ranks are suspended and calls are refused; resumes them elsewhere.
     pub fn usable(&self) -> Result<(), Error> {
         match &self.failed {
-            None => Ok(()),
+            None => self.suspension.admit_call(),
             Some(cause) => Err(Error::Usage(format!(
                 "this communicator cannot be used after an error ({cause}): start the job again"
             ))),

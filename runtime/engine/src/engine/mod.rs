@@ -18,6 +18,7 @@
 //! | `batch` | messages between single ranks |
 //! | `tolerant` | algorithms that go on without a failed rank |
 //! | `share` | division of a call over the paths |
+//! | `suspend` | memory that goes back to the system until the next call |
 //! | `stop` | the end of all of it from another thread |
 
 mod batch;
@@ -33,9 +34,11 @@ mod recent;
 mod record;
 mod share;
 mod stop;
+mod suspend;
 mod tolerant;
 
 pub use self::core::EngineCore;
 pub use operations::writes_output;
 pub use recent::RecentList;
 pub use stop::StopHandle;
+pub use suspend::SuspendDepth;

@@ -46,8 +46,7 @@ impl<T, const KEPT: usize> RecentList<T, KEPT> {
 
     /// Forgets all.
     pub fn clear(&mut self) {
-        self.list.clear();
-        self.next = 0;
+        *self = RecentList::default();
     }
 }
 

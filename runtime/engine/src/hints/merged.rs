@@ -68,6 +68,7 @@ impl MergedHints {
             slot_bytes,
             timeout,
             on_failure,
+            suspended,
             lazy,
             doctor,
             interface,

@@ -27,7 +27,7 @@ pub use error::HintError;
 pub use experimental::{EXPERIMENTAL, check_protocol};
 pub use merged::{HintLevel, MergedHints};
 pub use table::{HintKey, TABLE};
-pub use values::{ChoiceObjective, Hints, LossyType, OnFailure};
+pub use values::{ChoiceObjective, Hints, LossyType, OnFailure, SuspendedCalls};
 
 /// The environment variable that holds hints for everything in a process: `key=value,key=value`.
 pub use roundelay_net::bootstrap::HINTS as VARIABLE;

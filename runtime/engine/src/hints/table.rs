@@ -9,7 +9,7 @@ use roundelay_compiler::program::COLLECTIVES;
 use roundelay_dsl::diag::similar;
 
 use super::error::{HintError, ValueError};
-use super::values::{ChoiceObjective, Hints, LossyType, OnFailure};
+use super::values::{ChoiceObjective, Hints, LossyType, OnFailure, SuspendedCalls};
 use roundelay_net::transport::{Transport, TransportSet};
 use roundelay_support::encryption::EncryptionMode;
 
@@ -147,6 +147,17 @@ pub const TABLE: &[HintKey] = &[
         read: |h, v| {
             let values = [("error", OnFailure::Error), ("shrink", OnFailure::Shrink)];
             word(v, &values, &mut h.on_failure)
+        },
+    },
+    HintKey {
+        name: "suspended",
+        values: "`refuse` or `resume`",
+        meaning: "What calls do on a communicator that is suspended (docs/suspend.md): fail (`refuse`, the default), or \
+                  resume it by themselves (`resume`). As it is when the ranks suspend, the same on all of them.",
+        example: "resume",
+        read: |h, v| {
+            let values = [("refuse", SuspendedCalls::Refuse), ("resume", SuspendedCalls::Resume)];
+            word(v, &values, &mut h.suspended)
         },
     },
     HintKey {

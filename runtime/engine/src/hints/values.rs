@@ -51,6 +51,15 @@ pub enum OnFailure {
     Shrink,
 }
 
+/// The treatment of calls on a suspended communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SuspendedCalls {
+    /// They fail, and nothing changes.
+    Refuse,
+    /// The first one resumes the communicator.
+    Resume,
+}
+
 /// Hints of one level. A hint that was not given is `None`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Hints {
@@ -66,6 +75,7 @@ pub struct Hints {
     pub(super) slot_bytes: Option<u64>,
     pub(super) timeout: Option<Duration>,
     pub(super) on_failure: Option<OnFailure>,
+    pub(super) suspended: Option<SuspendedCalls>,
     pub(super) lazy: Option<bool>,
     pub(super) doctor: Option<bool>,
     pub(super) interface: Option<String>,
@@ -141,6 +151,11 @@ impl Hints {
     /// Returns what the next call does after one has failed.
     pub fn on_failure(&self) -> Option<OnFailure> {
         self.on_failure
+    }
+
+    /// Returns how calls on a suspended communicator are treated.
+    pub fn suspended(&self) -> Option<SuspendedCalls> {
+        self.suspended
     }
 
     /// Returns true if connections are made when they are first needed.

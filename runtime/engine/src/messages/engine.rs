@@ -64,6 +64,8 @@ pub(super) struct MessageEngine {
     /// The time at which operations were last examined for timeouts.
     pub(super) examined_at: Instant,
     failed: Option<String>,
+    /// True while the communicator is suspended, and messages are refused.
+    pub(super) is_suspended: bool,
 }
 
 impl MessageEngine {
@@ -82,6 +84,7 @@ impl MessageEngine {
             signal_waits: Vec::new(),
             examined_at: Instant::now(),
             failed: None,
+            is_suspended: false,
         }
     }
 

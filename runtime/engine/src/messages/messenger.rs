@@ -145,7 +145,7 @@ impl RankMessenger {
             (place.address, place.shape),
             limits,
         );
-        self.submit(|engine| engine.send(to, send))?;
+        self.submit(|engine| engine.check_admitted().and_then(|()| engine.send(to, send)))?;
         Ok(operation)
     }
 
@@ -173,7 +173,7 @@ impl RankMessenger {
             (place.address, place.shape),
             limits,
         );
-        self.submit(|engine| engine.receive(from, receive))?;
+        self.submit(|engine| engine.check_admitted().and_then(|()| engine.receive(from, receive)))?;
         Ok(operation)
     }
 

@@ -20,6 +20,7 @@
 //! | `device.rs` | puts and gets by devices |
 //! | `window_server.rs` | operations of peers on this rank's parts of windows |
 //! | `failure_detection.rs` | lost peers and timeouts |
+//! | `suspend.rs` | connections that go while the ranks are suspended |
 //! | `wire.rs`, `forge.rs` | samples of packets, and forged ones, for tests |
 //!
 //! Imports go one way. `packet`, `operation`, `transfer`, `matching`, `payload` and `outgoing` are leaves; `device` and
@@ -67,6 +68,7 @@ mod packet;
 mod payload;
 mod progress;
 mod progress_thread;
+mod suspend;
 mod transfer;
 mod waiting;
 mod window_server;
@@ -76,6 +78,8 @@ pub use matching::ReceiveSource;
 pub use messenger::{MessageBuffer, RankMessenger};
 pub use operation::{DeliveredMessage, MessageOperation};
 pub use packet::MessageShape;
+pub use suspend::MessageMemory;
+pub(crate) use suspend::suspended_error;
 pub use transfer::TransferKind;
 pub(crate) use waiting::MessengerGuard;
 pub use wire::wires;

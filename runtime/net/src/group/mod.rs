@@ -18,6 +18,7 @@
 //! | [`links`] | connections for data, and their paths |
 //! | [`words`] | rounds of one word of every rank |
 //! | [`liveness`], [`abort`] | states, calls and waits of other ranks; how a group ends |
+//! | [`suspend`] | memory that goes back to the system while the ranks make no calls |
 //! | [`identity`], [`shrink`] | what a rank keeps between generations; the ranks that make the next one |
 //!
 //! Conventions: an `impl RankGroup` stands in the file of its flow. A rank is named by its number in the group, and
@@ -36,6 +37,7 @@ mod routing;
 mod server;
 mod shrink;
 mod split;
+mod suspend;
 mod terms;
 mod words;
 

@@ -347,7 +347,7 @@ impl RankGroup {
     }
 
     /// Returns true if one segment is both control segment and heap.
-    fn shares_heap(&self) -> bool {
+    pub(super) fn shares_heap(&self) -> bool {
         Arc::ptr_eq(&self.control, &self.heap)
     }
 }

@@ -101,6 +101,15 @@ enum LinkState {
 }
 
 impl PeerLink {
+    /// Returns the bytes of its buffers for encryption.
+    pub(super) fn encryption_bytes(&self) -> u64 {
+        match &self.stream {
+            LinkStream::Socket(socket) => socket.buffer_bytes(),
+            LinkStream::Board(_) => 0,
+            LinkStream::Paths(stream) => stream.encryption_bytes(),
+        }
+    }
+
     /// Makes a link. Frames longer than `limit` bytes break the protocol.
     pub(super) fn new(peer: u32, socket: PeerSocket, limit: usize) -> Self {
         Self::over(peer, LinkStream::Socket(socket), limit)

@@ -207,6 +207,15 @@ impl RankListener {
         taken
     }
 
+    /// Closes the connections for data to a rank of a communicator that came and were not taken.
+    pub(super) fn forget_data(&self, job: u128, comm: u64, rank: u32) {
+        self.progress();
+        let mut inner = self.lock();
+        let is_of = |name: &ConnectionName| (name.job, name.comm, name.to) == (job, comm, rank);
+        inner.kept.retain(|name, _| !is_of(name) || name.is_control());
+        self.count(&inner);
+    }
+
     /// Returns true if a connection has come that carries on a stream. Costs nothing to ask.
     pub(super) fn is_again(&self) -> bool {
         self.again.load(Ordering::Relaxed) > 0

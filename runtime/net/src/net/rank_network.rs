@@ -34,6 +34,8 @@ pub struct NetworkCounts {
     pub bytes_in: u64,
     /// Bytes sent over links.
     pub bytes_out: u64,
+    /// Bytes of the buffers with which links are encrypted.
+    pub encryption_bytes: u64,
 }
 
 /// One rank's connections to the other ranks of a communicator.
@@ -135,8 +137,14 @@ impl RankNetwork {
             links: self.links.iter().filter(|link| !link.is_near()).count() as u64,
             bytes_in: self.counts.bytes_in + sum(|link| link.bytes_in),
             bytes_out: self.counts.bytes_out + sum(|link| link.bytes_out),
+            encryption_bytes: sum(PeerLink::encryption_bytes),
             ..self.counts
         }
+    }
+
+    /// Closes connections for data to this rank that came and were not taken: their other ends are closed.
+    pub(crate) fn forget_incoming(&self) {
+        self.listener.forget_data(self.job, self.id, self.rank);
     }
 
     /// Returns the addresses of a peer, by path.

@@ -107,6 +107,16 @@ impl PeerSocket {
         self.session.is_some()
     }
 
+    /// Returns the bytes of its buffers for encryption; 0 of a plain socket.
+    pub(crate) fn buffer_bytes(&self) -> u64 {
+        self.session().map_or(0, |session| session.buffer_bytes())
+    }
+
+    /// Gives buffers back in which nothing lies.
+    pub(crate) fn release_buffers(&self) {
+        self.session().into_iter().for_each(|mut session| session.release_buffers());
+    }
+
     /// Returns the descriptor to sleep on.
     #[inline]
     pub(crate) fn fd(&self) -> &Arc<OwnedFd> {

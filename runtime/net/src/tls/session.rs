@@ -351,6 +351,18 @@ impl TlsSession {
         }
     }
 
+    /// Returns the bytes of its buffers, less what the protocol keeps inside, which is a record or two.
+    pub(super) fn buffer_bytes(&self) -> u64 {
+        (size_of::<TlsSession>() + self.records.capacity() + self.proof.capacity()) as u64
+    }
+
+    /// Gives buffers back in which nothing lies; the next read makes them anew.
+    pub(super) fn release_buffers(&mut self) {
+        if self.fetched.is_empty() {
+            (self.records, self.fetched) = (Vec::new(), 0..0);
+        }
+    }
+
     /// Returns true if bytes of the peer were read from the socket that the caller has not read yet.
     pub(super) fn has_input(&mut self) -> bool {
         !self.is_dry()

@@ -146,6 +146,18 @@ macro_rules! define_carrier {
                 }
             }
 
+            fn encryption_bytes(&self) -> u64 {
+                match self {
+                    $($(Carrier::$name(stream) => <$carrier as ByteStream>::encryption_bytes(stream),)?)+
+                }
+            }
+
+            fn release_buffers(&self) {
+                match self {
+                    $($(Carrier::$name(stream) => <$carrier as ByteStream>::release_buffers(stream),)?)+
+                }
+            }
+
             fn one_sided(&self) -> Option<&dyn OneSided> {
                 match self {
                     $($(Carrier::$name(stream) => <$carrier as ByteStream>::one_sided(stream),)?)+

@@ -75,6 +75,9 @@ pub trait MappedReceiver {
     /// Records that the sender's memory can no longer be read, and notifies the sender.
     fn lose_reach(&mut self);
 
+    /// Returns the number of messages that were consumed since the end was opened.
+    fn received(&self) -> u64;
+
     /// Returns the bytes of memory that are kept to put messages together.
     fn kept(&self) -> u64;
 

@@ -84,6 +84,9 @@ pub trait PostedReceiver {
     /// Releases the next message, which is no longer needed.
     fn consume(&mut self);
 
+    /// Returns the number of messages that were consumed since the end was made.
+    fn received(&self) -> u64;
+
     /// Returns the bytes read, headers too: what grows is not stuck.
     fn bytes(&self) -> u64;
 

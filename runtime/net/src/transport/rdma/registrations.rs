@@ -1,8 +1,8 @@
 //! Registered memory of a rank's arena: what lies there is sent without a copy.
 //!
 //! Only a rank's arena is registered: buffers of the communicator, and what calls keep for themselves. Its
-//! pages are mapped once, shared, and never unmapped or given back while the segment is held, and a
-//! registration holds it. So a registration can never mean other pages than the address does. The
+//! pages are mapped once, shared, and never unmapped or given back while they are registered
+//! ([`ArenaRegistrations::release`]). So a registration can never mean other pages than the address does. The
 //! caller's own memory has no such guarantee: if it is unmapped and something else is mapped there, a
 //! kept registration still means the old pages, and old bytes would be sent. Others (UCX, libfabric) replace the
 //! functions that unmap memory, in a process that is not theirs. Such memory is copied.
@@ -73,6 +73,15 @@ impl ArenaRegistrations {
     /// Returns the bytes that are registered now, for each device.
     pub(crate) fn bytes(&self) -> u64 {
         self.state().bytes
+    }
+
+    /// Forgets all blocks, and calls a function before another one is registered; not if a write still needs one.
+    pub(crate) fn release(&self, then: impl FnOnce()) {
+        let mut state = self.state();
+        while state.forget().is_some() {}
+        if state.blocks.is_empty() {
+            then();
+        }
     }
 
     /// Returns the numbers here of some devices. Whose devices come first decides which they are; others can

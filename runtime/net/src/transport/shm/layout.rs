@@ -176,7 +176,7 @@ impl SegmentLayout {
     }
 
     /// Returns the bytes of a connection, its pipe included.
-    pub(super) fn connection_bytes(&self) -> u64 {
+    pub(crate) fn connection_bytes(&self) -> u64 {
         self.slot(RING).next_multiple_of(PAGE) + self.pipe()
     }
 

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawF
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
 
@@ -26,7 +27,10 @@ pub struct ShmSegment {
     fd: OwnedFd,
     pub(super) layout: SegmentLayout,
     control: FileView,
-    connections: RegionViews,
+    /// Locked while a view is made or all are given back: connections are opened rarely.
+    connections: Mutex<RegionViews>,
+    /// The ends of connections that are open in this process, whose addresses must stay.
+    open_ends: AtomicU64,
     /// By rank.
     arenas: Vec<RegionViews>,
 }
@@ -183,26 +187,75 @@ impl ShmSegment {
         let len = layout.connections();
         let control = FileView::new(&fd, 0, len).map_err(|e| unmapped(len, e))?;
         let arenas = (0..layout.ranks).map(|_| RegionViews::default()).collect();
-        Ok(ShmSegment { fd, layout, control, connections: RegionViews::default(), arenas })
+        let (connections, open_ends) = (Mutex::default(), AtomicU64::new(0));
+        Ok(ShmSegment { fd, layout, control, connections, open_ends, arenas })
     }
 
-    /// Returns the address of `len` bytes of a connection or of an arena, which are mapped now if they were not. It is
-    /// theirs for as long as the segment lives.
+    /// Returns the address of `len` bytes of a connection or of an arena, which are mapped now if they were not. Those
+    /// of an arena are mapped for as long as the segment lives, those of a connection while an end of one is
+    /// [open](OpenEnd).
     pub fn mapped(&self, offset: u64, len: u64) -> Result<*mut u8, Error> {
         let (layout, first) = (&self.layout, self.layout.arena(0));
-        let (views, region) = match offset.checked_sub(first) {
-            None => (Some(&self.connections), (layout.connections(), first)),
+        let address = |views: &RegionViews, region: (u64, u64)| {
+            let lies = offset >= region.0 && offset.saturating_add(len) <= region.1;
+            lies.then(|| views.address(&self.fd, region, (offset, len)))
+        };
+        let address = match offset.checked_sub(first) {
+            None => address(&self.connections.lock(), (layout.connections(), first)),
             Some(behind) => {
                 let rank = behind / layout.arena_bytes;
                 let start = first + rank * layout.arena_bytes;
-                (self.arenas.get(rank as usize), (start, start + layout.arena_bytes))
+                let views = self.arenas.get(rank as usize);
+                views.and_then(|views| address(views, (start, start + layout.arena_bytes)))
             }
         };
-        let lies = offset >= region.0 && offset.saturating_add(len) <= region.1;
-        let Some(views) = views.filter(|_| lies) else {
-            return Err(Error::Work("a piece of shared memory lies outside of its region".into()));
-        };
-        views.address(&self.fd, region, (offset, len)).map_err(|e| unmapped(len, e))
+        let lost = || Error::Work("a piece of shared memory lies outside of its region".into());
+        address.ok_or_else(lost)?.map_err(|e| unmapped(len, e))
+    }
+
+    /// Returns the bytes of this process's address space that the segment takes.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        let arenas = self.arenas.iter().map(RegionViews::bytes).sum::<u64>();
+        self.control.end() + self.connections.lock().bytes() + arenas
+    }
+
+    /// Gives the addresses of all connections back, if no end of one is open in this process; returns true if so.
+    pub(crate) fn unmap_connections(&self) -> bool {
+        let mut views = self.connections.lock();
+        // An end that is being opened counts before it waits for the lock.
+        let is_unused = self.open_ends.load(Ordering::SeqCst) == 0;
+        if is_unused {
+            *views = RegionViews::default();
+        }
+        is_unused
+    }
+
+    /// Gives the memory of a range of whole pages back to the system: it reads as zeros, and is to be
+    /// [reserved](Self::reserve) again before it is touched.
+    ///
+    /// # Errors
+    ///
+    /// The error of the system, which may not know how.
+    pub(crate) fn free(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        debug_assert!(offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE));
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        loop {
+            match rustix::fs::fallocate(&self.fd, flags, offset, len) {
+                Err(Errno::INTR) => {}
+                freed => return freed,
+            }
+        }
+    }
+
+    /// Gives the memory of the first connections from one rank to another back, those of so many channels. Neither end
+    /// of them is open in any process.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Self::free`].
+    pub(crate) fn free_connections(&self, from: u32, to: u32, channels: u32) -> Result<(), Errno> {
+        let len = u64::from(channels) * self.layout.connection_bytes();
+        self.free(self.layout.connection(from, to, 0), len)
     }
 
     /// Returns the view of a rank's arena that has `len` bytes at an address, if this process has mapped one, and their
@@ -281,6 +334,22 @@ impl ShmSegment {
                 Err(e) => return Err(refused(e.into())),
             }
         }
+    }
+}
+
+/// An open end of a connection: while it lives, what it mapped stays mapped.
+pub(super) struct OpenEnd(Arc<ShmSegment>);
+
+impl OpenEnd {
+    pub(super) fn new(segment: &Arc<ShmSegment>) -> Self {
+        segment.open_ends.fetch_add(1, Ordering::SeqCst);
+        OpenEnd(segment.clone())
+    }
+}
+
+impl Drop for OpenEnd {
+    fn drop(&mut self) {
+        self.0.open_ends.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -3,7 +3,7 @@
 //! A file has arenas as large as the machine's memory for each rank, and connections for every pair of ranks on every
 //! channel. A process maps what it touches: a view at a time, of a grain at least, and of a share of what was mapped of
 //! that region before, so that there are few. Views may overlap, and stay until the segment goes: no address that was
-//! given out ever ends before it.
+//! given out ever ends before it. Those of connections alone go together before that, once no connection is open.
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -95,6 +95,11 @@ impl RegionViews {
         listed.map(|listed| &listed.view)
     }
 
+    /// Returns the bytes of all views.
+    pub(super) fn bytes(&self) -> u64 {
+        self.iter().map(|view| view.len).sum()
+    }
+
     fn find(&self, offset: u64, len: u64) -> Option<&FileView> {
         self.iter().find(|view| view.contains(offset, len))
     }
@@ -114,7 +119,7 @@ impl RegionViews {
         if let Some(view) = self.find(offset, len) {
             return Ok(view.at(offset));
         }
-        let mapped: u64 = self.iter().map(|view| view.len).sum();
+        let mapped = self.bytes();
         let from = start + (offset - start) / VIEW_BYTES_MIN * VIEW_BYTES_MIN;
         let least = from + (mapped / VIEW_GROWTH_DIVISOR).next_multiple_of(VIEW_BYTES_MIN);
         let to = start + (offset + len - start).next_multiple_of(VIEW_BYTES_MIN);

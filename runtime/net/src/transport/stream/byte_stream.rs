@@ -87,6 +87,14 @@ pub(crate) trait ByteStream {
         0
     }
 
+    /// Returns the bytes of its buffers for encryption.
+    fn encryption_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Gives buffers of this process back in which nothing lies.
+    fn release_buffers(&self) {}
+
     /// Returns the way by which devices access memory of either end, if there is one.
     fn one_sided(&self) -> Option<&dyn OneSided> {
         None

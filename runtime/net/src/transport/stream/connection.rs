@@ -110,6 +110,22 @@ impl StreamConnection {
         }
     }
 
+    /// Returns the bytes of its buffers for encryption.
+    pub(crate) fn encryption_bytes(&self) -> u64 {
+        match &self.over {
+            ConnectionCarrier::One(carrier) => carrier.encryption_bytes(),
+            ConnectionCarrier::Paths { stream, .. } => locked(stream).encryption_bytes(),
+        }
+    }
+
+    /// Gives buffers of this process back in which nothing lies.
+    pub(crate) fn release_buffers(&self) {
+        match &self.over {
+            ConnectionCarrier::One(carrier) => carrier.release_buffers(),
+            ConnectionCarrier::Paths { .. } => {}
+        }
+    }
+
     /// Returns the way by which devices access memory of either end, if there is one.
     pub fn one_sided(&self) -> Option<&dyn OneSided> {
         match &self.over {

@@ -75,8 +75,9 @@ pub struct StreamReceiver {
     landing: LandingState,
     /// True if the last message here is not as long as was expected: what follows makes no sense.
     odd: bool,
-    /// Bytes read.
+    /// Bytes read, and messages consumed.
     bytes: u64,
+    received: u64,
     /// Empty between calls.
     places: Vec<IoSliceMut<'static>>,
 }
@@ -91,6 +92,7 @@ impl StreamReceiver {
             landing: LandingState::No,
             odd: false,
             bytes: 0,
+            received: 0,
             places: Vec::new(),
         }
     }
@@ -240,6 +242,11 @@ impl PostedReceiver for StreamReceiver {
         debug_assert!(self.ring.used() > 0);
         self.ring.pop();
         self.landing = LandingState::No;
+        self.received += 1;
+    }
+
+    fn received(&self) -> u64 {
+        self.received
     }
 
     #[inline]

@@ -138,4 +138,12 @@ impl ByteStream for TcpSocket {
     fn shut(&self) {
         self.socket.shut();
     }
+
+    fn encryption_bytes(&self) -> u64 {
+        self.socket.buffer_bytes()
+    }
+
+    fn release_buffers(&self) {
+        self.socket.release_buffers();
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::transport::shm::copy_path::CopyPath;
 use crate::transport::shm::layout::{HEADER_PAYLOAD, HEADS, INLINE, RING};
-use crate::transport::shm::segment::ShmSegment;
+use crate::transport::shm::segment::{OpenEnd, ShmSegment};
 use crate::transport::shm::sleep::{SleeperRole, wake};
 use roundelay_support::error::Error;
 
@@ -48,6 +48,8 @@ pub(super) struct SlotEnd {
     /// The word on which the rank at the other end sleeps.
     sleep_word: *const AtomicU32,
     pub(super) segment: Arc<ShmSegment>,
+    /// Keeps what `base` points into mapped, and the pipe of this connection.
+    _open: OpenEnd,
 }
 
 // SAFETY: the pointers are into the segment, which is held; an end is used by one thread at a time.
@@ -61,6 +63,7 @@ impl SlotEnd {
         channel: u32,
         peer: u32,
     ) -> Result<Self, Error> {
+        let open = OpenEnd::new(segment);
         let offset = segment.layout().connection(from, to, channel);
         segment.reserve(offset, HEADS, "the headers of a connection")?;
         let slot_bytes = segment.layout().slot_bytes;
@@ -71,7 +74,8 @@ impl SlotEnd {
         };
         let base = segment.mapped(offset, segment.layout().connection_bytes())?;
         let sleep_word = std::ptr::from_ref(segment.sleep_word(peer, sleeper));
-        Ok(SlotEnd { base, slot_bytes, offset, pipe, sleep_word, segment: segment.clone() })
+        let segment = segment.clone();
+        Ok(SlotEnd { base, slot_bytes, offset, pipe, sleep_word, segment, _open: open })
     }
 
     /// Wakes the peer if it sleeps.

@@ -186,6 +186,10 @@ impl MappedReceiver for SlotReceiver {
         self.publish_preferences();
     }
 
+    fn received(&self) -> u64 {
+        self.received
+    }
+
     fn kept(&self) -> u64 {
         self.stage.iter().map(|stage| size_of_val(&stage.lines[..]) as u64).sum()
     }

@@ -186,6 +186,11 @@ impl ResumableStream {
         self.conns.iter().map(|conn| conn.carrier.pinned()).sum()
     }
 
+    /// Returns the bytes of buffers for encryption.
+    pub(crate) fn encryption_bytes(&self) -> u64 {
+        self.conns.iter().map(|conn| conn.carrier.encryption_bytes()).sum()
+    }
+
     /// Returns the descriptor to sleep on.
     pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
         self.conns.last().map(|conn| conn.carrier.fd().clone())
