@@ -26,4 +26,5 @@ mod last_error;
 mod memory;
 mod open;
 mod operator;
+mod suspend;
 mod tunables;

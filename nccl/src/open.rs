@@ -45,7 +45,7 @@ pub(crate) struct OpenComm {
     /// The communicator that runs calls.
     pub(crate) calls: CommHandle,
     /// The same ranks, for what hosts agree on.
-    hosts: CommHandle,
+    pub(crate) hosts: CommHandle,
     seat: OpeningRank,
     secret: [u8; 32],
     /// The places of every rank's board.

@@ -185,6 +185,26 @@ class Core:
         self._native.shrink(seconds(timeout))
         self.rank, self.size = self._native.rank, self._native.size
 
+    # Memory -------------------------------------------------------------------------------------
+
+    def suspend(self, *, connections: bool = False) -> None:
+        """Give the memory of the communicator back to the system until it is used again. Collective.
+
+        With ``connections`` those for data between hosts go too. What is yours stays: arrays, windows, hints. Messages
+        between single ranks must have been received. Calls raise ``UsageError`` meanwhile, or the first one resumes the
+        communicator, with the hint ``suspended=resume`` (docs/suspend.md).
+        """
+        self._native.suspend(connections)
+
+    def resume(self) -> None:
+        """Resume a communicator that was suspended. Collective; a barrier if it was not."""
+        self._native.resume()
+
+    def memory_stats(self) -> dict[str, int]:
+        """Return the memory that this rank holds, in bytes by kind, and ``suspended``: 1 or 0."""
+        kinds, suspended = self._native.memory_stats()
+        return {**dict(kinds), "suspended": int(suspended)}
+
     # Settings -----------------------------------------------------------------------------------
 
     def set_hints(self, hints: Hints) -> None:

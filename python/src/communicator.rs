@@ -2,10 +2,10 @@
 
 use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
-use roundelay::Error;
 use roundelay::launch::{JobSetup, RankHandles};
 use roundelay::message::ReceiveSource;
 use roundelay::operation::{CallMessage, Operation};
+use roundelay::{Error, SuspendDepth};
 use roundelay_ffi::{CallRequest, CommHandle, TaggedMessage};
 
 use crate::algorithm::PyAlgorithm;
@@ -304,6 +304,23 @@ impl PyCommunicator {
     ) -> PyResult<Vec<u32>> {
         let (BufferAddress(data), op) = (data, parse(op)?);
         raised(py.detach(|| self.handle.tolerant_all_reduce(&data, op)))
+    }
+
+    /// Gives its memory back to the system, with its connections for data if that is wanted. Collective.
+    fn suspend(&self, py: Python<'_>, connections: bool) -> PyResult<()> {
+        let depth = if connections { SuspendDepth::Connections } else { SuspendDepth::Memory };
+        raised(py.detach(|| self.handle.with(|comm| comm.suspend(depth))))
+    }
+
+    /// Resumes it. Collective.
+    fn resume(&self, py: Python<'_>) -> PyResult<()> {
+        raised(py.detach(|| self.handle.with(roundelay::Communicator::resume)))
+    }
+
+    /// Returns the memory that this rank holds: bytes by kind, and whether it is suspended.
+    fn memory_stats(&self, py: Python<'_>) -> PyResult<(Vec<(&'static str, u64)>, bool)> {
+        let stats = raised(py.detach(|| self.handle.with(roundelay::Communicator::memory_stats)))?;
+        Ok((stats.kinds().to_vec(), stats.suspended))
     }
 
     /// Ends the communicator on all ranks, at once; returns true if nothing is written to buffers any more.

@@ -21,6 +21,7 @@ mod error;
 mod messages;
 mod perform;
 mod pointers;
+mod suspend;
 mod window;
 mod work;
 
@@ -34,5 +35,6 @@ pub use comm::*;
 pub use endpoint::*;
 pub use error::*;
 pub use messages::*;
+pub use suspend::*;
 pub use window::*;
 pub use work::*;

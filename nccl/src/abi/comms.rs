@@ -14,11 +14,13 @@ use crate::debug;
 use crate::failure::{CallFailure, Outcome, ResultCode};
 use crate::group::{self, OpeningJob};
 use crate::id::ParsedId;
-use crate::open::{self, OpeningRank, is_host};
+use crate::open::{self, OpenComm, OpeningRank, is_host};
+use crate::suspend::MemoryStat;
 
-/// `NCCL_SPLIT_NOCOLOR`, `NCCL_SHRINK_ABORT`.
+/// `NCCL_SPLIT_NOCOLOR`, `NCCL_SHRINK_ABORT`, `NCCL_SUSPEND_MEM`.
 const NO_COLOR: c_int = -1;
 const SHRINK_ABORT: c_int = 1;
+const SUSPEND_MEM: c_int = 1;
 
 /// Has a rank join the others of an id.
 ///
@@ -76,6 +78,13 @@ fn end(handle: Handle, why: Option<&str>) -> Outcome<ResultCode> {
         comm::find(handle)?.close(why);
     }
     Ok(ResultCode::Success)
+}
+
+/// Does with a communicator what all ranks do together; several of one thread do so at the end of their group.
+fn together(handle: Handle, act: fn(&OpenComm) -> Outcome) -> Outcome<ResultCode> {
+    let open = comm::find(handle)?.open()?;
+    let work = Box::new(move || act(&open).map(|()| None));
+    group::submit_job(OpeningJob { comm: None, out: 0, is_nonblocking: false, work })
 }
 
 exported! {
@@ -239,6 +248,29 @@ exported! {
             return Err(CallFailure::argument(format!("revokeFlags is {flags}, and must be 0")));
         }
         comm::find(comm)?.revoke("ncclCommRevoke")?;
+        Ok(ResultCode::Success)
+    }
+
+    /// Gives the memory of a communicator back until it resumes.
+    "ncclCommSuspend", "pncclCommSuspend": fn suspend(comm: Handle, flags: c_int) {
+        if flags != SUSPEND_MEM {
+            return Err(CallFailure::argument(format!("flags is {flags}, and must be NCCL_SUSPEND_MEM (1)")));
+        }
+        together(comm, OpenComm::suspend)
+    }
+
+    /// Resumes a communicator.
+    "ncclCommResume", "pncclCommResume": fn resume(comm: Handle) {
+        together(comm, OpenComm::resume)
+    }
+
+    /// Says how much memory of the GPU a communicator has.
+    "ncclCommMemStats", "pncclCommMemStats": fn memory_stats(comm: Handle, stat: c_int, value: *mut u64) {
+        there(value, "value")?;
+        let stat = MemoryStat::of(stat)?;
+        let figure = comm::find(comm)?.open()?.memory_stat(stat)?;
+        // SAFETY: it is a place for a number, as the caller promises.
+        unsafe { give(value, "value", figure) }?;
         Ok(ResultCode::Success)
     }
 

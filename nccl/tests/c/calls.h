@@ -35,6 +35,7 @@ typedef struct {
       UNSET, UNSET, UNSET, UNSET }
 
 enum { Success, UnhandledCuda, System, Internal, InvalidArgument, InvalidUsage, Remote, InProgress };
+enum { MemSuspend, MemSuspended, MemPersist, MemTotal };
 enum { Sum, Prod, Max, Min, Avg };
 enum { Int8, Uint8, Int32, Uint32, Int64, Uint64, Float16, Float32, Float64, Bfloat16, Float8e4m3, Float8e5m2, Types };
 
@@ -47,6 +48,9 @@ ncclResult_t ncclCommFinalize(ncclComm_t);
 ncclResult_t ncclCommDestroy(ncclComm_t);
 ncclResult_t ncclCommAbort(ncclComm_t);
 ncclResult_t ncclCommRevoke(ncclComm_t, int);
+ncclResult_t ncclCommSuspend(ncclComm_t, int);
+ncclResult_t ncclCommResume(ncclComm_t);
+ncclResult_t ncclCommMemStats(ncclComm_t, int, unsigned long long *);
 ncclResult_t ncclCommSplit(ncclComm_t, int, int, ncclComm_t *, ncclConfig_t *);
 ncclResult_t ncclCommShrink(ncclComm_t, int *, int, ncclComm_t *, ncclConfig_t *, int);
 const char *ncclGetErrorString(ncclResult_t);

@@ -80,6 +80,39 @@ static void memory(local_t *l) {
     OK(ncclMemFree(own));
 }
 
+/* Memory goes and comes back: calls in between fail, and those afterwards are right. */
+static void suspended(local_t *l) {
+    unsigned long long had[MOST], has = 0;
+    EACH(l) {
+        IS(ncclCommResume(l->comm[k]), InvalidUsage);
+        says("is not suspended");
+        IS(ncclCommSuspend(l->comm[k], 0), InvalidArgument);
+        IS(ncclCommSuspend(l->comm[k], 3), InvalidArgument);
+        IS(ncclCommMemStats(l->comm[k], 4, &has), InvalidArgument);
+        IS(ncclCommMemStats(l->comm[k], MemTotal, NULL), InvalidArgument);
+        OK(ncclCommMemStats(l->comm[k], MemPersist, &has));
+        TRUE(has == 0);
+        OK(ncclCommMemStats(l->comm[k], MemTotal, &had[k]));
+        OK(ncclCommMemStats(l->comm[k], MemSuspended, &has));
+        TRUE(had[k] > 0 && has == 0);
+    }
+    begin(l);
+    EACH(l) OK(ncclCommSuspend(l->comm[k], 1));
+    end(l);
+    EACH(l) {
+        OK(ncclCommMemStats(l->comm[k], MemSuspended, &has));
+        TRUE(has == 1);
+        OK(ncclCommMemStats(l->comm[k], MemSuspend, &has));
+        TRUE(n == 1 || has < had[k]);
+        IS(ncclAllReduce(l->in[k], l->out[k], 1, Float32, Sum, l->comm[k], NULL), InvalidUsage);
+        says("suspended");
+    }
+    begin(l);
+    EACH(l) OK(ncclCommResume(l->comm[k]));
+    end(l);
+    reductions(l);
+}
+
 static void run(local_t *l) {
     EACH(l) {
         l->in[k] = malloc(ROOM);
@@ -98,6 +131,7 @@ static void run(local_t *l) {
     factors(l);
     mistakes(l);
     memory(l);
+    suspended(l);
     parts(l);
     fewer(l);
     open_without_waiting(l, &others[0]);

@@ -26,6 +26,7 @@ namespace roundelay {
   F(rl_abi_version) F(rl_version) F(rl_last_error) F(rl_process_word)                           \
   F(rl_join) F(rl_alone) F(rl_reconfigure_handle) F(rl_reconfigure)                             \
   F(rl_cuda) F(rl_split) F(rl_free) F(rl_rank) F(rl_size)                                       \
+  F(rl_suspend) F(rl_resume) F(rl_memory_stats)                                                 \
   F(rl_set_timeout) F(rl_set_hints) F(rl_hint_known) F(rl_explain) F(rl_abort) F(rl_is_aborted) \
   F(rl_all_reduce) F(rl_all_reduce_into) F(rl_reduce) F(rl_broadcast)                           \
   F(rl_all_gather) F(rl_all_gather_list) F(rl_all_gather_v)                                     \

@@ -150,6 +150,21 @@ class RoundelayBackend(Operations, Backend):
         """Forget the function of that number."""
         self._calls.on_abort.pop(hook_id, None)
 
+    # Memory.
+
+    def suspend(self) -> None:
+        """Give the memory of the group back until ``resume``, on the hosts and on the GPUs. All ranks call it."""
+        self._wait_for_pending_works()
+        self._calls.suspend()
+
+    def resume(self) -> None:
+        """Resume the group: all ranks call it."""
+        self._calls.resume()
+
+    def memory_stats(self) -> dict[str, int]:
+        """Return the memory that this rank holds, in bytes by kind, and ``suspended``: 1 or 0."""
+        return self._calls.memory_stats()
+
     # What is not there.
 
     def merge(self, *_: Any) -> NoReturn:
@@ -171,18 +186,6 @@ class RoundelayBackend(Operations, Backend):
     def new_window(self, tensor: Any = None) -> NoReturn:
         """Raise ``NotImplementedError``."""
         missing("windows in Python", "ask for the backend in C++: Options(compiled=True), or use send and recv")
-
-    def memory_stats(self) -> dict[str, int]:
-        """Return no counters."""
-        return {}
-
-    def suspend(self) -> NoReturn:
-        """Raise ``NotImplementedError``."""
-        missing("suspend", "shut the group down, and make a new one")
-
-    def resume(self) -> NoReturn:
-        """Raise ``NotImplementedError``."""
-        missing("resume", "make a new group")
 
     def _start_time_estimate(self) -> NoReturn:
         missing("time estimates", "use `python -m roundelay explain`")

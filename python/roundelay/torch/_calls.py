@@ -66,6 +66,26 @@ class Calls:
         for comm in self.all_comms():
             comm.set_timeout(seconds)
 
+    def suspend(self) -> None:
+        """Give the memory of the communicators back, of the hosts and of the GPUs. Collective."""
+        for comm in self.all_comms():
+            comm.suspend(connections=False)
+
+    def resume(self) -> None:
+        """Make it again. Collective."""
+        for comm in self.all_comms():
+            comm.resume()
+
+    def memory_stats(self) -> dict[str, int]:
+        """Return the memory of the communicators together, in bytes by kind, and whether they are suspended."""
+        total: dict[str, int] = {}
+        for comm in self.all_comms():
+            kinds, suspended = comm.memory_stats()
+            for name, figure in kinds:
+                total[name] = total.get(name, 0) + figure
+            total["suspended"] = max(total.get("suspended", 0), int(suspended))
+        return total
+
     def execute(
         self,
         opts: Any,

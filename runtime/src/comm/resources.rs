@@ -71,6 +71,24 @@ pub struct HeldResources {
     pub lazy: bool,
 }
 
+impl MemoryStats {
+    /// Returns each kind by its name and its bytes, in the order of the fields.
+    pub fn kinds(&self) -> [(&'static str, u64); 10] {
+        [
+            ("shared_bytes", self.shared_bytes),
+            ("arena_bytes", self.arena_bytes),
+            ("mapped_bytes", self.mapped_bytes),
+            ("staging_bytes", self.staging_bytes),
+            ("message_bytes", self.message_bytes),
+            ("encryption_bytes", self.encryption_bytes),
+            ("pinned_bytes", self.pinned_bytes),
+            ("device_bytes", self.device_bytes),
+            ("device_buffer_bytes", self.device_buffer_bytes),
+            ("device_pinned_bytes", self.device_pinned_bytes),
+        ]
+    }
+}
+
 impl Communicator {
     /// Returns the resources that this rank holds now. Waits for pending work.
     ///

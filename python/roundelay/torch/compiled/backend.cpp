@@ -399,6 +399,23 @@ class Backend : public c10d::Backend {
     WithoutInterpreter others;
     calls_.group->wait_for_pending(&check_signals);
   }
+
+  // Memory, on the hosts and on the GPUs.
+
+  void suspend() override {
+    waitForPendingWorks();
+    WithoutInterpreter others;
+    calls_.suspend();
+  }
+  void resume() override {
+    WithoutInterpreter others;
+    calls_.resume();
+  }
+  std::unordered_map<std::string, uint64_t> getMemoryStats() override {
+    WithoutInterpreter others;
+    return calls_.memory_stats();
+  }
+
   void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override {
     ROUNDELAY_CHECK(DistBackendError, !hasHooks(),
         "roundelay: the process group has a completion hook already: register one that calls both");

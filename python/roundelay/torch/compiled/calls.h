@@ -163,6 +163,52 @@ class Calls {
     }
   }
 
+  // Returns the communicators of the hosts and of the GPUs.
+  std::vector<std::shared_ptr<rl_comm>> all() {
+    std::vector<std::shared_ptr<rl_comm>> comms{hosts()};
+    std::lock_guard<std::mutex> lock(devices_mutex_);
+    for (const auto& [index, comm] : devices_) {
+      comms.push_back(comm);
+    }
+    return comms;
+  }
+
+  // Gives their memory back: all ranks together.
+  void suspend() {
+    for (const auto& comm : all()) {
+      check(rl().rl_suspend(comm.get(), 0), timeout.load());
+    }
+  }
+
+  // Makes it again: all ranks together.
+  void resume() {
+    for (const auto& comm : all()) {
+      check(rl().rl_resume(comm.get()), timeout.load());
+    }
+  }
+
+  // Returns the memory that this rank holds, in bytes by kind, and whether it is suspended.
+  std::unordered_map<std::string, uint64_t> memory_stats() {
+    std::unordered_map<std::string, uint64_t> total;
+    for (const auto& comm : all()) {
+      rl_memory_figures figures{};
+      figures.size = sizeof(figures);
+      check(rl().rl_memory_stats(comm.get(), &figures), timeout.load());
+      total["shared_bytes"] += figures.shared;
+      total["arena_bytes"] += figures.arena;
+      total["mapped_bytes"] += figures.mapped;
+      total["staging_bytes"] += figures.staging;
+      total["message_bytes"] += figures.message;
+      total["encryption_bytes"] += figures.encryption;
+      total["pinned_bytes"] += figures.pinned;
+      total["device_bytes"] += figures.device;
+      total["device_buffer_bytes"] += figures.device_buffer;
+      total["device_pinned_bytes"] += figures.device_pinned;
+      total["suspended"] |= figures.suspended;
+    }
+    return total;
+  }
+
   // Notes an operation in the record of calls, where there is one.
   uint64_t note(const Operation& operation, uint64_t number, Milliseconds limit) const {
     if (!Flight::instance().on()) {
