@@ -18,6 +18,9 @@
 // The rank of `rl_recv` that stands for any.
 #define RL_ANY_RANK UINT32_MAX
 
+// For `rl_suspend`: connections for data between hosts go too, and not memory alone.
+#define RL_SUSPEND_CONNECTIONS 1
+
 // The right to get.
 #define RL_READ 1
 
@@ -255,6 +258,36 @@ typedef struct {
   // 1 if the message is sent, 0 if it is received.
   int32_t is_send;
 } rl_message;
+
+// The memory that a rank of a communicator holds, in bytes, by kind. Kinds do not overlap, but for `mapped`, which are
+// addresses, and `arena`, which is a part of `shared`.
+typedef struct {
+  // The size of this structure, as the caller has it: no more is written. Figures that the library does not have are
+  // 0.
+  uint64_t size;
+  // 1 if the communicator is suspended, else 0.
+  uint64_t suspended;
+  // Shared memory that all ranks of this host have reserved together.
+  uint64_t shared;
+  // This rank's arena in use: buffers, and what calls keep for themselves.
+  uint64_t arena;
+  // Addresses at which this rank has mapped shared memory.
+  uint64_t mapped;
+  // Memory for messages of calls on their way through sockets.
+  uint64_t staging;
+  // The same for messages with tags and served windows.
+  uint64_t message;
+  // Buffers with which connections are encrypted.
+  uint64_t encryption;
+  // Memory that RDMA devices keep in place.
+  uint64_t pinned;
+  // Memory of the GPU that suspending gives back.
+  uint64_t device;
+  // Memory of the GPU that stays.
+  uint64_t device_buffer;
+  // Host memory that is kept in place for the GPU.
+  uint64_t device_pinned;
+} rl_memory_figures;
 
 // A function that is called when an operation has ended, with 0 if it succeeded, 703 if it timed out, and -1 if it
 // failed otherwise: `rl_work_wait` then has the error.
@@ -889,6 +922,24 @@ rl_status rl_batch(const rl_comm *comm,
                    uint64_t count,
                    const rl_options *options,
                    rl_work **work);
+
+// Gives the memory of a communicator back to the system until it is used again: all ranks together, with the same
+// flags, after messages between single ranks were received. `flags` is 0 or `RL_SUSPEND_CONNECTIONS`. Calls fail
+// meanwhile, or the first one resumes it, as the hint `suspended` says. `docs/suspend.md` has what goes and what stays.
+//
+// `comm` is a live communicator.
+rl_status rl_suspend(const rl_comm *comm, uint32_t flags);
+
+// Resumes a communicator: all ranks together. Of one that is not suspended it is a barrier.
+//
+// `comm` is a live communicator.
+rl_status rl_resume(const rl_comm *comm);
+
+// Writes the memory that this rank holds to `out`, whose `size` says how long the structure is that the caller has. It
+// is no call of all ranks, and a suspended communicator stays so.
+//
+// `comm` is a live communicator; `out` is a structure of that size.
+rl_status rl_memory_stats(const rl_comm *comm, rl_memory_figures *out);
 
 // Makes a window of `count` elements of each rank; peers get these rights to this rank's. Collective. The memory
 // begins at a multiple of 8 bytes. In memory of `rl_alloc` ranks of the same host load and store, elsewhere this

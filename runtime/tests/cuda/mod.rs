@@ -12,6 +12,7 @@ mod inside;
 mod mixed;
 mod ragged;
 mod scenes;
+mod suspended;
 mod windows;
 
 use std::io::Write;
@@ -122,6 +123,15 @@ fn calls_go_on_after_the_last_number() {
 #[test]
 fn graphs_replay_bit_for_bit() {
     all_well("graphs");
+}
+
+/// On one host, and as ranks of two.
+#[test]
+fn memory_of_gpus_goes_and_comes_back() {
+    all_well("suspended");
+    let Some(ranks) = ranks().map(|ranks| ranks / 2 * 2) else { return };
+    let job = launch_over(2, "suspended", ranks);
+    assert!(job.outcome.success(), "{:?} {:?}", job.outcome, job.said);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::cuda::bench::{Bench, Trial, cast, content};
 use crate::cuda::inside::inside;
 use crate::cuda::ragged::{ragged, values_of};
+use crate::cuda::suspended::suspended;
 use crate::cuda::{counted, empty, far_windows, functions, windows};
 use crate::support::scene::say;
 
@@ -31,6 +32,7 @@ pub(crate) fn run(scene: &str, mut comm: Communicator) -> Result<(), Error> {
         "random" | "wrap" => random(&mut gpu),
         "graphs" => graphs(&mut gpu),
         "memory" => memory(&mut gpu),
+        "suspended" => suspended(&mut gpu),
         "refused" => refused(&mut gpu),
         "one gpu" => named(&mut gpu),
         "ended at its host" => ends_at_its_host(&mut gpu),

@@ -163,8 +163,8 @@ pub const TABLE: &[HintKey] = &[
     HintKey {
         name: "lazy",
         values: "`true` or `false`",
-        meaning: "Connect to a peer when it is first needed. Default `false`: to all when the communicator \
-                  is made.",
+        meaning: "Connect to a peer when it is first needed, as communicators that are split off always do. \
+                  Default `false`: to all when the communicator is made.",
         example: "true",
         read: |h, v| truth(v, &mut h.lazy),
     },

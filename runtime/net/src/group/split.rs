@@ -7,6 +7,7 @@ use roundelay_dsl::diag::codes;
 
 use super::alarm::{AlarmScope, OF_WHOLE};
 use super::rank_group::{LocalRank, RankGroup};
+use super::terms::JobTerms;
 use crate::net::RankNetwork;
 use crate::transport::shm::{PAGE, SegmentLayout, ShmSegment};
 use roundelay_support::abort;
@@ -71,8 +72,9 @@ impl RankGroup {
             let heap = self.local(r).map_or(0, |local| local.heap);
             locals[at(r) as usize] = Some(LocalRank { control: local, heap });
         }
-        let mut group =
-            Self::local_ranks(at(self.rank), control, self.heap.clone(), locals, self.terms);
+        // Many parts are idle, and an idle one has no use for connections of its own.
+        let terms = JobTerms { lazy: true, ..self.terms };
+        let mut group = Self::local_ranks(at(self.rank), control, self.heap.clone(), locals, terms);
         group.net = net.map(|net| Arc::new(FairMutex::new(net)));
         let whole = AlarmScope {
             control: self.control.clone(),
