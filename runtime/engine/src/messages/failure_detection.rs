@@ -6,7 +6,9 @@ use super::engine::MessageEngine;
 use super::link::PeerLink;
 use super::matching::ReceiveSource;
 use super::transfer::{MessageTransfer, TransferKind};
-use crate::executor::watchdog::{PeerFailure, PeerLoss, examine};
+use crate::progress::failed_wait::remark_on_silence;
+use crate::progress::peer_failure::{PeerFailure, PeerLoss, examine};
+use crate::progress::{AwaitedAct, FailedWait, PeerName};
 use crate::tunables::CHANGE_CHECK_INTERVAL;
 use roundelay_support::error::Error;
 
@@ -40,17 +42,10 @@ impl MessageEngine {
         }
         let (transfer, awaited) = self.describe_wait(peer, what)?;
         let location = self.location(transfer, peer);
-        let rank = self.group.rank();
-        let whom = peer.unwrap_or(rank);
+        let failed = FailedWait { location, peer: peer.unwrap_or(self.group.rank()), awaited };
         Some(match gone {
-            Some(gone) => gone.lost(whom, &awaited, location),
-            None => Error::Timeout {
-                location: location.into(),
-                awaited,
-                peer: whom,
-                after: transfer.timeout,
-                remark: self.remark(peer, transfer.tag, what),
-            },
+            Some(gone) => failed.lost(gone),
+            None => failed.timed_out(transfer.timeout, self.remark(peer, transfer.tag, what)),
         })
     }
 
@@ -112,34 +107,32 @@ impl MessageEngine {
         what: TransferKind,
     ) -> Option<(&MessageTransfer, String)> {
         let of = self.transfers().find(|(its, transfer)| *its == peer && transfer.what == what);
-        let whom = peer.map_or("any rank".into(), |peer| format!("rank {peer}"));
         of.map(|(_, transfer)| {
-            let tag = transfer.tag;
-            let awaited = match what {
-                TransferKind::Send => format!("{whom} to receive the message with tag {tag}"),
-                TransferKind::Receive => format!("a message from {whom} with tag {tag}"),
-                TransferKind::Signal => format!("a signal from {whom}"),
-                TransferKind::Give => format!("{whom} to take what it gets"),
-                _ => format!("{whom} to serve its window ({})", what.name()),
+            let act = match what {
+                TransferKind::Send => AwaitedAct::Receive(transfer.tag),
+                TransferKind::Receive => AwaitedAct::TaggedMessage(transfer.tag),
+                TransferKind::Signal => AwaitedAct::Signal,
+                TransferKind::Give => AwaitedAct::TakeBytes,
+                _ => AwaitedAct::ServeWindow(what.name()),
             };
-            (transfer, awaited)
+            (transfer, act.of_named(&PeerName { peer, channel: 0 }))
         })
     }
 
     /// Returns what is known about a wait that has timed out.
     fn remark(&self, peer: Option<u32>, tag: u64, what: TransferKind) -> String {
         let rank = self.group.rank();
-        let whom = peer.map_or(String::new(), |peer| peer.to_string());
-        match what {
-            TransferKind::Receive => {}
-            TransferKind::Send => {
-                return format!("; does rank {whom} receive from rank {rank} with tag {tag}?");
+        match (what, peer) {
+            (TransferKind::Receive, _) | (_, None) => {}
+            (TransferKind::Send, Some(to)) => {
+                return format!("; does rank {to} receive from rank {rank} with tag {tag}?");
             }
-            _ => return format!("; does rank {whom} do its part, and is its process not stopped?"),
+            (_, Some(peer)) => return remark_on_silence(peer),
         }
         let mut others: Vec<String> = self
             .matching
             .messages()
+            .into_iter()
             .filter(|(from, _)| peer.is_none_or(|peer| peer == *from))
             .map(|(from, tag)| format!("tag {tag} from rank {from}"))
             .collect();
