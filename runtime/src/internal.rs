@@ -40,6 +40,9 @@ pub fn wires() -> Vec<WireMessage> {
         roundelay_net::net::wires(),
         roundelay_net::bootstrap::wires(),
         roundelay_engine::messages::wires(),
+        roundelay_engine::tolerant_wires(),
+        #[cfg(feature = "cuda")]
+        roundelay_cuda::wires(),
     ];
     all.into_iter().flatten().collect()
 }

@@ -69,7 +69,7 @@ pub use gpu::Gpu;
 pub use graph::{CudaGraph, CudaWork};
 pub use options::CudaOptions;
 pub use probe::{CudaMachine, NvrtcCompiler, probe};
-pub use proxy::GpuDirect;
+pub use proxy::{GpuDirect, wires};
 pub use setup::{context, open};
 pub use suspend::GpuMemory;
 pub use windows::{CopyDirection, WindowPart, WindowSpan};

@@ -11,7 +11,7 @@ use super::report::report_error;
 use crate::backend::{CudaStream, DriverFault, RelaxedCapture};
 use crate::tunables::{ABORT_TIMEOUT, LOST_RANK_GRACE, STALLED_STREAM_TIMEOUTS};
 use roundelay_engine::EngineCore;
-use roundelay_engine::executor::wait::{WaitAction, WaitLoop};
+use roundelay_engine::progress::wait::{WaitAction, WaitLoop};
 use roundelay_support::error::Error;
 
 /// The state of a rank that every kind of call uses. The fields are dropped in this order: proxies before the memory

@@ -49,28 +49,19 @@ roundelay_support::tunables! {
     /// Blocks of a kernel with inter-host links: sockets fill no more, and proxies poll the words of each
     /// block.
     pub(crate) const PROXY_BLOCKS_MAX: u32 = 32;
-    /// Proxy threads of a rank.
+    /// Lanes of a rank's proxies: connections to each rank on another host.
+    pub(crate) const PROXY_LANES_MAX: u32 = 8;
+    /// Proxy threads of a rank, which serve its lanes by turns.
     pub(crate) const PROXY_THREADS_MAX: u32 = 8;
-    /// The time for which a proxy thread polls before it sleeps until an order comes.
+    /// The time for which a proxy polls before it sleeps until an order comes.
     pub(crate) const PROXY_POLL_TIME: Duration = Duration::from_micros(500);
-    /// The longest sleep of a proxy thread until an order comes.
+    /// The longest sleep of a proxy until an order comes.
     pub(crate) const PROXY_ORDER_SLEEP_MAX: Duration = Duration::from_millis(20);
     /// The longest sleep of a proxy thread where connections must be progressed.
     pub(crate) const PROXY_PROGRESS_INTERVAL: Duration = Duration::from_millis(1);
-    /// Polls of a proxy thread without a pause, before it yields.
-    pub(crate) const PROXY_SPINS: u32 = 64;
-    /// Polls of a proxy thread with a yield after each, before it sleeps.
-    pub(crate) const PROXY_YIELDS: u32 = 4000;
     /// Polls of a kernel's words for each poll of sockets, while a proxy thread spins: a poll of sockets is a
     /// system call.
     pub(crate) const POLLS_PER_SOCKET_POLL: u32 = 8;
-    /// The shortest sleep of a proxy thread: a kernel's words wake no thread. It sleeps for a 64th of the time
-    /// that it has waited.
-    pub(crate) const PROXY_SLEEP_MIN: Duration = Duration::from_micros(50);
-    /// The longest sleep of a proxy thread.
-    pub(crate) const PROXY_SLEEP_MAX: Duration = Duration::from_micros(500);
-    /// The time between two checks of a waiting proxy thread whether it is to end.
-    pub(crate) const PROXY_CHECK_INTERVAL: Duration = Duration::from_millis(1);
     /// Packets that are received from one connection before the next one is polled.
     pub(crate) const PACKETS_PER_TURN: u32 = 64;
     /// The longest payload that is copied when it is sent, so that its slot is free before a system call has
@@ -78,6 +69,10 @@ roundelay_support::tunables! {
     pub(crate) const COPIED_PAYLOAD_BYTES: usize = 8 << 10;
     /// The time after the end of a connection in which its reason may come from the group.
     pub(crate) const FAILURE_REASON_TIMEOUT: Duration = Duration::from_millis(150);
+    /// The time between two checks in that time.
+    pub(crate) const FAILURE_REASON_INTERVAL: Duration = Duration::from_millis(1);
+    /// The time for which a proxy thread that ends waits until what was sent over several paths has arrived.
+    pub(crate) const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
     /// The time that the probes of GPUDirect RDMA may take.
     pub(crate) const GPU_DIRECT_PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -90,10 +85,6 @@ roundelay_support::tunables! {
 
     // The RMA proxy.
 
-    /// The time for which the RMA proxy polls for another order before it sleeps until one comes.
-    pub(crate) const RMA_POLL_TIME: Duration = Duration::from_micros(500);
-    /// The longest sleep of the RMA proxy until an order comes.
-    pub(crate) const RMA_ORDER_SLEEP_MAX: Duration = Duration::from_millis(20);
     /// The time after an abort in which window operations that were begun end.
     pub(crate) const RMA_ABORT_GRACE: Duration = Duration::from_millis(150);
     /// Timeouts for which a stream waits for the RMA proxy: the proxy's own ends first.

@@ -10,7 +10,8 @@
 //! | [`hints`], [`choose`] | the wishes of a caller, and the one resolver |
 //! | [`custom`], [`build`] | algorithms that callers bring: as texts, or made at run time |
 //! | [`bind`] | plan, count, type and buffers to addresses: checked once, and kept |
-//! | [`executor`] | lanes, folds and waits: the data path, and its watchdog |
+//! | [`executor`] | lanes and folds: the data path, and its watchdog |
+//! | [`progress`] | the progress engine: waits, headers of packets, the blame for what is late or lost |
 //! | [`messages`] | messages between single ranks, and the progress thread |
 //! | [`window`] | words, memory and rights of windows |
 //! | [`trace`] | the flight recorder, spans, and the diagnosis of waits |
@@ -29,11 +30,14 @@ pub mod executor;
 pub mod hints;
 pub mod messages;
 mod operation;
+pub mod progress;
 pub mod trace;
 pub mod tunables;
 pub mod window;
 
-pub use engine::{EngineCore, RecentList, StopHandle, SuspendDepth, writes_output};
+pub use engine::{
+    EngineCore, RecentList, StopHandle, SuspendDepth, tolerant_wires, writes_output,
+};
 pub use operation::{
     ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, CallArgs, CallBlocks, CallBuffer,
     CallForm, CallMessage, CallOperand, CallerRank, Collective, GATHER, InputBuffer, MemoryKind,

@@ -51,6 +51,14 @@ roundelay_support::tunables! {
     /// that no rank receives never end.
     pub(crate) const SUSPEND_QUIET_TIMEOUT: Duration = Duration::from_secs(1);
 
+    /// Polls of a proxy thread with a yield after each, before it sleeps.
+    pub(crate) const PROXY_YIELDS: u32 = 4000;
+    /// The shortest sleep of a proxy thread: a kernel's words wake no thread. It sleeps for a 64th of the time
+    /// that it has waited.
+    pub(crate) const PROXY_SLEEP_MIN: Duration = Duration::from_micros(50);
+    /// The longest sleep of a proxy thread.
+    pub(crate) const PROXY_SLEEP_MAX: Duration = Duration::from_micros(500);
+
     // Copies and choices.
 
     /// The bytes of another process's memory that are copied at a time to be folded: few enough to stay in the

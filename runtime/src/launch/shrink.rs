@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::comm::Communicator;
 use crate::launch::RankHandles;
-use roundelay_engine::executor::watchdog;
+use roundelay_engine::progress::peer_failure;
 use roundelay_support::error::Error;
 
 impl Communicator {
@@ -59,7 +59,7 @@ impl Communicator {
                 return Ok(());
             };
             let group = &self.core()?.group;
-            let list = group.rally(&listener?, &own, &watchdog::has_ended, timeout, until)?;
+            let list = group.rally(&listener?, &own, &peer_failure::has_ended, timeout, until)?;
             let left = until.saturating_duration_since(Instant::now());
             match self.reconfigure("shrink", RankHandles::List(&list), timeout.min(left)) {
                 Err(error) if !matches!(error, Error::Usage(_)) && Instant::now() < until => {}

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::comm::{AbortHandle, Communicator, KeptOwner, typed};
-use roundelay_engine::executor::watchdog::{PeerFailure, examine};
 use roundelay_engine::messages::{
     MessageBuffer, MessageOperation, MessageShape, RankMessenger, ReceiveSource, TransferKind,
 };
+use roundelay_engine::progress::peer_failure::{PeerFailure, examine};
 use roundelay_engine::window::{ExposedPart, ServedPart, WindowBlock};
 use roundelay_net::group::RankGroup;
 use roundelay_net::transport::TransportSet;

@@ -72,7 +72,7 @@ pub(super) fn choose_key(
     let share = rank.overlaps.then(|| device::beside_others(sms));
     let most = merged.max_sms().or(share);
     let ranks = header.ranks;
-    let threads = rank.proxies.as_ref().map(ProxyThreads::count);
+    let threads = rank.proxies.as_ref().map(ProxyThreads::lanes);
     let most = match threads {
         None => most,
         Some(_) => Some(most.unwrap_or(PROXY_BLOCKS_MAX).min(PROXY_BLOCKS_MAX).min(sms)),

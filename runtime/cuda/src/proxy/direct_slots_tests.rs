@@ -42,7 +42,7 @@ fn captured_calls_go_from_slots_to_slots_again_and_again() {
 #[test]
 fn all_ranks_have_it_or_none_has() {
     for slots in [Slots::AllBut(1), Slots::SpoiltOn(2)] {
-        let world = World { slots, ..World::new(&[0, 1, 2], 2) };
+        let world = World { slots, threads: 2, ..World::new(&[0, 1, 2], 2) };
         let jobs = long(&world.hosts);
         all_alike(&world, &jobs, 0);
         let said = everywhere(&world, &jobs, |rank| {

@@ -20,16 +20,16 @@ use std::sync::atomic::Ordering;
 use roundelay_compiler::plan::MessageDirection;
 use roundelay_emit::cuda::batch;
 
+use super::lane::ProxyLane;
 use super::packet::{PacketKind, ProxyPacket};
 use super::peer_slots::SlotWord;
 use super::queues::{PieceQueues, ProxyBatch, SLOTS, posted_tag};
 use super::stream::{ReceiveStage, SlotHolder};
-use super::thread::ProxyThread;
 use roundelay_net::transport::fault::ConnectionFault;
 use roundelay_net::transport::message::{IoVec, IoVecMut};
 use roundelay_net::transport::posted::PostedReceiver;
 
-impl ProxyThread {
+impl ProxyLane {
     /// Adds the messages of a batch to what is due.
     pub(super) fn accept_batch(&mut self, batch: &ProxyBatch) {
         self.has_graphs |= batch.is_captured;

@@ -5,9 +5,9 @@ use roundelay_compiler::plan::MessageDirection;
 
 use super::call::{ProxyCall, ProxyLink};
 use super::flow::MessageFlow;
+use super::lane::{ProxyExit, ProxyLane};
 use super::packet::PacketKind;
 use super::stream::ReceiveStage;
-use super::thread::{ProxyExit, ProxyThread};
 use crate::backend;
 use crate::tunables::PACKETS_PER_TURN;
 use roundelay_net::transport::fault::ConnectionFault;
@@ -37,7 +37,7 @@ impl From<ConnectionFault> for ReceiveError {
     }
 }
 
-impl ProxyThread {
+impl ProxyLane {
     /// Receives what peers have sent; returns true if something moved.
     pub(super) fn receive(
         &mut self,

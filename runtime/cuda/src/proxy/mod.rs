@@ -1,14 +1,17 @@
 //! Proxies: the threads that carry the messages of kernels between hosts.
 //!
-//! Each rank of a communicator over several hosts has memory that its kernels and its proxies share ([`memory`]): words
-//! and slots on its host. It has up to eight *proxy threads* ([`threads`]), each with connections of its own to every
-//! rank on another host. Block b of a kernel is served by thread `b mod L`. Calls ([`call`]) have numbers, which are
-//! ordered from the proxies before a kernel is launched or captured. A kernel publishes the number of the call that it
-//! enters, so that proxies follow the order of the streams, also where graphs are launched, of which the host does not
-//! know.
+//! A client of the progress engine ([`roundelay_engine::progress`]): its wait, its packets and its text of blame are
+//! those of the engine.
 //!
-//! A proxy thread ([`thread`], [`run`]) begins a call when a kernel has entered it, and carries both ways ([`sending`],
-//! [`landing`]) until all its messages ([`flow`]) are over:
+//! Each rank of a communicator over several hosts has memory that its kernels and its proxies share ([`memory`]): words
+//! and slots on its host. It has up to eight *lanes* ([`lane`]), each with connections of its own to every rank on
+//! another host, and threads that serve them by turns ([`run`]). Block b of a kernel is served by lane `b mod L`. Calls
+//! ([`call`]) have numbers, which are ordered from the proxies before a kernel is launched or captured. A kernel
+//! publishes the number of the call that it enters, so that proxies follow the order of the streams, also where graphs
+//! are launched, of which the host does not know.
+//!
+//! A lane begins a call when a kernel has entered it, and carries both ways ([`sending`], [`landing`]) until all its
+//! messages ([`flow`]) are over:
 //!
 //! * A message that the kernel has published is a packet of 32 bytes ([`packet`]) and its content, which the socket
 //!   reads straight into the receiver's slot; a short one is copied on its way. The first `slots` messages of a link go
@@ -20,7 +23,7 @@
 //!   its proxies had sent all, and messages on one connection do not overtake each other.
 //!
 //! Messages between single ranks belong to no call ([`exchange`]): their pieces are counted from the beginning of the
-//! communicator on ([`queues`]), in memory of their own ([`peer_slots`]); proxies carry what they find there, and no
+//! communicator on ([`queues`]), in memory of their own ([`peer_slots`]); lanes carry what they find there, and no
 //! message waits behind what comes.
 //!
 //! A thread of its own, the window proxy, performs what streams ask of windows of ranks on other hosts
@@ -33,9 +36,9 @@
 //! | [`packet`], [`call`], [`flow`] | what goes over a connection, the messages of a call, their progress |
 //! | [`mapped`], [`memory`], [`peer_slots`], [`window_slots`] | the memory that kernels, streams and proxies share |
 //! | [`stream`], [`queues`] | packets and contents on one connection; pieces of messages between single ranks |
-//! | [`state`], [`thread`] | what all proxies of a rank share; a proxy thread |
-//! | [`sending`], [`landing`], [`exchange`], [`failure`], [`pause`], [`run`] | the halves of a thread, its waits, its loop |
-//! | [`threads`] | starting proxies, ordering from them, ending them |
+//! | [`state`], [`lane`] | what all proxies of a rank share; the state of a lane |
+//! | [`sending`], [`landing`], [`exchange`], [`failure`] | the halves of a lane, and its failures |
+//! | [`run`], [`threads`] | the loop of a thread; starting threads, ordering from them, ending them |
 //! | [`direct_slots`], [`direct_writes`], [`direct_probe`] | slots on the GPU that devices of the network write into |
 //! | [`window_proxy`] | window operations for streams |
 //! | `emulated`, `tests` | kernels that threads run, for tests without a GPU |
@@ -58,19 +61,20 @@ mod flow;
 #[cfg(test)]
 mod gpu_tests;
 mod landing;
+mod lane;
 mod mapped;
 mod memory;
 mod packet;
-mod pause;
 mod peer_slots;
 mod queues;
 mod run;
 mod sending;
+#[cfg(test)]
+mod speed_tests;
 mod state;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod thread;
 mod threads;
 mod window_proxy;
 #[cfg(test)]
@@ -82,6 +86,7 @@ mod window_slots;
 pub(super) use call::{ProxyCall, ProxyProgram};
 pub use direct_slots::GpuDirect;
 pub(super) use memory::ProxyMemory;
+pub use packet::wires;
 pub(super) use peer_slots::PeerSlots;
 pub(super) use queues::{BatchEnd, ProxyBatch};
 pub(super) use threads::{MemoryOffer, ProxyThreads};

@@ -1,13 +1,31 @@
-//! The packets of proxies.
+//! The packets of proxies: the header of all packets of the progress engine, with channel and call, and four fields.
+
+use roundelay_engine::progress::{PacketClient, PacketHeader};
+use roundelay_net::wire::{WireMessage, sized};
+
+/// Returns the wire formats of proxies, for tests and fuzzers.
+pub fn wires() -> Vec<WireMessage> {
+    let sample = |kind| {
+        let (channel, block, number) = (7, 31, 3);
+        let packet =
+            ProxyPacket { kind, epoch: 9, channel, block, number, bytes: 64, digest: 0xd16e57 };
+        packet.encode().to_vec()
+    };
+    vec![WireMessage {
+        name: "proxies: packet",
+        samples: PacketKind::ALL.map(sample).into(),
+        read: |bytes| Some(ProxyPacket::decode(sized(bytes)?)?.encode().to_vec()),
+    }]
+}
 
 /// Bytes of a packet.
 pub(super) const BYTES: usize = 32;
 
-/// The kind of a packet.
+/// The kind of a packet, as headers number it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PacketKind {
     /// A content of that many bytes follows, unless it is empty.
-    Message,
+    Message = 1,
     /// The receiver has consumed messages up to the number.
     Credit,
     /// A piece of a message between single ranks, which is no call's: its content follows, unless it is empty.
@@ -20,6 +38,18 @@ pub(super) enum PacketKind {
     Grant,
     /// A probe was written there.
     Probe,
+}
+
+impl PacketKind {
+    const ALL: [PacketKind; 7] = [
+        PacketKind::Message,
+        PacketKind::Credit,
+        PacketKind::Piece,
+        PacketKind::Room,
+        PacketKind::Placed,
+        PacketKind::Grant,
+        PacketKind::Probe,
+    ];
 }
 
 /// A packet from a proxy thread to the thread of the same number of a peer.
@@ -56,50 +86,32 @@ impl ProxyPacket {
     }
 
     pub(super) fn encode(&self) -> [u8; BYTES] {
+        let ProxyPacket { kind, epoch, channel, block, number, bytes, digest } = *self;
+        let (client, kind) = (PacketClient::Kernels, kind as u8);
+        let header = PacketHeader { client, kind, channel, number: epoch }.encode();
+        let words = [header, u64::from(block) | u64::from(number) << 32, bytes, digest];
         let mut to = [0; BYTES];
-        let kind: u16 = match self.kind {
-            PacketKind::Message => 1,
-            PacketKind::Credit => 2,
-            PacketKind::Piece => 3,
-            PacketKind::Room => 4,
-            PacketKind::Placed => 5,
-            PacketKind::Grant => 6,
-            PacketKind::Probe => 7,
-        };
-        to[..4].copy_from_slice(&self.epoch.to_le_bytes());
-        to[4..6].copy_from_slice(&kind.to_le_bytes());
-        to[6..8].copy_from_slice(&self.channel.to_le_bytes());
-        to[8..12].copy_from_slice(&self.block.to_le_bytes());
-        to[12..16].copy_from_slice(&self.number.to_le_bytes());
-        to[16..24].copy_from_slice(&self.bytes.to_le_bytes());
-        to[24..].copy_from_slice(&self.digest.to_le_bytes());
+        for (to, word) in to.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
         to
     }
 
     /// Returns the packet, if the bytes are one.
     pub(super) fn decode(from: &[u8; BYTES]) -> Option<ProxyPacket> {
-        let word =
-            |at: usize| u32::from_le_bytes([from[at], from[at + 1], from[at + 2], from[at + 3]]);
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        let kind = match word(4) & 0xffff {
-            1 => PacketKind::Message,
-            2 => PacketKind::Credit,
-            3 => PacketKind::Piece,
-            4 => PacketKind::Room,
-            5 => PacketKind::Placed,
-            6 => PacketKind::Grant,
-            7 => PacketKind::Probe,
-            _ => return None,
+        let mut words = [0u64; BYTES / 8];
+        for (word, from) in words.iter_mut().zip(from.chunks_exact(8)) {
+            *word = u64::from_le_bytes(from.try_into().ok()?);
+        }
+        let [header, place, bytes, digest] = words;
+        let header = PacketHeader::decode(header)?;
+        let kind = *PacketKind::ALL.get(usize::from(header.kind).checked_sub(1)?)?;
+        let PacketHeader { client: PacketClient::Kernels, channel, number: epoch, .. } = header
+        else {
+            return None;
         };
-        Some(ProxyPacket {
-            kind,
-            epoch: word(0),
-            channel: (word(4) >> 16) as u16,
-            block: word(8),
-            number: word(12),
-            bytes: long(16),
-            digest: long(24),
-        })
+        let (block, number) = (place as u32, (place >> 32) as u32);
+        Some(ProxyPacket { kind, epoch, channel, block, number, bytes, digest })
     }
 }
 
@@ -124,6 +136,18 @@ mod tests {
         for packet in [packet, credit, piece, room] {
             assert_eq!(ProxyPacket::decode(&packet.encode()), Some(packet));
         }
-        assert_eq!(ProxyPacket::decode(&[0; BYTES]), None, "no kind");
+        for kind in PacketKind::ALL {
+            let packet = ProxyPacket { kind, ..packet };
+            assert_eq!(ProxyPacket::decode(&packet.encode()), Some(packet));
+        }
+        assert_eq!(ProxyPacket::decode(&[0; BYTES]), None, "no client");
+        let mut forged = packet.encode();
+        forged[0] = PacketClient::Messages as u8;
+        assert_eq!(ProxyPacket::decode(&forged), None, "a packet of another client");
+        for kind in [0, 8, 255] {
+            let mut forged = packet.encode();
+            forged[1] = kind;
+            assert_eq!(ProxyPacket::decode(&forged), None, "{kind} is no kind");
+        }
     }
 }

@@ -4,12 +4,12 @@ use roundelay_compiler::plan::MessageDirection;
 
 use super::call::ProxyCall;
 use super::flow::MessageFlow;
+use super::lane::{EnteredCall, ProxyExit, ProxyLane};
 use super::packet::{PacketKind, ProxyPacket};
 use super::stream::SlotHolder;
-use super::thread::{EnteredCall, ProxyExit, ProxyThread};
 use roundelay_net::transport::message::IoVec;
 
-impl ProxyThread {
+impl ProxyLane {
     /// Posts the messages that kernels have published and receivers have room for, and credit for what was consumed;
     /// returns true if there was something.
     pub(super) fn post_messages(&mut self, call: &ProxyCall, flows: &mut [MessageFlow]) -> bool {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use roundelay_engine::progress::wait::WaitingRank;
 use roundelay_net::group::GroupAlarm;
 use roundelay_support::abort;
 use roundelay_support::error::Error;
@@ -44,5 +45,11 @@ impl ProxyState {
         self.stopped.store(true, Ordering::Release);
         (self.abort)();
         self.alarm.raise(&record);
+    }
+}
+
+impl WaitingRank for &ProxyState {
+    fn is_aborted(&self) -> bool {
+        self.is_over()
     }
 }

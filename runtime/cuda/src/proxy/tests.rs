@@ -32,6 +32,8 @@ const POISON: u32 = 0xdead_beef;
 pub(super) struct World {
     pub(super) hosts: Vec<u32>,
     pub(super) lanes: u32,
+    /// The threads that serve them.
+    pub(super) threads: u32,
     pub(super) slots: Slots,
 }
 
@@ -50,7 +52,7 @@ pub(super) enum Slots {
 
 impl World {
     pub(super) fn new(hosts: &[u32], lanes: u32) -> Self {
-        World { hosts: hosts.into(), lanes, slots: Slots::Host }
+        World { hosts: hosts.into(), lanes, threads: 1, slots: Slots::Host }
     }
 
     /// Returns what a rank offers.
@@ -230,7 +232,7 @@ impl<'a> Rank<'a> {
         let offer = world.offer(core.rank(), slots);
         let aborted = Arc::new(AtomicBool::new(false));
         let abort = aborted.clone();
-        let lanes = ProxyThreads::connect(core, offer, world.lanes, move || {
+        let lanes = ProxyThreads::connect(core, offer, (world.lanes, world.threads), move || {
             abort.store(true, Ordering::Release);
         });
         let lanes = lanes.expect("lanes");
@@ -419,7 +421,9 @@ pub(super) fn flat(slots: Slots) {
     {
         let shape = Shape::flat(hosts.len() as u32);
         let jobs = jobs(hosts, &FLAT, &shape, 21, &mut SeededRandom(seed));
-        all_alike(&World { slots, ..World::new(hosts, lanes) }, &jobs, 0);
+        for threads in [1, lanes] {
+            all_alike(&World { slots, threads, ..World::new(hosts, lanes) }, &jobs, 0);
+        }
     }
 }
 

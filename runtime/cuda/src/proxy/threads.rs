@@ -1,4 +1,4 @@
-//! The proxy threads of a rank: starting them, ordering from them, ending them.
+//! The proxy threads of a rank, and the lanes that they serve: starting them, ordering from them, ending them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,16 +9,17 @@ use std::thread::JoinHandle;
 use super::call::ProxyCall;
 use super::direct_probe::agree;
 use super::direct_slots::GpuDirect;
+use super::lane::{ProxyLane, ProxyOrder};
 use super::memory::ProxyMemory;
 use super::peer_slots::PeerSlots;
 use super::queues::ProxyBatch;
+use super::run::ProxyThread;
 use super::state::ProxyState;
 use super::stream::ProxyStream;
-use super::thread::{ProxyOrder, ProxyThread};
 use super::window_proxy::WindowProxy;
 use super::window_slots::ProxySlots;
 use crate::backend::DriverFault;
-use crate::tunables::PROXY_THREADS_MAX;
+use crate::tunables::{PROXY_LANES_MAX, PROXY_THREADS_MAX};
 use roundelay_engine::EngineCore;
 use roundelay_engine::messages::RankMessenger;
 use roundelay_net::net::{ConnectionId, WaitPolicy};
@@ -39,6 +40,8 @@ type MemoryMaker<'a> = dyn FnOnce(&mut EngineCore) -> Result<ProxyMemory, Error>
 /// The proxy threads of a rank, and the orders that they take.
 pub(crate) struct ProxyThreads {
     common: Arc<ProxyState>,
+    /// The number of lanes, the same on all ranks, and the orders of each thread.
+    lanes: u32,
     orders: Vec<Sender<ProxyOrder>>,
     /// The number of the next call.
     numbers: AtomicU32,
@@ -56,7 +59,7 @@ pub(crate) struct ProxyThreads {
 
 impl std::fmt::Debug for ProxyThreads {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ProxyThreads").field("lanes", &self.orders.len()).finish_non_exhaustive()
+        f.debug_struct("ProxyThreads").field("lanes", &self.lanes).finish_non_exhaustive()
     }
 }
 
@@ -75,14 +78,16 @@ impl ProxyThreads {
         let here = core.near().into_iter().filter(|near| *near).count();
         let share = cores().len() / here.max(1) / 2;
         let fewest = core.words(share as u64)?.into_iter().min().unwrap_or(1);
-        Self::connect(core, memory, (fewest as u32).clamp(1, PROXY_THREADS_MAX), abort)
+        let lanes = (fewest as u32).clamp(1, PROXY_LANES_MAX);
+        Self::connect(core, memory, (lanes, PROXY_THREADS_MAX), abort)
     }
 
-    /// Starts `lanes` proxy threads.
+    /// Opens `lanes` lanes, which at most `threads` threads serve: as many lanes on all ranks, while each rank may have
+    /// other threads.
     pub(super) fn connect(
         core: &mut EngineCore,
         memory: MemoryOffer<'_>,
-        lanes: u32,
+        (lanes, threads): (u32, u32),
         abort: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         let near = core.near();
@@ -123,12 +128,12 @@ impl ProxyThreads {
             alarm: core.group.alarm(),
             abort: Box::new(abort),
         });
-        let (orders, threads) = (Vec::new(), Vec::new());
         let mut all = ProxyThreads {
             common,
-            orders,
+            lanes,
+            orders: Vec::new(),
             numbers: AtomicU32::new(1),
-            threads,
+            threads: Vec::new(),
             memory,
             direct,
             peers: BTreeMap::new(),
@@ -136,15 +141,23 @@ impl ProxyThreads {
             #[cfg(test)]
             connections,
         };
-        for (number, streams) in (0..lanes).zip(streams) {
+        let lane = |(number, streams)| {
             let (common, memory) = (all.common.clone(), all.memory.clone());
-            let lane = ProxyThread::new((number, lanes), memory, common, streams);
+            ProxyLane::new((number, lanes), memory, common, streams)
+        };
+        let mut made: Vec<ProxyLane> = (0..lanes).zip(streams).map(lane).collect();
+        let threads = threads.clamp(1, lanes);
+        for number in 0..threads {
+            let is_own = |lane: &mut ProxyLane| lane.number % threads == number;
+            let lanes = made.extract_if(.., is_own).collect();
+            let thread = ProxyThread { common: all.common.clone(), lanes };
             let (sender, inbox) = channel();
             let thread = std::thread::Builder::new()
                 .name(format!("roundelay-far-{rank}"))
-                .spawn(move || lane.run(&inbox))
+                .spawn(move || thread.run(&inbox))
                 .map_err(|e| {
-                    Error::system(format!("cannot start a lane: {e}"), e, PROCESS_LIMIT_REMEDY)
+                    let text = format!("cannot start a proxy thread: {e}");
+                    Error::system(text, e, PROCESS_LIMIT_REMEDY)
                 });
             all.threads.push(thread.map_err(|error| core.fail(error))?);
             all.orders.push(sender);
@@ -152,9 +165,9 @@ impl ProxyThreads {
         Ok(all)
     }
 
-    /// Returns their number, the same on all ranks.
-    pub(crate) fn count(&self) -> u32 {
-        self.orders.len() as u32
+    /// Returns the number of lanes, the same on all ranks.
+    pub(crate) fn lanes(&self) -> u32 {
+        self.lanes
     }
 
     /// Returns the memory that they share with kernels.
@@ -242,9 +255,9 @@ impl ProxyThreads {
     }
 
     fn broadcast(&self, order: impl Fn() -> ProxyOrder) {
-        for lane in &self.orders {
+        for thread in &self.orders {
             // A thread that has ended has failed, or was stopped: the kernel is aborted in either case.
-            let _ = lane.send(order());
+            let _ = thread.send(order());
         }
     }
 

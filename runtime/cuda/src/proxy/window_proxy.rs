@@ -22,13 +22,13 @@ use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, Sender, TryRecvError,
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::pause::ProxyPause;
 use super::state::ProxyState;
 use super::window_slots::{ProxySlots, SLOT, SLOTS};
-use crate::tunables::{RMA_ABORT_GRACE, RMA_ORDER_SLEEP_MAX, RMA_POLL_TIME};
+use crate::tunables::{PROXY_ORDER_SLEEP_MAX, PROXY_POLL_TIME, RMA_ABORT_GRACE};
 use roundelay_engine::messages::{
     MessageBuffer, MessageOperation, MessageShape, RankMessenger, TransferKind,
 };
+use roundelay_engine::progress::wait::{WaitAction, WaitLoop, WaitingRank};
 use roundelay_engine::window::{AtomicFetch, ServedPart};
 use roundelay_support::dtype::DType;
 use roundelay_support::error::{Error, PROCESS_LIMIT_REMEDY};
@@ -258,11 +258,17 @@ struct PostedOrder {
     operation: Option<Arc<MessageOperation>>,
 }
 
+impl WaitingRank for &ProxyWorker {
+    fn is_aborted(&self) -> bool {
+        self.is_over()
+    }
+}
+
 impl ProxyWorker {
     /// Performs orders until they end, or something fails.
     fn run(mut self, inbox: &Inbox<WindowOrder>) {
-        let mut pause = ProxyPause::new();
-        let (mut since, mut is_open) = (Instant::now(), true);
+        let mut wait = WaitLoop::for_proxy();
+        let mut is_open = true;
         while is_open || !(self.due.is_empty() && self.begun.is_empty()) {
             if self.is_over() {
                 return self.leave();
@@ -271,8 +277,7 @@ impl ProxyWorker {
             match self.progress() {
                 Err(error) => return self.common.fail(error),
                 Ok(true) => {
-                    pause.moved();
-                    since = Instant::now();
+                    let _ = wait.progress();
                     continue;
                 }
                 Ok(false) => {}
@@ -282,18 +287,22 @@ impl ProxyWorker {
                 let last = self.begun.back().map_or(0, |begun| begun.number);
                 let comes = || self.slots.reached().load(Ordering::Acquire) > last;
                 self.messenger.wait_unless(operation, None, &|| comes() || self.is_over());
-            } else if !self.due.is_empty() {
-                let _ = pause.is_due();
-                pause.rest(&[]);
-            } else if since.elapsed() < RMA_POLL_TIME {
-                std::thread::yield_now();
-            } else {
-                match inbox.recv_timeout(RMA_ORDER_SLEEP_MAX) {
-                    Ok(order) => self.due.push_back(order),
+                continue;
+            }
+            let action = wait.pause(&mut &self);
+            if !self.due.is_empty() {
+                if action == WaitAction::Doze {
+                    std::thread::sleep(wait.nap());
+                }
+            } else if wait.waited() >= PROXY_POLL_TIME {
+                match inbox.recv_timeout(PROXY_ORDER_SLEEP_MAX) {
+                    Ok(order) => {
+                        self.due.push_back(order);
+                        let _ = wait.progress();
+                    }
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => is_open = false,
                 }
-                pause.moved();
             }
         }
     }

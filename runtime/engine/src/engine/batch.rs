@@ -8,9 +8,9 @@
 use super::core::EngineCore;
 use crate::bind::CallStats;
 use crate::bind::{self, BoundPlan, bind_batch};
-use crate::executor::wait::WaitLoop;
 use crate::executor::{BufferAddress, PlanExecution};
 use crate::operation::{CallMessage, check_peers};
+use crate::progress::wait::WaitLoop;
 use roundelay_support::error::Error;
 
 impl EngineCore {

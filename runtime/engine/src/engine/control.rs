@@ -6,8 +6,12 @@ use std::time::Duration;
 use roundelay_dsl::diag::codes;
 
 use super::core::{EngineCore, SET_UP};
-use crate::executor::wait::{WaitAction, WaitLoop};
-use crate::executor::watchdog::{self, PeerFailure};
+use crate::progress::peer_failure::{PeerFailure, examine};
+use crate::progress::wait::{WaitAction, WaitLoop};
+use crate::progress::wait_report::{
+    other_call, publish_wait, remark as known, spell_call, start_time, withdraw_wait,
+};
+use crate::progress::{AwaitedAct, FailedWait};
 use crate::trace::{AwaitedEvent, WaitRecord};
 use crate::tunables::CALL_REPORT_DELAY;
 use roundelay_net::group::ShownWord;
@@ -43,8 +47,8 @@ impl EngineCore {
     }
 
     fn other_call(&self, peer: u32, call: u64) -> Error {
-        let what = watchdog::spell_call((peer, call), Some(self.calls), || self.spell_current());
-        watchdog::other_call(&self.group, peer, call, &what)
+        let what = spell_call((peer, call), Some(self.calls), || self.spell_current());
+        other_call(&self.group, peer, call, &what)
     }
 
     /// Describes the call in progress, which all ranks make.
@@ -136,7 +140,7 @@ impl EngineCore {
             }
             each(peer, word);
             if wait.progress() {
-                watchdog::resumed(&mut self.group, &mut self.recorder);
+                withdraw_wait(&mut self.group, &mut self.recorder);
             }
         }
         Ok(())
@@ -152,7 +156,7 @@ impl EngineCore {
     ) -> Result<(), Error> {
         let peer = self.group.awaited_word().unwrap_or(peer);
         let sites = self.current.map(|at| &self.bounds[at].sites[..]).unwrap_or_default();
-        let since = watchdog::began(&self.recorder, waited);
+        let since = start_time(&self.recorder, waited);
         let mut waiting =
             WaitRecord::new(AwaitedEvent::Meeting, peer, self.calls, call_digest, since);
         // Words that come through others are not missed one by one.
@@ -162,7 +166,7 @@ impl EngineCore {
                 waiting.also(other);
             }
         }
-        watchdog::waits(&mut self.group, &mut self.recorder, &waiting);
+        publish_wait(&mut self.group, &mut self.recorder, &waiting);
         if look == WaitAction::Aborted {
             return Err(self.group.aborted(None));
         }
@@ -170,7 +174,7 @@ impl EngineCore {
         if waited >= CALL_REPORT_DELAY {
             self.group.report_call(self.calls, call_digest);
         }
-        let trouble = watchdog::examine(&self.group, peer, self.calls, Some(call_digest));
+        let trouble = examine(&self.group, peer, self.calls, Some(call_digest));
         match trouble {
             Some(PeerFailure::Gone(_)) => self.group.hear_out(),
             None if look == WaitAction::Expired => self.group.ask_around(),
@@ -187,19 +191,15 @@ impl EngineCore {
             Some(PeerFailure::Gone(_)) if group.is_aborted() => Err(group.aborted(None)),
             Some(PeerFailure::Gone(gone)) => Err(self.lost(peer, gone.to_string(), None)),
             None if look == WaitAction::Expired => {
-                let remark = watchdog::remark(group, &waiting, sites);
+                let remark = known(group, &waiting, sites);
                 // Others may have given up first, and a rank that did looks gone.
                 self.group.listen();
                 if self.group.is_aborted() {
                     return Err(self.group.aborted(None));
                 }
-                Err(Error::Timeout {
-                    location: Box::new(self.control()),
-                    awaited: format!("rank {peer} to make the same call"),
-                    peer,
-                    after: self.timeout,
-                    remark,
-                })
+                let awaited = AwaitedAct::SameCall.of(peer);
+                let failed = FailedWait { location: self.control(), peer, awaited };
+                Err(failed.timed_out(self.timeout, remark))
             }
             None => Ok(()),
         }
@@ -211,7 +211,7 @@ impl EngineCore {
         let waiting = WaitRecord::new(AwaitedEvent::Meeting, peer, self.calls, 0, since);
         self.group.publish_wait(Some(&waiting));
         self.group.listen();
-        let trouble = watchdog::examine(&self.group, peer, self.calls, None);
+        let trouble = examine(&self.group, peer, self.calls, None);
         if trouble.is_some() {
             self.group.hear_out();
         }
@@ -236,11 +236,11 @@ impl EngineCore {
     /// Explains a connection that did not come about in time: its other side may wait for a third rank.
     pub fn explain(&mut self, error: Error) -> Error {
         let Error::Timeout { location, awaited, peer, after, remark } = error else { return error };
-        let since = watchdog::began(&self.recorder, after);
+        let since = start_time(&self.recorder, after);
         let waiting = WaitRecord::new(AwaitedEvent::Meeting, peer, self.calls, 0, since);
-        watchdog::waits(&mut self.group, &mut self.recorder, &waiting);
+        publish_wait(&mut self.group, &mut self.recorder, &waiting);
         self.group.ask_around();
-        let remark = remark + &watchdog::remark(&self.group, &waiting, &[]);
+        let remark = remark + &known(&self.group, &waiting, &[]);
         self.group.listen();
         match self.group.is_aborted() {
             true => self.group.aborted(None),

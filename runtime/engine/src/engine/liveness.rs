@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::core::EngineCore;
-use crate::executor::watchdog::{self, PeerFailure};
+use crate::progress::peer_failure::{PeerFailure, examine};
 use roundelay_net::transport::shm::RankPresence;
 use roundelay_support::error::{Error, ErrorLocation};
 use roundelay_support::process::is_stopped;
@@ -39,7 +39,7 @@ impl EngineCore {
         if peer == self.rank() || !left && self.group.state(peer).0 == RankPresence::Left {
             return None;
         }
-        match watchdog::examine(&self.group, peer, 0, None) {
+        match examine(&self.group, peer, 0, None) {
             Some(PeerFailure::Gone(gone)) => Some(gone.to_string()),
             _ => None,
         }

@@ -42,3 +42,4 @@ pub use operations::writes_output;
 pub use recent::RecentList;
 pub use stop::StopHandle;
 pub use suspend::SuspendDepth;
+pub use tolerant::wires as tolerant_wires;

@@ -1,7 +1,7 @@
 //! Reports of a rank about itself.
 
 use super::core::EngineCore;
-use crate::executor::watchdog;
+use crate::progress::wait_report;
 use crate::trace::{FlightDump, now};
 use roundelay_net::net::host_name;
 use roundelay_support::error::Error;
@@ -33,7 +33,7 @@ impl EngineCore {
         // A rank that only follows another one has nothing to add.
         if !matches!(error, Error::Aborted { .. }) {
             let sites = self.current.map(|at| &self.bounds[at].sites[..]).unwrap_or_default();
-            self.seen = watchdog::standings(&self.group, sites);
+            self.seen = wait_report::standings(&self.group, sites);
         }
     }
 }

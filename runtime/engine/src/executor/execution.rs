@@ -1,7 +1,7 @@
 //! The execution of a bound plan: the addresses of its buffers, the positions of its lanes, and all that it uses.
 
-use super::wait::WaitLoop;
 use crate::bind::{BoundPlan, CallStats};
+use crate::progress::wait::WaitLoop;
 use crate::trace::FlightRecorder;
 use roundelay_net::endpoints::EndpointTable;
 use roundelay_net::group::RankGroup;

@@ -6,9 +6,10 @@
 
 use super::execution::{BufferAddress, LaneCursor, OperandSource, PlanExecution};
 use super::fold::pieces;
-use super::wait::WaitAction;
 use super::watchdog;
 use crate::bind::{BoundStep, CallStats, LaneCondition, NOWHERE, OutEnd};
+use crate::progress::wait::WaitAction;
+use crate::progress::wait_report;
 use roundelay_net::transport::message::{ContentKind, IoVec, meta};
 use roundelay_net::transport::shm::INLINE;
 use roundelay_net::tunables::INTERRUPT_CHECK_STEPS;
@@ -75,7 +76,7 @@ impl PlanExecution<'_> {
     #[inline]
     pub(super) fn progress(&mut self) {
         if self.wait.progress() {
-            watchdog::resumed(self.group, self.recorder);
+            wait_report::withdraw_wait(self.group, self.recorder);
         }
     }
 

@@ -2,10 +2,10 @@
 //! the watchdog whether to continue.
 
 use super::execution::PlanExecution;
-use super::wait::WaitAction;
 use super::watchdog;
 use crate::bind::LaneCondition;
 use crate::bind::{BoundPlan, BoundStep};
+use crate::progress::wait::WaitAction;
 use roundelay_support::error::Error;
 
 impl PlanExecution<'_> {

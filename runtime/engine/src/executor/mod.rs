@@ -7,11 +7,11 @@
 //! | `host.rs` | lanes: which step may go, where its messages are, how it ends |
 //! | `fold.rs` | moves the data of a step: inputs, folded, to the store and the messages |
 //! | `idle.rs` | what a rank does while none of its lanes can go |
-//! | `wait.rs` | [`wait::WaitLoop`]: spins, yields or sleeps, and decides when to examine peers |
-//! | `watchdog.rs` | decides when a wait has failed, and reports who waited where for what |
+//! | `watchdog.rs` | decides when a wait of a call has failed, and where the rank was |
 //!
 //! The order is that of a call: `short` runs ahead, `host` takes over, and calls `fold` for each step and
-//! `idle` between them. `wait` and `watchdog` serve all waits of the crate, not those of plans alone.
+//! `idle` between them. It waits and blames by the means of the progress engine ([`progress`](crate::progress)), and is no
+//! client of it: nothing of that is called while messages come.
 //!
 //! **Invariant:** no lock, no allocation and no system call while messages come without long waits.
 //!
@@ -23,8 +23,7 @@ mod fold;
 mod host;
 mod idle;
 mod short;
-pub mod wait;
-pub mod watchdog;
+mod watchdog;
 
 pub(crate) use execution::{BufferAddress, ExecutionBuffers, PlanExecution};
 pub(crate) use short::run_ahead;

@@ -3,156 +3,20 @@
 
 use std::time::Duration;
 
-use roundelay_compiler::plan::SourceLine;
-
 use super::execution::PlanExecution;
-use super::wait::WaitAction;
 use crate::bind::LaneCondition;
 use crate::bind::{BatchTransfer, BoundStep, tagged};
-use crate::trace::process::condition;
-use crate::trace::{
-    FlightRecorder, RankCondition, RankStanding, RepeatedDiagnosis, SeenCall, WaitDescription,
-    WaitRecord, now,
+use crate::progress::peer_failure::{PeerFailure, PeerLoss, examine, reported};
+use crate::progress::wait::WaitAction;
+use crate::progress::wait_report::{
+    observed_standings, other_call, publish_wait, spell_call, start_time,
 };
+use crate::progress::{AwaitedAct, FailedWait, PeerName};
+use crate::trace::{RepeatedDiagnosis, WaitRecord};
 use crate::tunables::DIAGNOSIS_INTERVAL;
-use roundelay_net::group::RankGroup;
-use roundelay_net::transport::fault::ConnectionFault;
-use roundelay_net::transport::shm::RankPresence;
-use roundelay_support::error::{Error, ErrorLocation, ErrorSource};
-use roundelay_support::process::{has_gone, no_longer};
+use roundelay_support::error::{Error, ErrorLocation};
 
-/// The fault of a peer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PeerFailure {
-    /// It has left or died; whatever it sent before is still there.
-    Gone(PeerLoss),
-    /// A rank, not always the one that was examined, made another call of that number.
-    OtherCall {
-        /// The rank.
-        peer: u32,
-        /// The number of the call.
-        call: u64,
-    },
-}
-
-/// The way in which a peer is gone.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PeerLoss {
-    /// It has announced its end.
-    #[error("it left the job")]
-    Left,
-    /// Its process, of this number, has ended.
-    #[error("{}", no_longer(*.0))]
-    Ended(i32),
-    /// The control connections between ranks show it.
-    #[error("{0}")]
-    Reported(String),
-    /// A connection for messages has ended.
-    #[error("{0}")]
-    Cut(#[source] ConnectionFault),
-}
-
-impl PeerLoss {
-    /// Returns the error of a rank that waited at that place for the peer.
-    pub fn lost(self, peer: u32, awaited: &str, location: ErrorLocation) -> Error {
-        let rank = location.rank;
-        let how = format!("{self} while rank {rank} waited for {awaited}");
-        let source = match self {
-            PeerLoss::Cut(fault) => Some(ErrorSource::new(fault)),
-            _ => None,
-        };
-        Error::LostRank { rank, lost: peer, how, location: Some(location.into()), source }
-    }
-}
-
-/// Examines a peer that this rank waits for.
-pub fn examine(
-    group: &RankGroup,
-    peer: u32,
-    call: u64,
-    digest: Option<u32>,
-) -> Option<PeerFailure> {
-    let theirs = digest.and_then(|_| group.call_of(peer, call));
-    if theirs.is_some() && theirs != digest {
-        return Some(PeerFailure::OtherCall { peer, call });
-    }
-    if let Some(trouble) = digest.and_then(|_| reported(group)) {
-        return Some(trouble);
-    }
-    if let Some(how) = group.gone(peer) {
-        return Some(PeerFailure::Gone(PeerLoss::Reported(how)));
-    }
-    match group.state(peer) {
-        (RankPresence::Absent, _) => None,
-        (RankPresence::Died, Some(pid)) => Some(PeerFailure::Gone(PeerLoss::Ended(pid))),
-        (RankPresence::Left | RankPresence::Died | RankPresence::Moved, _) => {
-            Some(PeerFailure::Gone(PeerLoss::Left))
-        }
-        (RankPresence::Present, pid) => missing(pid?).map(PeerFailure::Gone),
-    }
-}
-
-/// Returns the failure of a linked rank on another host that waits for words in a call, where this rank made another
-/// call of that number.
-fn reported(group: &RankGroup) -> Option<PeerFailure> {
-    group.other_call().map(|(peer, call)| PeerFailure::OtherCall { peer, call })
-}
-
-/// Returns true if a rank is known to have ended: it shares memory with this one, and has announced its end, or its
-/// process is gone.
-pub fn has_ended(group: &RankGroup, peer: u32) -> bool {
-    group.local(peer).is_some() && end_here(group, peer).is_some()
-}
-
-/// Returns the way in which a rank is known to have ended: it has announced its end, or its process is gone, as this
-/// rank observes on its own host, or a rank of the peer's host has reported. The end of a connection to it is no proof.
-pub(crate) fn end_of(group: &RankGroup, peer: u32) -> Option<PeerLoss> {
-    match is_elsewhere(group, peer) {
-        true => group.ended(peer).map(PeerLoss::Reported),
-        false => end_here(group, peer),
-    }
-}
-
-/// Returns the way in which a rank of this machine has ended.
-fn end_here(group: &RankGroup, peer: u32) -> Option<PeerLoss> {
-    match group.state(peer) {
-        (RankPresence::Left, _) => Some(PeerLoss::Left),
-        (RankPresence::Died, Some(pid)) => Some(PeerLoss::Ended(pid)),
-        (RankPresence::Present, Some(pid)) => missing(pid),
-        _ => None,
-    }
-}
-
-/// Reports to ranks on other hosts which ranks of this one have ended.
-pub(crate) fn bear_witness(group: &RankGroup) {
-    let peers = (0..group.size()).filter(|&peer| group.is_networked() && peer != group.rank());
-    for (peer, end) in peers.filter_map(|peer| Some((peer, end_here(group, peer)?))) {
-        group.tell_ended(peer, &format!("{end}, as rank {} on its machine saw", group.rank()));
-    }
-}
-
-/// Returns true if a rank is on another host, whose processes this one cannot examine.
-pub(crate) fn is_elsewhere(group: &RankGroup, peer: u32) -> bool {
-    group.state(peer) == (RankPresence::Present, None)
-}
-
-/// Returns the end of a process; `None` if it still runs.
-fn missing(pid: i32) -> Option<PeerLoss> {
-    has_gone(pid).then_some(PeerLoss::Ended(pid))
-}
-
-/// Returns the cause for which a rank waits in vain, as far as this rank can determine it, and the remedy.
-pub(crate) fn remark(group: &RankGroup, waiting: &WaitRecord, sites: &[SourceLine]) -> String {
-    let mut looks = RepeatedDiagnosis::default();
-    loop {
-        match looks.add(observed_standings(group, waiting, sites), group.rank()) {
-            Some(text) => return text,
-            None => std::thread::sleep(DIAGNOSIS_INTERVAL),
-        }
-    }
-}
-
-/// Returns the text of [`remark`]; `None` if the wait ends while the other ranks are examined.
+/// Returns what is known of a wait that has timed out; `None` if the wait ends while the other ranks are examined.
 fn remark_unless_it_comes(
     execution: &mut PlanExecution<'_>,
     waiting: &WaitRecord,
@@ -171,71 +35,13 @@ fn remark_unless_it_comes(
     }
 }
 
-/// Returns the state of all ranks as one that waits can see it.
-fn observed_standings(
-    group: &RankGroup,
-    waiting: &WaitRecord,
-    sites: &[SourceLine],
-) -> Vec<RankStanding> {
-    let mut standings = standings(group, sites);
-    // This rank has its own wait at first hand.
-    if let Some(own) = standings.get_mut(group.rank() as usize) {
-        own.waiting = Some(waiting.spell(sites));
-    }
-    standings
-}
-
-/// Returns the state of all ranks, as far as it can be seen.
-pub(crate) fn standings(group: &RankGroup, sites: &[SourceLine]) -> Vec<RankStanding> {
-    (0..group.size()).map(|rank| standing(group, rank, sites)).collect()
-}
-
-fn standing(group: &RankGroup, rank: u32, sites: &[SourceLine]) -> RankStanding {
-    let (state, pid) = group.state(rank);
-    let calls = group.latest_call(rank);
-    let condition = condition(state, pid, rank == group.rank());
-    let latest = calls.unwrap_or(0);
-    let recent = SeenCall::recent(latest, |call| group.call_of(rank, call));
-    let waiting: Option<WaitDescription> = group.wait_of(rank).map(|w| w.spell(sites));
-    // Of a rank whose calls cannot be read, only its reports are known.
-    let condition = match (&waiting, condition) {
-        (_, RankCondition::Unknown) if group.is_stopped_elsewhere(rank) => RankCondition::Stopped,
-        (Some(_), RankCondition::Unknown) => RankCondition::Running,
-        (None, RankCondition::Running) if calls.is_none() => RankCondition::Unknown,
-        (_, condition) => condition,
-    };
-    let pid = pid.filter(|&pid| pid > 0);
-    RankStanding { rank, pid, condition, calls: latest, recent, waiting }
-}
-
-/// Returns the time at which a wait began that has lasted so long: as recorded, if it is.
-pub(crate) fn began(recorder: &FlightRecorder, waited: Duration) -> u64 {
-    match recorder.waiting() {
-        Some(waiting) => waiting.since,
-        None => now().saturating_sub(u64::try_from(waited.as_nanos()).unwrap_or(0)),
-    }
-}
-
-/// Records and publishes a wait that has become long.
-pub(crate) fn waits(group: &mut RankGroup, recorder: &mut FlightRecorder, waiting: &WaitRecord) {
-    recorder.waits(waiting);
-    group.publish_wait(Some(waiting));
-}
-
-/// Records that a wait that was long is over.
-#[cold]
-pub(crate) fn resumed(group: &mut RankGroup, recorder: &mut FlightRecorder) {
-    recorder.resumes();
-    group.publish_wait(None);
-}
-
 /// Describes the wait of the lanes of a blocked rank.
 fn waiting(
     execution: &mut PlanExecution<'_>,
     lane: Option<usize>,
     blocked: LaneCondition,
 ) -> Result<WaitRecord, Error> {
-    let since = began(execution.recorder, execution.wait.waited());
+    let since = start_time(execution.recorder, execution.wait.waited());
     let (what, peer) = execution.bound.awaited(blocked, execution.rank);
     let mut waiting = WaitRecord::new(what, peer, execution.call, execution.digest, since);
     waiting.channel = match blocked {
@@ -287,32 +93,6 @@ pub(crate) fn mismatch(execution: &PlanExecution<'_>, receiver: u32) -> Error {
     other_call(execution.group, peer, execution.call, &execution.bound.describe())
 }
 
-/// Returns the words for a call of this rank that differs from a peer's: `current` is the number of the call at hand,
-/// if it is one of all ranks.
-pub(crate) fn spell_call(
-    (peer, call): (u32, u64),
-    current: Option<u64>,
-    describe: impl FnOnce() -> String,
-) -> String {
-    match current == Some(call) {
-        true => describe(),
-        false => format!("another one than that of rank {peer}"),
-    }
-}
-
-/// Returns the error of a rank whose call number `call`, which is `what`, is not the one that a peer makes.
-/// If the job has ended already, that is the cause: where a part failed, its ranks no longer do what the
-/// others do.
-#[cold]
-pub(crate) fn other_call(group: &RankGroup, peer: u32, call: u64, what: &str) -> Error {
-    group.listen();
-    if group.is_aborted() {
-        return group.aborted(None);
-    }
-    let rank = group.rank();
-    Error::PlanMismatch { rank, peer, detail: format!("call {call} of rank {rank} is {what}") }
-}
-
 /// Decides whether a wait continues or fails.
 #[cold]
 pub(crate) fn decide_wait(
@@ -324,7 +104,7 @@ pub(crate) fn decide_wait(
     let location = location(execution, execution.at(lane, blocked));
     let waits = blocked.map(|b| waiting(execution, lane, b)).transpose()?;
     if let Some(waits) = &waits {
-        self::waits(execution.group, execution.recorder, waits);
+        publish_wait(execution.group, execution.recorder, waits);
     }
     if look == WaitAction::Aborted {
         return Err(execution.group.aborted(Some(location)));
@@ -361,7 +141,7 @@ pub(crate) fn decide_wait(
         Some(PeerFailure::Gone(_)) if execution.group.is_aborted() => {
             Err(execution.group.aborted(Some(location)))
         }
-        Some(PeerFailure::Gone(way)) => Err(way.lost(gone, &awaited, location)),
+        Some(PeerFailure::Gone(way)) => Err(FailedWait { location, peer: gone, awaited }.lost(way)),
         None if look == WaitAction::Expired => {
             let batch = execution.bound.batch.as_ref();
             let in_batch = blocked.filter(|_| batch.is_some());
@@ -380,7 +160,7 @@ pub(crate) fn decide_wait(
                 return Err(execution.group.aborted(Some(location)));
             }
             let after: Duration = execution.wait.timeout();
-            Err(Error::Timeout { location: location.into(), awaited, peer, after, remark })
+            Err(FailedWait { location, peer, awaited }.timed_out(after, remark))
         }
         None => Ok(()),
     }
@@ -388,42 +168,35 @@ pub(crate) fn decide_wait(
 
 /// Describes the rank and the event that a blocked lane waits for.
 fn describe(execution: &PlanExecution<'_>, blocked: LaneCondition) -> (u32, String) {
-    let channel = |channel: u16| match channel {
-        0 => String::new(),
-        _ if execution.bound.batch.is_some() => String::new(),
-        c => format!(" (channel {c})"),
+    let bound = &execution.bound;
+    let of = |act: AwaitedAct, peer, channel: u16| {
+        let channel = if bound.batch.is_some() { 0 } else { channel };
+        (peer, act.of_named(&PeerName { peer: Some(peer), channel }))
     };
-    let send = |index: u32| execution.bound.sends.get(index as usize);
+    let send = |index: u32| bound.sends.get(index as usize);
+    let own = execution.rank;
     match blocked {
         LaneCondition::Message(receiver) => {
-            match execution.bound.froms.iter().find(|f| f.receiver == receiver) {
-                Some(f) => {
-                    (f.peer, format!("a message from rank {}{}", f.peer, channel(f.channel)))
-                }
-                None => (execution.rank, "a message".into()),
+            match bound.froms.iter().find(|f| f.receiver == receiver) {
+                Some(f) => of(AwaitedAct::Message, f.peer, f.channel),
+                None => (own, "a message".into()),
             }
         }
         LaneCondition::Room(index) => match send(index) {
-            Some(s) => {
-                let to = format!("rank {}{}", s.peer, channel(s.channel));
-                (s.peer, format!("{to} to take earlier messages"))
-            }
-            None => (execution.rank, "room for a message".into()),
+            Some(s) => of(AwaitedAct::TakeEarlier, s.peer, s.channel),
+            None => (own, "room for a message".into()),
         },
         LaneCondition::Drained(index) => match send(index) {
-            Some(s) => {
-                let by = format!("rank {}{}", s.peer, channel(s.channel));
-                (s.peer, format!("{by} to read this rank's buffer"))
-            }
-            None => (execution.rank, "a buffer to be read".into()),
+            Some(s) => of(AwaitedAct::ReadBuffer, s.peer, s.channel),
+            None => (own, "a buffer to be read".into()),
         },
         LaneCondition::After(op) => {
-            (execution.rank, format!("operation {} of its own lane {}", op.op, op.lane))
+            (own, format!("operation {} of its own lane {}", op.op, op.lane))
         }
     }
 }
 
-/// Returns the text of [`remark`] for messages that only two ranks know of.
+/// Returns the remark for messages that only two ranks know of.
 fn batch_remark(
     execution: &PlanExecution<'_>,
     peer: u32,
@@ -463,28 +236,5 @@ pub(crate) fn location(execution: &PlanExecution<'_>, step: Option<&BoundStep>) 
         step: step.map_or(0, |s| s.round),
         site: site.map(|s| format!("{}:{}:{}", s.file, s.line, s.column)).unwrap_or_default(),
         text: site.map(|s| s.text.clone()).unwrap_or_default(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::error::Error as _;
-
-    use rustix::io::Errno;
-
-    use super::*;
-
-    #[test]
-    fn the_fault_of_a_connection_is_the_source_of_a_lost_rank() {
-        let (name, site, text) = ("all_reduce.ring".into(), String::new(), String::new());
-        let here = ErrorLocation { rank: 1, name, step: 2, site, text };
-        let fault = ConnectionFault::Failed(Errno::NETUNREACH);
-        let error = PeerLoss::Cut(fault.clone()).lost(3, "a message", here.clone());
-        let wanted = format!("rank 3 is gone: {fault} while rank 1 waited for a message; {here}");
-        assert_eq!(error.to_string(), wanted);
-        let source = error.source().expect("the fault");
-        assert_eq!(source.downcast_ref(), Some(&fault));
-        assert!(source.source().is_some_and(|source| source.is::<Errno>()));
-        assert!(PeerLoss::Left.lost(3, "a message", here).source().is_none());
     }
 }

@@ -27,8 +27,10 @@
 //! ```
 //!
 //! Every packet has the same length, so that both kinds of link know how many bytes come next; a payload is a message
-//! of its own, of the length that the packet before it states.
+//! of its own, of the length that the packet before it states. The first word is the header of all packets of the
+//! progress engine, the others are what the kind says.
 
+use crate::progress::{PacketClient, PacketHeader};
 use crate::window::{AtomicFetch, PartMemory, WindowRights};
 use roundelay_net::transport::one_sided::{AccessGrant, AccessRights};
 use roundelay_support::dtype::{DType, RedOp};
@@ -94,6 +96,17 @@ pub(super) enum MessagePacket {
     /// An operation on a window was refused; one without an answer has the number 0.
     Refused { key: u64, id: u64, offset: u64, reason: RefusalReason },
 }
+
+/// Returns the client whose packets have a kind: those of windows share the connections of messages.
+fn client_of(kind: u8) -> PacketClient {
+    match kind {
+        ..=LAST_OF_MESSAGES => PacketClient::Messages,
+        _ => PacketClient::Windows,
+    }
+}
+
+/// The last kind of packet of messages.
+const LAST_OF_MESSAGES: u8 = 5;
 
 /// The bit that marks the numbers of gets among those of `Data`; numbers without it are of offers.
 pub(super) const GET_BIT: u64 = 1 << 63;
@@ -196,8 +209,10 @@ impl MessagePacket {
                 [kind, key, id, offset, detail, 0]
             }
         };
+        let [kind, fields @ ..] = words;
+        let header = PacketHeader::new(client_of(kind as u8), kind as u8).encode();
         let mut bytes = [0; PACKET_BYTES];
-        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+        for (to, word) in bytes.chunks_exact_mut(8).zip(std::iter::once(header).chain(fields)) {
             to.copy_from_slice(&word.to_le_bytes());
         }
         bytes
@@ -209,7 +224,9 @@ impl MessagePacket {
         for (word, from) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(from.try_into().ok()?);
         }
-        let [kind, a, b, c, d, e] = words;
+        let [header, a, b, c, d, e] = words;
+        let kind = PacketHeader::decode(header)?.kind;
+        PacketHeader::decode_kind(header, client_of(kind))?;
         let shape = || {
             let dtype = *DType::ALL.get(usize::try_from(b).ok()?)?;
             Some(MessageShape { dtype, bytes: c })
@@ -311,5 +328,10 @@ mod tests {
         let mut odd = MessagePacket::Eager { tag: 0, shape }.encode();
         odd[16] = 200;
         assert_eq!(MessagePacket::decode(&odd), None, "there is no such type");
+        let mut other = MessagePacket::Accept { id: 4 }.encode();
+        other[0] = PacketClient::Windows as u8;
+        assert_eq!(MessagePacket::decode(&other), None, "a message for the other client");
+        (other[0], other[2]) = (PacketClient::Messages as u8, 1);
+        assert_eq!(MessagePacket::decode(&other), None, "a channel, where there is none");
     }
 }

@@ -10,7 +10,7 @@ use super::matching::ReceiveSource;
 use super::outgoing::OutgoingEntry;
 use super::packet::{GET_BIT, MessagePacket, MessageShape};
 use super::transfer::{MessageTransfer, PartialTransfer};
-use crate::executor::watchdog::PeerLoss;
+use crate::progress::{AwaitedAct, FailedWait, PeerLoss};
 use crate::tunables::READ_QUANTUM_BYTES;
 use roundelay_net::endpoints::{EndpointReceiver, EndpointSender};
 use roundelay_support::error::Error;
@@ -146,9 +146,9 @@ impl MessageEngine {
         let Some(part) = link.accepted.values().next().filter(|_| !self.group.is_aborted()) else {
             return Ok(());
         };
-        let awaited = format!("a message from rank {} with tag {}", link.peer, part.transfer.tag);
+        let awaited = AwaitedAct::TaggedMessage(part.transfer.tag).of(link.peer);
         let location = self.location(&part.transfer, Some(link.peer));
-        Err(PeerLoss::Ended(process).lost(link.peer, &awaited, location))
+        Err(FailedWait { location, peer: link.peer, awaited }.lost(PeerLoss::Ended(process)))
     }
 
     /// Delivers an eager message to its receive, or stores a copy.

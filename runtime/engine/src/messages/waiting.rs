@@ -9,7 +9,7 @@ use parking_lot::FairMutexGuard;
 use super::engine::MessageEngine;
 use super::messenger::{MessengerState, RankMessenger, lock};
 use super::operation::{MessageOperation, OperationCompletion};
-use crate::executor::wait::{WaitAction, WaitLoop};
+use crate::progress::wait::{WaitAction, WaitLoop};
 use crate::tunables::{CHANGE_CHECK_INTERVAL, SERVE_BLIND_SLEEP_MAX, SERVE_LINGER_TIMEOUT};
 use roundelay_net::tunables::BLIND_SLEEP_MAX;
 use roundelay_support::interrupt::{self, DeferredInterrupt};

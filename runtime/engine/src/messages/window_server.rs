@@ -19,7 +19,9 @@ use super::outgoing::OutgoingEntry;
 use super::packet::{GET_BIT, MessagePacket, MessageShape, RefusalReason};
 use super::payload::{IncomingPayload, PayloadTarget};
 use super::transfer::{MessageTransfer, PartialTransfer, TransferKind};
-use crate::executor::watchdog::{PeerFailure, examine};
+use crate::progress::failed_wait::remark_on_silence;
+use crate::progress::peer_failure::{PeerFailure, examine};
+use crate::progress::{AwaitedAct, FailedWait};
 use crate::tunables::{
     DEVICE_GET_BYTES, EAGER_BYTES, LOCK_CHECK_DELAY, LOCK_TIMEOUT, WINDOW_COPY_BYTES,
 };
@@ -455,24 +457,17 @@ impl MessageEngine {
         if self.group.is_aborted() {
             return Err(self.group.aborted(None));
         }
-        let awaited = format!("rank {holder} to end its accumulate");
-        let location = || ErrorLocation {
-            rank: self.group.rank(),
-            name: "accumulate".into(),
-            step: 0,
-            site: String::new(),
-            text: format!("wait for {awaited}"),
+        let failed = || {
+            let awaited = AwaitedAct::EndAccumulate.of(holder);
+            let (name, site, text) =
+                ("accumulate".into(), "".into(), format!("wait for {awaited}"));
+            let location = ErrorLocation { rank: self.group.rank(), name, step: 0, site, text };
+            FailedWait { location, peer: holder, awaited }
         };
         match examine(&self.group, holder, 0, None) {
-            Some(PeerFailure::Gone(gone)) => Err(gone.lost(holder, &awaited, location())),
+            Some(PeerFailure::Gone(gone)) => Err(failed().lost(gone)),
             _ if waited < LOCK_TIMEOUT => Ok(()),
-            _ => Err(Error::Timeout {
-                location: location().into(),
-                awaited: awaited.clone(),
-                peer: holder,
-                after: waited,
-                remark: format!("; is the process of rank {holder} stopped?"),
-            }),
+            _ => Err(failed().timed_out(waited, remark_on_silence(holder))),
         }
     }
 

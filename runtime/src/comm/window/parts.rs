@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::tunables::{WINDOW_DRAIN_TIMEOUT, WINDOW_LOCK_CHECK_DELAY};
-use roundelay_engine::executor::wait::{WaitAction, WaitLoop};
-use roundelay_engine::executor::watchdog::{PeerFailure, PeerLoss, examine};
 use roundelay_engine::messages::RankMessenger;
+use roundelay_engine::progress::failed_wait::remark_on_silence;
+use roundelay_engine::progress::peer_failure::{PeerFailure, examine};
+use roundelay_engine::progress::wait::{WaitAction, WaitLoop};
+use roundelay_engine::progress::{AwaitedAct, FailedWait};
 use roundelay_engine::window::{
     ExposedPart, MappedPart, MemorySpan, PartAttributes, ServedPart, WindowAccess, WindowRights,
 };
@@ -219,7 +221,7 @@ impl WindowParts {
         }
         let awaited = AwaitedAccess {
             name: "wait_signal",
-            text: format!("a signal from rank {peer}"),
+            text: AwaitedAct::Signal.of(peer),
             peer,
             ends_with_peer: false,
             is_fatal: true,
@@ -242,7 +244,7 @@ impl WindowParts {
                 return Ok(());
             }
             let mut group = self.group.lock();
-            let look = wait.pause(&mut group);
+            let look = wait.pause(&mut *group);
             if look == WaitAction::Examine && interrupt::is_due() {
                 drop(group);
                 let is_requested = interrupt::is_requested();
@@ -299,15 +301,12 @@ impl WindowParts {
         if group.is_aborted() && *is_fatal {
             return Some(Err(group.aborted(Some(location()))));
         }
+        let failed = FailedWait { location: location(), peer: *peer, awaited: text.clone() };
         let error = match gone {
-            Some(gone) => PeerLoss::lost(gone, *peer, text, location()),
-            None if look == WaitAction::Expired => Error::Timeout {
-                location: location().into(),
-                awaited: text.clone(),
-                peer: *peer,
-                after: self.timeout(),
-                remark: format!("; does rank {peer} do its part, and is its process not stopped?"),
-            },
+            Some(gone) => failed.lost(gone),
+            None if look == WaitAction::Expired => {
+                failed.timed_out(self.timeout(), remark_on_silence(*peer))
+            }
             None => return None,
         };
         if *is_fatal {
@@ -324,7 +323,7 @@ impl WindowParts {
         }
         let awaited = AwaitedAccess {
             name: "accumulate",
-            text: format!("rank {holder} to end its accumulate"),
+            text: AwaitedAct::EndAccumulate.of(holder),
             peer: holder,
             ends_with_peer: false,
             is_fatal: true,

@@ -23,12 +23,19 @@ use roundelay_compiler::tolerance::{TolerantHeader, TolerantPart, TolerantPlan, 
 use roundelay_dsl::ast::TransferOp;
 
 use super::EngineCore;
-use crate::executor::watchdog;
+use crate::progress::FailedWait;
+use crate::progress::peer_failure::bear_witness;
 use post::{TolerantCall, TolerantPost};
+use roundelay_net::wire::WireMessage;
 use roundelay_support::backend::{FoldSource, FoldTarget, HostKernel, kernel};
 use roundelay_support::digest::mix;
 use roundelay_support::dtype::{DType, RedOp};
 use roundelay_support::error::{Error, ErrorLocation};
+
+/// Returns the wire formats of tolerant calls, for tests and fuzzers.
+pub fn wires() -> Vec<WireMessage> {
+    post::wires()
+}
 
 /// The bytes that a chunk of a message has beside its content: its ranks, and its length.
 const PER_CHUNK: usize = 16;
@@ -99,7 +106,7 @@ impl EngineCore {
                 memory.give_back(data, (op == RedOp::Avg).then_some(counted));
                 // The result stands; the communicator is one that has lost a rank. The alarm carries the cause.
                 if let Some(error) = lost {
-                    watchdog::bear_witness(&self.group);
+                    bear_witness(&self.group);
                     drop(self.fail(error));
                 }
                 Ok(counted)
@@ -156,7 +163,8 @@ impl EngineCore {
         // Where all are counted, a rank that ended afterwards is not noticed before the next call.
         let whole = counted.count_ones() == header.ranks;
         let ended = post.lost().filter(|_| !whole).map(|(peer, gone)| {
-            gone.clone().lost(peer, "its part of a call that went on without it", end.clone())
+            let awaited = "its part of a call that went on without it".into();
+            FailedWait { location: end.clone(), peer, awaited }.lost(gone.clone())
         });
         Ok(TolerantResult { memory, counted, lost: ended.or(lost) })
     }

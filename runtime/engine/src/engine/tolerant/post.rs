@@ -1,7 +1,8 @@
 //! Messages between the ranks of a tolerant call: they are queued, pushed on whatever this rank waits for, and end
 //! where the peer has ended.
 //!
-//! A message is its length, then its content in pieces that fit a slot; the last one to each peer is empty. They travel
+//! A message is a head with its length, then its content in pieces that fit a slot; the last one to each peer is empty.
+//! They travel
 //! on the first channel of plans, as the calls before and after do: each rank takes all that is sent to it in a call.
 
 use std::collections::VecDeque;
@@ -9,21 +10,26 @@ use std::time::{Duration, Instant};
 
 use roundelay_dsl::diag::codes;
 
-use crate::executor::wait::{WaitAction, WaitLoop};
-use crate::executor::watchdog::{self, PeerFailure, PeerLoss};
+use crate::progress::peer_failure::{self, PeerFailure, PeerLoss};
+use crate::progress::wait::{WaitAction, WaitLoop};
+use crate::progress::wait_report::{self, other_call, spell_call};
+use crate::progress::{AwaitedAct, FailedWait, PacketClient, PacketHeader};
 use crate::trace::{AwaitedEvent, FlightRecorder, WaitRecord};
 use crate::tunables::{ALARM_GRACE, ALARM_POLL_INTERVAL};
 use roundelay_net::endpoints::{EndpointReceiver, EndpointSender, EndpointTable, RecvEnd, SendEnd};
 use roundelay_net::group::RankGroup;
 use roundelay_net::net::{ConnectionId, WaitPolicy};
 use roundelay_net::transport::message::{ContentKind, meta};
+use roundelay_net::wire::{WireMessage, sized};
 use roundelay_support::abort::AbortRecord;
 use roundelay_support::error::{Error, ErrorLocation};
 
 /// Messages in flight on a connection.
 const SLOTS: u64 = 4;
-/// The bytes that announce a message: its length.
-const HEAD: usize = 8;
+/// The bytes that announce a message: the header of a packet, and its length.
+const HEAD: usize = 16;
+/// The header of all packets of tolerant calls.
+const HEADER: u64 = PacketHeader::new(PacketClient::Tolerant, 0).encode();
 
 /// The facts of a call, for messages of errors.
 pub(super) struct TolerantCall<'c> {
@@ -112,8 +118,7 @@ impl<'c> TolerantPost<'c> {
     pub(super) fn send(&mut self, peer: u32, content: &[u8]) -> Result<(), Error> {
         let Some(mail) = self.mails[peer as usize].as_mut() else { return Ok(()) };
         if mail.gone.is_none() {
-            let head = (content.len() as u64).to_ne_bytes().to_vec();
-            mail.out.push_back((head, ContentKind::Inline));
+            mail.out.push_back((head_of(content.len()).to_vec(), ContentKind::Inline));
             mail.out
                 .extend(content.chunks(self.slot).map(|piece| (piece.to_vec(), ContentKind::Slot)));
         }
@@ -176,7 +181,7 @@ impl<'c> TolerantPost<'c> {
     /// Records that something moved, or that nothing more is waited for.
     fn progress(&mut self) {
         if self.wait.progress() {
-            watchdog::resumed(self.group, self.recorder);
+            wait_report::withdraw_wait(self.group, self.recorder);
         }
     }
 
@@ -249,27 +254,21 @@ impl<'c> TolerantPost<'c> {
             // The lowest bits are the kind, which is a matter of the link.
             if message.meta >> 2 != meta(self.call.digest, len, kind) >> 2 {
                 // Messages of a rank that has ended, from an earlier call, had no receive.
-                if let Some(ended) = watchdog::end_of(self.group, peer) {
+                if let Some(ended) = peer_failure::end_of(self.group, peer) {
                     mail.gone = Some(ended);
                     return Ok(moved);
                 }
                 let (number, name) = (self.call.number, self.call.name);
-                return Err(watchdog::other_call(self.group, peer, number, name));
+                return Err(other_call(self.group, peer, number, name));
             }
             // SAFETY: the content of a message of this length that was not consumed yet.
             let piece = unsafe { std::slice::from_raw_parts(message.content, len) };
             match &mut mail.coming {
                 Some((got, _)) => got.extend_from_slice(piece),
                 None => {
-                    let mut head = [0; HEAD];
-                    head.copy_from_slice(piece);
-                    let whole = usize::try_from(u64::from_ne_bytes(head)).unwrap_or(usize::MAX);
-                    if whole > self.call.most {
-                        return Err(Error::Plan(format!(
-                            "rank {peer} announces {whole} bytes in {}, where {} are the most",
-                            self.call.name, self.call.most
-                        )));
-                    }
+                    let whole = announced(piece, self.call.most).map_err(|odd| {
+                        Error::Plan(format!("rank {peer} announces {odd} in {}", self.call.name))
+                    })?;
                     mail.coming = Some((Vec::with_capacity(whole), whole));
                 }
             }
@@ -286,17 +285,18 @@ impl<'c> TolerantPost<'c> {
     /// Looks whether a peer that this rank waits for has ended.
     #[cold]
     fn examine(&mut self, peer: u32, at: &ErrorLocation) -> Result<(), Error> {
-        self.publish(peer, at);
+        let record = self.wait_record(peer, at);
+        wait_report::publish_wait(self.group, self.recorder, &record);
         self.endpoints.tend();
-        watchdog::bear_witness(self.group);
+        peer_failure::bear_witness(self.group);
         let entered = Some(self.call.digest);
-        let trouble = watchdog::examine(self.group, peer, self.call.number, entered);
+        let trouble = peer_failure::examine(self.group, peer, self.call.number, entered);
         if let Some(PeerFailure::OtherCall { peer, call }) = trouble {
             let (number, name) = (self.call.number, self.call.name);
-            let what = watchdog::spell_call((peer, call), Some(number), || name.to_owned());
-            return Err(watchdog::other_call(self.group, peer, call, &what));
+            let what = spell_call((peer, call), Some(number), || name.to_owned());
+            return Err(other_call(self.group, peer, call, &what));
         }
-        let Some(ended) = watchdog::end_of(self.group, peer) else {
+        let Some(ended) = peer_failure::end_of(self.group, peer) else {
             let fault = self.endpoints.fault(peer).map(PeerLoss::Cut);
             let reported = match trouble {
                 Some(PeerFailure::Gone(gone)) => Some(gone),
@@ -310,7 +310,7 @@ impl<'c> TolerantPost<'c> {
                 true => Ok(()),
                 false => {
                     not_aborted(self.group, Some(at))?;
-                    Err(gone.lost(peer, &awaited(peer), at.clone()))
+                    Err(failed_wait(peer, at).lost(gone))
                 }
             };
         };
@@ -329,29 +329,57 @@ impl<'c> TolerantPost<'c> {
         Ok(())
     }
 
-    fn publish(&mut self, peer: u32, at: &ErrorLocation) {
-        let since = watchdog::began(self.recorder, self.wait.waited());
-        let mut waiting =
-            WaitRecord::new(AwaitedEvent::Message, peer, self.call.number, self.call.digest, since);
-        waiting.step = at.step;
-        watchdog::waits(self.group, self.recorder, &waiting);
+    /// Returns the record of the wait for a peer.
+    fn wait_record(&self, peer: u32, at: &ErrorLocation) -> WaitRecord {
+        let since = wait_report::start_time(self.recorder, self.wait.waited());
+        let TolerantCall { number, digest, .. } = self.call;
+        let mut record = WaitRecord::new(AwaitedEvent::Message, peer, number, digest, since);
+        record.step = at.step;
+        record
     }
 
     /// Returns the error of a wait that has lasted too long: the peer is silent, which is no proof that it has ended.
     #[cold]
     fn expired(&mut self, peer: u32, at: &ErrorLocation) -> Error {
-        let since = watchdog::began(self.recorder, self.wait.waited());
-        let waiting =
-            WaitRecord::new(AwaitedEvent::Message, peer, self.call.number, self.call.digest, since);
+        let record = self.wait_record(peer, at);
         self.group.ask_around();
-        let remark = watchdog::remark(self.group, &waiting, &[]);
+        let remark = wait_report::remark(self.group, &record, &[]);
         self.group.listen();
         if let Err(error) = not_aborted(self.group, Some(at)) {
             return error;
         }
-        let (location, awaited, after) = (Box::new(at.clone()), awaited(peer), self.call.timeout);
-        Error::Timeout { location, awaited, peer, after, remark }
+        failed_wait(peer, at).timed_out(self.call.timeout, remark)
     }
+}
+
+/// Returns the bytes that announce a message of that length.
+fn head_of(bytes: usize) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[..8].copy_from_slice(&HEADER.to_le_bytes());
+    head[8..].copy_from_slice(&(bytes as u64).to_le_bytes());
+    head
+}
+
+/// Returns the wire formats of this module: heads of any length.
+pub(super) fn wires() -> Vec<WireMessage> {
+    vec![WireMessage {
+        name: "tolerant calls: head",
+        samples: [0, 1, 1 << 20].map(|bytes| head_of(bytes).to_vec()).into(),
+        read: |bytes| {
+            let bytes: &[u8; HEAD] = sized(bytes)?;
+            Some(head_of(announced(bytes, usize::MAX).ok()?).to_vec())
+        },
+    }]
+}
+
+/// Returns the length of the message that a head announces, which is at most `most`; else what is wrong with it.
+fn announced(head: &[u8], most: usize) -> Result<usize, String> {
+    let word = |at: usize| head.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
+    let (Some(HEADER), Some(bytes)) = (word(0), word(8)) else {
+        return Err("what is no message of a tolerant call".into());
+    };
+    let fits = usize::try_from(bytes).ok().filter(|bytes| *bytes <= most);
+    fits.ok_or_else(|| format!("{bytes} bytes, where {most} are the most,"))
 }
 
 /// The alarm, as a tolerant call takes it.
@@ -371,8 +399,10 @@ fn alarm(group: &RankGroup) -> TolerantAlarm {
         _ if group.is_stopped() => TolerantAlarm::Final,
         None => TolerantAlarm::Tolerated,
         Some(record) if !lost(&record) => TolerantAlarm::Final,
-        Some(record) if watchdog::end_of(group, record.rank).is_some() => TolerantAlarm::Tolerated,
-        Some(record) if watchdog::is_elsewhere(group, record.rank) => TolerantAlarm::Open,
+        Some(record) if peer_failure::end_of(group, record.rank).is_some() => {
+            TolerantAlarm::Tolerated
+        }
+        Some(record) if peer_failure::is_elsewhere(group, record.rank) => TolerantAlarm::Open,
         Some(_) => TolerantAlarm::Final,
     }
 }
@@ -385,6 +415,32 @@ pub(super) fn not_aborted(group: &RankGroup, at: Option<&ErrorLocation>) -> Resu
     }
 }
 
-fn awaited(peer: u32) -> String {
-    format!("a message from rank {peer}")
+/// Returns the wait for a peer's message, which has failed.
+fn failed_wait(peer: u32, at: &ErrorLocation) -> FailedWait {
+    FailedWait { location: at.clone(), peer, awaited: AwaitedAct::Message.of(peer) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_survives_its_bytes_and_a_forged_one_is_refused() {
+        for bytes in [0, 1, 77, 1 << 20] {
+            assert_eq!(announced(&head_of(bytes), 1 << 20), Ok(bytes));
+        }
+        let long = announced(&head_of(78), 77).expect_err("longer than any message of the call");
+        assert_eq!(long, "78 bytes, where 77 are the most,");
+        let forged = [
+            [0; HEAD],
+            [255; HEAD],
+            std::array::from_fn(|at| head_of(8)[at] ^ u8::from(at == 0)),
+            std::array::from_fn(|at| head_of(8)[at] ^ u8::from(at == 1)),
+            std::array::from_fn(|at| head_of(8)[at] ^ u8::from(at == 7)),
+        ];
+        for head in forged {
+            let odd = announced(&head, usize::MAX).expect_err("no head");
+            assert_eq!(odd, "what is no message of a tolerant call", "{head:?}");
+        }
+    }
 }

@@ -1,7 +1,8 @@
-//! A proxy thread: progresses the inter-host messages of a subset of thread blocks.
+//! A lane of a proxy: connections to all ranks on other hosts, and the inter-host messages of some thread blocks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::call::ProxyCall;
 use super::flow::MessageFlow;
@@ -23,7 +24,7 @@ pub(super) enum ProxyOrder {
     Exchange(Arc<ProxyBatch>),
 }
 
-/// The reason for which a proxy thread ends.
+/// The reason for which proxy threads end.
 pub(super) enum ProxyExit {
     /// The communicator is being dropped, or has failed elsewhere.
     Stopped,
@@ -37,8 +38,8 @@ impl ProxyExit {
     }
 }
 
-/// The state of a proxy thread.
-pub(super) struct ProxyThread {
+/// The state of a lane.
+pub(super) struct ProxyLane {
     /// Its number, and how many there are.
     pub(super) number: u32,
     pub(super) lanes: u32,
@@ -50,12 +51,14 @@ pub(super) struct ProxyThread {
     pub(super) calls: BTreeMap<u32, ProxyCall>,
     /// True once something was captured.
     pub(super) has_graphs: bool,
-    /// The words in which the blocks of this thread publish the call that they have entered, as last read, and the
+    /// The words in which the blocks of this lane publish the call that they have entered, as last read, and the
     /// epoch of the last call that was entered.
     pub(super) entered: Vec<u64>,
     pub(super) last: Option<u32>,
     /// The call that is being carried.
     pub(super) work: Option<EnteredCall>,
+    /// The time since which nothing has moved, once that was noticed.
+    pub(super) still: Option<Instant>,
 }
 
 /// A call that a kernel has entered.
@@ -71,14 +74,14 @@ impl EnteredCall {
     }
 }
 
-impl ProxyThread {
+impl ProxyLane {
     pub(super) fn new(
         (number, lanes): (u32, u32),
         memory: Arc<ProxyMemory>,
         common: Arc<ProxyState>,
         streams: Vec<ProxyStream>,
     ) -> Self {
-        ProxyThread {
+        ProxyLane {
             number,
             lanes,
             memory,
@@ -90,10 +93,11 @@ impl ProxyThread {
             entered: vec![0; PROXY_BLOCKS_MAX as usize],
             last: None,
             work: None,
+            still: None,
         }
     }
 
-    /// Returns the flows of a call that this thread carries.
+    /// Returns the flows of a call that this lane carries.
     pub(super) fn flows(&self, call: &ProxyCall) -> Vec<MessageFlow> {
         let mut flows = Vec::new();
         let (is_direct, moved, taken) = (self.memory.direct().is_some(), 0, 0);

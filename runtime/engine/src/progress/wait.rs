@@ -7,13 +7,16 @@
 //! polls.
 //!
 //! A rank that serves windows does so itself while it polls; before it sleeps it leaves that to its progress thread.
+//!
+//! A proxy thread waits for words of kernels, which wake no thread: it spins, yields for a while, and then sleeps, the
+//! longer the wait has lasted. It belongs to no call, so it looks at its own end alone ([`WaitingRank`]).
 
 use std::time::{Duration, Instant};
 
 use crate::tunables::{
     CALL_BLIND_SLEEP_MAX, FAST_POLLS, LONG_WAIT_TIME, MEMORY_SLEEP_MAX, PEER_CHECK_INTERVAL,
-    POLLS_BEFORE_YIELD, POLLS_BEFORE_YIELD_CROWDED, SERVE_POLLS_BUSY, SERVE_POLLS_MEMORY,
-    SERVE_POLLS_SOCKETS, SOCKET_SPIN_TIME, WORD_SLEEP_MAX,
+    POLLS_BEFORE_YIELD, POLLS_BEFORE_YIELD_CROWDED, PROXY_SLEEP_MAX, PROXY_SLEEP_MIN, PROXY_YIELDS,
+    SERVE_POLLS_BUSY, SERVE_POLLS_MEMORY, SERVE_POLLS_SOCKETS, SOCKET_SPIN_TIME, WORD_SLEEP_MAX,
 };
 use roundelay_net::group::{RankGroup, ServingWait};
 use roundelay_support::contention::CoreShare;
@@ -33,6 +36,29 @@ pub enum WaitAction {
     Aborted,
     /// The deadline has passed.
     Expired,
+}
+
+/// The rank, or the part of it, that waits.
+pub trait WaitingRank {
+    /// Returns true if the wait is to end.
+    fn is_aborted(&self) -> bool;
+
+    /// Returns the group of the rank, unless the thread waits beside it: then no call of the rank waits with it.
+    fn group(&mut self) -> Option<&mut RankGroup> {
+        None
+    }
+}
+
+impl WaitingRank for RankGroup {
+    #[inline]
+    fn is_aborted(&self) -> bool {
+        RankGroup::is_aborted(self)
+    }
+
+    #[inline]
+    fn group(&mut self) -> Option<&mut RankGroup> {
+        Some(self)
+    }
 }
 
 /// One wait, from the last progress on.
@@ -89,6 +115,11 @@ impl WaitLoop {
         }
     }
 
+    /// Begins a wait of a proxy thread, which has no deadline: its calls have their own.
+    pub fn for_proxy() -> Self {
+        WaitLoop { spins: FAST_POLLS, ..WaitLoop::new(Duration::MAX, false) }
+    }
+
     /// Leaves interrupts to the caller, which holds a lock while it waits.
     pub fn without_interrupts(self) -> Self {
         WaitLoop { is_interruptible: false, ..self }
@@ -118,7 +149,7 @@ impl WaitLoop {
     /// peers were examined: what was published of it is to be taken back.
     #[must_use = "a wait that was published would be shown for ever"]
     #[inline]
-    pub(crate) fn progress(&mut self) -> bool {
+    pub fn progress(&mut self) -> bool {
         if self.polls == 0 {
             return false;
         }
@@ -128,7 +159,7 @@ impl WaitLoop {
     }
 
     /// Returns the time without progress, once the clock was read.
-    pub(crate) fn waited(&self) -> Duration {
+    pub fn waited(&self) -> Duration {
         self.began.map(|began| began.elapsed()).unwrap_or_default()
     }
 
@@ -139,6 +170,17 @@ impl WaitLoop {
         self.polls > self.spins
             && self.began.is_some_and(is_past)
             && self.served.1.is_none_or(is_past)
+    }
+
+    /// Returns true at the polls of a proxy thread that include what costs a system call: all but some of those that
+    /// spin.
+    pub fn polls_sockets(&self, often: u32) -> bool {
+        self.polls > self.spins || self.polls.is_multiple_of(often)
+    }
+
+    /// Returns how long a proxy thread sleeps at the most: a 64th of the time that it has waited.
+    pub fn nap(&self) -> Duration {
+        (self.waited() / 64).clamp(PROXY_SLEEP_MIN, PROXY_SLEEP_MAX)
     }
 
     /// Records that this rank is about to sleep: its progress thread serves windows meanwhile.
@@ -167,12 +209,27 @@ impl WaitLoop {
 
     /// Records that nothing moved, and returns the next action.
     #[inline]
-    pub fn pause(&mut self, group: &mut RankGroup) -> WaitAction {
+    pub fn pause<R: WaitingRank>(&mut self, rank: &mut R) -> WaitAction {
         self.polls = self.polls.saturating_add(1);
         if self.polls <= FAST_POLLS.min(self.spins) {
             return WaitAction::Again;
         }
-        self.pause_longer(group)
+        match rank.group() {
+            Some(group) => self.pause_longer(group),
+            None => self.pause_beside(rank),
+        }
+    }
+
+    /// Pauses a proxy thread.
+    fn pause_beside<R: WaitingRank>(&mut self, rank: &mut R) -> WaitAction {
+        if self.polls - self.spins > PROXY_YIELDS {
+            return self.look_up(rank, Instant::now(), WaitAction::Doze);
+        }
+        rustix::thread::sched_yield();
+        match self.polls.is_multiple_of(16) {
+            true => self.look_up(rank, Instant::now(), WaitAction::Again),
+            false => WaitAction::Again,
+        }
     }
 
     fn pause_longer(&mut self, group: &mut RankGroup) -> WaitAction {
@@ -252,13 +309,19 @@ impl WaitLoop {
     }
 
     /// Returns the next action: `then`, if nothing has happened.
-    fn look_up(&mut self, group: &mut RankGroup, now: Instant, then: WaitAction) -> WaitAction {
-        if let Some(served) = group.server().map(|server| server.served())
+    fn look_up<R: WaitingRank>(
+        &mut self,
+        rank: &mut R,
+        now: Instant,
+        then: WaitAction,
+    ) -> WaitAction {
+        let server = rank.group().and_then(|group| group.server());
+        if let Some(served) = server.map(|server| server.served())
             && served != self.served.0
         {
             self.served = (served, Some(now));
         }
-        if group.is_aborted() {
+        if rank.is_aborted() {
             self.long = true;
             return WaitAction::Aborted;
         }
@@ -269,6 +332,7 @@ impl WaitLoop {
         }
         if now - *self.examined.get_or_insert(began) >= PEER_CHECK_INTERVAL {
             (self.examined, self.long) = (Some(now), true);
+            let Some(group) = rank.group() else { return WaitAction::Examine };
             group.listen();
             if self.is_interruptible && interrupt::is_requested() {
                 group.abort(&interrupt::record(group.rank()));
@@ -386,6 +450,44 @@ mod tests {
         let refused = |_: &mut Waiter| Err::<Option<()>, _>(Error::Usage("a poll failed".into()));
         let refused = wait.until(&mut rank, refused, |_, _, _| Ok(()));
         assert_eq!(refused, Err(Error::Usage("a poll failed".into())));
+    }
+
+    /// A thread beside a rank.
+    struct Beside(bool);
+
+    impl WaitingRank for Beside {
+        fn is_aborted(&self) -> bool {
+            self.0
+        }
+    }
+
+    #[test]
+    fn a_proxy_spins_then_yields_then_sleeps_and_ends_with_its_rank() {
+        let (mut wait, mut rank) = (WaitLoop::for_proxy(), Beside(false));
+        let often = |wait: &WaitLoop| wait.polls_sockets(8);
+        let mut sockets = u32::from(often(&wait));
+        for _ in 0..FAST_POLLS {
+            assert_eq!((wait.pause(&mut rank), wait.waited()), (WaitAction::Again, Duration::ZERO));
+            sockets += u32::from(often(&wait));
+        }
+        assert_eq!(sockets, 1 + FAST_POLLS / 8, "a poll of sockets is a system call");
+        let mut examined = 0;
+        let yields = std::iter::repeat_with(|| wait.pause(&mut rank));
+        let yields = yields.inspect(|look| examined += u32::from(*look == WaitAction::Examine));
+        let before = yields.take_while(|look| *look != WaitAction::Doze).count() as u32;
+        // Of the polls that would sleep the first may examine instead.
+        assert!(
+            before >= PROXY_YIELDS && before <= PROXY_YIELDS + examined,
+            "{before}, {examined}"
+        );
+        assert!(often(&wait), "every poll includes sockets by then");
+        assert!(wait.nap() >= PROXY_SLEEP_MIN && wait.nap() <= PROXY_SLEEP_MAX);
+        std::thread::sleep(2 * PEER_CHECK_INTERVAL);
+        assert_eq!(wait.pause(&mut rank), WaitAction::Examine);
+        rank.0 = true;
+        assert_eq!(wait.pause(&mut rank), WaitAction::Aborted);
+        assert!(wait.progress(), "it was long");
+        assert_eq!((wait.pause(&mut rank), wait.waited()), (WaitAction::Again, Duration::ZERO));
     }
 
     #[test]
