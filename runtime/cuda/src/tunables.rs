@@ -51,8 +51,11 @@ roundelay_support::tunables! {
     pub(crate) const PROXY_BLOCKS_MAX: u32 = 32;
     /// Lanes of a rank's proxies: connections to each rank on another host.
     pub(crate) const PROXY_LANES_MAX: u32 = 8;
-    /// Proxy threads of a rank, which serve its lanes by turns.
-    pub(crate) const PROXY_THREADS_MAX: u32 = 8;
+    /// The bytes that a lane carries without a millisecond of pause before it has a helper, if others carry as
+    /// many: to move them takes the processor longer than to start one.
+    pub(crate) const PROXY_HELP_BYTES: u64 = 1 << 20;
+    /// The time for which a helper keeps a lane that carries less.
+    pub(crate) const PROXY_HELP_TIME: Duration = Duration::from_secs(1);
     /// The time for which a proxy polls before it sleeps until an order comes.
     pub(crate) const PROXY_POLL_TIME: Duration = Duration::from_micros(500);
     /// The longest sleep of a proxy until an order comes.

@@ -95,6 +95,7 @@ impl ProxyLane {
                 }
                 stream.receiver.consume();
                 stream.coming = ReceiveStage::Packet;
+                self.carried += bytes;
                 self.queues.land(at, block, tag);
             }
             ReceiveStage::Read(_) | ReceiveStage::Content { .. } => return Ok(None),
@@ -143,6 +144,7 @@ impl ProxyLane {
                     let packet =
                         ProxyPacket::of_pieces(PacketKind::Piece, block, number, (tag, bytes));
                     let content = (bytes > 0).then_some(IoVec { ptr, len: bytes as usize });
+                    self.carried += bytes;
                     let keeps = queue.taken < queue.sent;
                     // SAFETY: the slot lies in the memory, which the queues keep. The kernel writes there again when
                     // the word `Taken` has the number.

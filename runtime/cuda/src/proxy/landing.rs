@@ -167,6 +167,7 @@ impl ProxyLane {
                     stream.receiver.consume();
                 }
                 stream.coming = ReceiveStage::Packet;
+                self.carried += bytes;
                 flow.landed(&self.memory, link, call);
                 Ok(true)
             }

@@ -6,23 +6,13 @@ use std::time::Instant;
 
 use super::call::ProxyCall;
 use super::flow::MessageFlow;
+use super::lane_inbox::LaneInbox;
 use super::memory::ProxyMemory;
-use super::queues::{PieceQueues, ProxyBatch};
+use super::queues::PieceQueues;
 use super::state::ProxyState;
 use super::stream::ProxyStream;
 use crate::tunables::PROXY_BLOCKS_MAX;
 use roundelay_support::error::Error;
-
-/// An order announces what kernels will ask for. The kernels themselves say what they ask for, and when.
-#[derive(Debug)]
-pub(super) enum ProxyOrder {
-    /// A call that will be launched, or is captured.
-    Call(ProxyCall),
-    /// The call of that number, which was not launched after all.
-    Forget(u32),
-    /// Messages between single ranks.
-    Exchange(Arc<ProxyBatch>),
-}
 
 /// The reason for which proxy threads end.
 pub(super) enum ProxyExit {
@@ -46,6 +36,7 @@ pub(super) struct ProxyLane {
     pub(super) memory: Arc<ProxyMemory>,
     pub(super) common: Arc<ProxyState>,
     pub(super) streams: Vec<ProxyStream>,
+    pub(super) inbox: Arc<LaneInbox>,
     pub(super) queues: PieceQueues,
     /// The calls that kernels may enter, by number: launched calls once, captured calls again and again.
     pub(super) calls: BTreeMap<u32, ProxyCall>,
@@ -59,6 +50,8 @@ pub(super) struct ProxyLane {
     pub(super) work: Option<EnteredCall>,
     /// The time since which nothing has moved, once that was noticed.
     pub(super) still: Option<Instant>,
+    /// The bytes of contents that it has carried since then.
+    pub(super) carried: u64,
 }
 
 /// A call that a kernel has entered.
@@ -87,6 +80,7 @@ impl ProxyLane {
             memory,
             common,
             streams,
+            inbox: Arc::new(LaneInbox::default()),
             queues: PieceQueues::default(),
             calls: BTreeMap::new(),
             has_graphs: false,
@@ -94,6 +88,7 @@ impl ProxyLane {
             last: None,
             work: None,
             still: None,
+            carried: 0,
         }
     }
 

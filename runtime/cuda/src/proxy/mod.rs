@@ -5,7 +5,7 @@
 //!
 //! Each rank of a communicator over several hosts has memory that its kernels and its proxies share ([`memory`]): words
 //! and slots on its host. It has up to eight *lanes* ([`lane`]), each with connections of its own to every rank on
-//! another host, and threads that serve them by turns ([`run`]). Block b of a kernel is served by lane `b mod L`. Calls
+//! another host; one thread serves them by turns, with helpers while messages are long ([`run`]). Block b of a kernel is served by lane `b mod L`. Calls
 //! ([`call`]) have numbers, which are ordered from the proxies before a kernel is launched or captured. A kernel
 //! publishes the number of the call that it enters, so that proxies follow the order of the streams, also where graphs
 //! are launched, of which the host does not know.
@@ -37,8 +37,9 @@
 //! | [`mapped`], [`memory`], [`peer_slots`], [`window_slots`] | the memory that kernels, streams and proxies share |
 //! | [`stream`], [`queues`] | packets and contents on one connection; pieces of messages between single ranks |
 //! | [`state`], [`lane`] | what all proxies of a rank share; the state of a lane |
-//! | [`sending`], [`landing`], [`exchange`], [`failure`] | the halves of a lane, and its failures |
-//! | [`run`], [`threads`] | the loop of a thread; starting threads, ordering from them, ending them |
+//! | [`sending`], [`landing`], [`exchange`], [`lane_progress`] | the halves of a lane, and its turn |
+//! | [`failure`] | lost connections, and calls that stall |
+//! | [`lane_inbox`], [`run`], [`threads`] | orders of lanes; the loop of a thread; starting and ending threads |
 //! | [`direct_slots`], [`direct_writes`], [`direct_probe`] | slots on the GPU that devices of the network write into |
 //! | [`window_proxy`] | window operations for streams |
 //! | `emulated`, `tests` | kernels that threads run, for tests without a GPU |
@@ -62,6 +63,8 @@ mod flow;
 mod gpu_tests;
 mod landing;
 mod lane;
+mod lane_inbox;
+mod lane_progress;
 mod mapped;
 mod memory;
 mod packet;

@@ -1,50 +1,91 @@
-//! A proxy thread: serves some lanes by turns, takes orders, and waits.
+//! Proxy threads: one serves all lanes of a rank by turns, and has helpers while long messages are under way.
+//!
+//! To move bytes through sockets takes a core for every 3 GB/s, so one thread would hold a call of many MiB back. A lane
+//! that carries many bytes without a pause goes to a *helper*, a thread of its own, which gives it back when there was
+//! nothing long for a while, and ends. Orders stay with the lane.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver as Inbox, TryRecvError};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use roundelay_compiler::device::abi;
-use roundelay_compiler::plan::MessageDirection;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::call::ProxyCall;
-use super::flow::MessageFlow;
-use super::lane::{EnteredCall, ProxyExit, ProxyLane, ProxyOrder};
+use super::lane::{ProxyExit, ProxyLane};
 use super::state::ProxyState;
 use super::stream::{ProxyStream, ReceiveStage};
 use crate::tunables::{
-    LINGER_TIMEOUT, PACKETS_PER_TURN, POLLS_PER_SOCKET_POLL, PROXY_BLOCKS_MAX,
+    LINGER_TIMEOUT, POLLS_PER_SOCKET_POLL, PROXY_HELP_BYTES, PROXY_HELP_TIME,
     PROXY_ORDER_SLEEP_MAX, PROXY_POLL_TIME, PROXY_PROGRESS_INTERVAL,
 };
 use roundelay_engine::progress::wait::{WaitAction, WaitLoop};
 use roundelay_net::transport::posted::PostedSender;
 
-/// A proxy thread, and the lanes that it serves.
+/// A proxy thread, and the lanes that it serves now.
 pub(super) struct ProxyThread {
-    pub(super) common: Arc<ProxyState>,
-    pub(super) lanes: Vec<ProxyLane>,
+    common: Arc<ProxyState>,
+    lanes: Vec<ProxyLane>,
+    role: ThreadRole,
+}
+
+/// The part of a thread.
+enum ThreadRole {
+    /// It serves the lanes that helpers do not have.
+    Main(HelperThreads),
+    /// It serves one lane while messages are long.
+    Helper(HelperTask),
+}
+
+/// The helpers of a main thread.
+struct HelperThreads {
+    threads: Vec<JoinHandle<()>>,
+    /// How many there may be.
+    most: usize,
+    back: (Sender<ProxyLane>, Receiver<ProxyLane>),
+}
+
+/// What a helper has beside its lane.
+struct HelperTask {
+    /// Where the lane goes when there is nothing long any more, and the thread there.
+    back: Sender<ProxyLane>,
+    main: Thread,
+    /// The time at which the lane last carried much.
+    long_at: Instant,
+}
+
+/// Runs the main thread of a rank's lanes; it has `most` helpers at most.
+pub(super) fn run_lanes(common: Arc<ProxyState>, lanes: Vec<ProxyLane>, most: usize) {
+    let role = ThreadRole::Main(HelperThreads { threads: Vec::new(), most, back: channel() });
+    ProxyThread { common, lanes, role }.run();
 }
 
 impl ProxyThread {
     /// Carries what kernels ask for until the orders end, or something fails.
-    pub(super) fn run(mut self, orders: &Inbox<ProxyOrder>) {
-        match self.serve(orders) {
+    fn run(mut self) {
+        self.lanes.iter().for_each(|lane| lane.inbox.attach());
+        match self.serve() {
             Ok(()) => self.linger(),
             Err(ProxyExit::Stopped) => self.common.follow(),
             Err(ProxyExit::Failed(error)) => self.common.fail(*error),
         }
+        match self.role {
+            // One that panicked has nothing to add.
+            ThreadRole::Main(helpers) => {
+                helpers.threads.into_iter().for_each(|helper| drop(helper.join()));
+            }
+            ThreadRole::Helper(task) => task.main.unpark(),
+        }
     }
 
-    /// Serves all lanes until there are no more orders, and nothing is under way.
-    fn serve(&mut self, orders: &Inbox<ProxyOrder>) -> Result<(), ProxyExit> {
+    /// Serves the lanes until there are no more orders, and nothing is under way; or a helper's lane has gone back.
+    fn serve(&mut self) -> Result<(), ProxyExit> {
         let mut wait = WaitLoop::for_proxy();
         loop {
-            let is_open = self.take_orders(orders);
+            self.take_back();
             let includes_sockets = wait.polls_sockets(POLLS_PER_SOCKET_POLL);
             let mut moved = false;
             for lane in &mut self.lanes {
+                lane.take_orders();
                 if lane.progress(includes_sockets)? {
                     (lane.still, moved) = (None, true);
                 }
@@ -52,10 +93,11 @@ impl ProxyThread {
             if moved {
                 // A proxy publishes no wait.
                 let _ = wait.progress();
+                self.lend();
                 continue;
             }
             let is_busy = self.lanes.iter().any(ProxyLane::is_busy);
-            if !is_busy && !is_open {
+            if !is_busy && self.is_over() {
                 return Ok(());
             }
             match wait.pause(&mut &*self.common) {
@@ -65,33 +107,91 @@ impl ProxyThread {
                 WaitAction::Again | WaitAction::Doze | WaitAction::Expired => {}
             }
             if !is_busy && wait.waited() >= PROXY_POLL_TIME {
-                self.sleep_until_order(orders, &mut wait);
+                if self.give_back() {
+                    return Ok(());
+                }
+                self.sleep_until_order(&wait);
             }
         }
     }
 
-    /// Takes the orders that are here; returns false if there will be no more.
-    fn take_orders(&mut self, orders: &Inbox<ProxyOrder>) -> bool {
-        loop {
-            match orders.try_recv() {
-                Ok(order) => self.take_order(&order),
-                Err(none) => return none == TryRecvError::Empty,
+    /// Returns true if there will be no orders, and no helper has a lane.
+    fn is_over(&mut self) -> bool {
+        if !self.lanes.iter().all(|lane| lane.inbox.is_over()) {
+            return false;
+        }
+        match &self.role {
+            ThreadRole::Helper(_) => true,
+            ThreadRole::Main(helpers) => {
+                helpers.threads.iter().all(JoinHandle::is_finished) && !self.take_back()
             }
         }
     }
 
-    fn take_order(&mut self, order: &ProxyOrder) {
-        self.lanes.iter_mut().for_each(|lane| lane.take_order(order));
+    /// Gives a lane to a helper if several have carried much without a pause.
+    fn lend(&mut self) {
+        let ThreadRole::Main(helpers) = &mut self.role else { return };
+        let is_long = |lane: &ProxyLane| lane.carried >= PROXY_HELP_BYTES;
+        if self.lanes.iter().filter(|lane| is_long(lane)).nth(1).is_none() {
+            return;
+        }
+        helpers.threads.retain(|helper| !helper.is_finished());
+        if helpers.threads.len() >= helpers.most {
+            return;
+        }
+        let (to, lane) = channel::<ProxyLane>();
+        let (common, back, main) =
+            (self.common.clone(), helpers.back.0.clone(), std::thread::current());
+        let helper = move || {
+            let Ok(lane) = lane.recv() else { return };
+            let task = HelperTask { back, main, long_at: Instant::now() };
+            ProxyThread { common, lanes: vec![lane], role: ThreadRole::Helper(task) }.run();
+        };
+        let name = format!("roundelay-far-{}", self.common.rank);
+        // Without a thread the lane stays.
+        let Ok(helper) = std::thread::Builder::new().name(name).spawn(helper) else { return };
+        helpers.threads.push(helper);
+        if let Some(at) = self.lanes.iter().rposition(is_long) {
+            let _ = to.send(self.lanes.swap_remove(at));
+        }
+    }
+
+    /// Takes the lanes that helpers have given back; returns true if there were some.
+    fn take_back(&mut self) -> bool {
+        let ThreadRole::Main(helpers) = &self.role else { return false };
+        if helpers.threads.is_empty() {
+            return false;
+        }
+        let before = self.lanes.len();
+        self.lanes.extend(helpers.back.1.try_iter());
+        self.lanes[before..].iter().for_each(|lane| lane.inbox.attach());
+        self.lanes.len() > before
+    }
+
+    /// Gives the lane of a helper back if nothing long was carried for a while; returns true if it did.
+    fn give_back(&mut self) -> bool {
+        let ThreadRole::Helper(task) = &self.role else { return false };
+        if task.long_at.elapsed() < PROXY_HELP_TIME {
+            return false;
+        }
+        self.lanes.drain(..).for_each(|lane| drop(task.back.send(lane)));
+        task.main.unpark();
+        true
     }
 
     /// Examines the lanes on which nothing has moved, and progresses connections that move only while they are polled.
     fn examine(&mut self, waited: Duration) -> Result<(), ProxyExit> {
         self.progress_connections();
         let now = Instant::now();
-        self.lanes.iter_mut().try_for_each(|lane| {
+        for lane in &mut self.lanes {
+            if let (ThreadRole::Helper(task), PROXY_HELP_BYTES..) = (&mut self.role, lane.carried) {
+                task.long_at = now;
+            }
+            lane.carried = 0;
             let since = *lane.still.get_or_insert(now.checked_sub(waited).unwrap_or(now));
-            lane.check(now.saturating_duration_since(since))
-        })
+            lane.check(now.saturating_duration_since(since))?;
+        }
+        Ok(())
     }
 
     /// Returns the connections of all lanes.
@@ -120,19 +220,15 @@ impl ProxyThread {
     }
 
     /// Sleeps until an order comes, or for a moment.
-    fn sleep_until_order(&mut self, orders: &Inbox<ProxyOrder>, wait: &mut WaitLoop) {
+    fn sleep_until_order(&self, wait: &WaitLoop) {
         let has_graphs = self.lanes.iter().any(|lane| lane.has_graphs);
         let wakes = self.streams().all(|stream| stream.connection.wakes());
-        let most = match (has_graphs, wakes) {
+        std::thread::park_timeout(match (has_graphs, wakes) {
             // Only kernels know of graphs that are launched.
             (true, _) => wait.nap(),
             (false, true) => PROXY_ORDER_SLEEP_MAX,
             (false, false) => PROXY_PROGRESS_INTERVAL,
-        };
-        if let Ok(order) = orders.recv_timeout(most) {
-            self.take_order(&order);
-            let _ = wait.progress();
-        }
+        });
     }
 
     /// Progresses the connections that move only while they are polled.
@@ -152,99 +248,5 @@ impl ProxyThread {
             self.progress_connections();
             std::thread::yield_now();
         }
-    }
-}
-
-impl ProxyLane {
-    fn take_order(&mut self, order: &ProxyOrder) {
-        match order {
-            ProxyOrder::Call(call) => {
-                self.has_graphs |= call.is_captured;
-                // A call of which this lane carries nothing is dropped.
-                if !self.flows(call).is_empty() {
-                    self.calls.insert(call.number, call.clone());
-                }
-            }
-            ProxyOrder::Forget(number) => drop(self.calls.remove(number)),
-            ProxyOrder::Exchange(batch) => self.accept_batch(batch),
-        }
-    }
-
-    /// Returns true if work is under way, or will be without another order.
-    fn is_busy(&self) -> bool {
-        self.work.is_some()
-            || self.calls.values().any(|call| !call.is_captured)
-            || self.streams.iter().any(ProxyStream::is_sending)
-            || self.queues.has_due()
-    }
-
-    /// Polls everything once, sockets too if `includes_sockets`; returns true if something moved.
-    fn progress(&mut self, includes_sockets: bool) -> Result<bool, ProxyExit> {
-        let begun = if self.work.is_none() { self.enter_call() } else { None };
-        let mut moved = begun.is_some();
-        let mut work = self.work.take().or(begun);
-        moved |= self.report_room();
-        moved |= self.post_pieces();
-        match &mut work {
-            Some(EnteredCall { call, flows }) => {
-                moved |= self.post_messages(call, flows);
-                // Reading a word takes less time than polling a socket.
-                let has_said = |flow: &MessageFlow| {
-                    call.part.links[flow.link].dir == MessageDirection::Recv
-                        || flow.moved == flow.total
-                };
-                if moved || includes_sockets || flows.iter().all(has_said) {
-                    moved |= self.receive(call, flows)?;
-                }
-            }
-            None if includes_sockets => moved |= self.receive_ahead()?,
-            None => {}
-        }
-        moved |= self.complete_sends(work.as_mut())?;
-        self.work = work.filter(|work| !work.is_over());
-        Ok(moved)
-    }
-
-    /// Returns the call that a block of this lane has entered, if it is another than the last.
-    fn enter_call(&mut self) -> Option<EnteredCall> {
-        for block in (self.number..PROXY_BLOCKS_MAX).step_by(self.lanes as usize) {
-            let word = abi::entered(self.memory.ranks(), self.common.rank, block);
-            let word = self.memory.kernel_word(word).load(Ordering::Acquire);
-            let seen = &mut self.entered[block as usize];
-            let (epoch, number) = ((word >> 32) as u32, word as u32);
-            if word == *seen || self.last == Some(epoch) {
-                *seen = word;
-                continue;
-            }
-            // Else its order is about to come, or it is of a call without messages for this lane.
-            let Some(call) = self.calls.get(&number) else { continue };
-            *seen = word;
-            self.last = Some(epoch);
-            let call = ProxyCall { epoch, ..call.clone() };
-            if !call.is_captured {
-                self.calls.remove(&number);
-            }
-            let flows = self.flows(&call);
-            self.queues.mark_before_call();
-            return Some(EnteredCall { call, flows });
-        }
-        None
-    }
-
-    /// Receives pieces, and reads ahead what has come of a call that no block has entered, as far as it needs no slot;
-    /// returns true if there was something.
-    fn receive_ahead(&mut self) -> Result<bool, ProxyExit> {
-        let mut moved = false;
-        for at in 0..self.streams.len() {
-            for _ in 0..PACKETS_PER_TURN {
-                match self.receive_piece(at) {
-                    Ok(Some(true)) => moved = true,
-                    Ok(_) => break,
-                    Err(fault) => return Err(self.messages_lost(at, &fault)),
-                }
-            }
-            self.streams[at].read_ahead();
-        }
-        Ok(moved)
     }
 }

@@ -49,6 +49,7 @@ impl ProxyLane {
                 let Some(ptr) = self.memory.slot(slot, bytes) else { break };
                 let packet = packet(PacketKind::Message, flow, link.channel, number, bytes);
                 let content = (bytes > 0).then_some(IoVec { ptr, len: bytes as usize });
+                self.carried += bytes;
                 let keeps = flow.taken < flow.moved;
                 // SAFETY: the slot lies in the memory, which outlives this thread. The kernel writes there again when
                 // it sees that the content was taken.

@@ -17,6 +17,7 @@ use roundelay_emit::cuda::batch;
 use super::peer_slots::{PeerSlots, SlotWord};
 use super::queues::{BatchEnd, ProxyBatch};
 use super::tests::{PATIENCE, Rank, World, everywhere, long};
+use roundelay_tests::{runs_alone, until};
 
 /// The blocks of one direction: what each has moved since the beginning.
 struct Kernel {
@@ -146,6 +147,52 @@ fn messages_of_kernels_take_their_time() {
                     );
                 }
                 rank.core.words(1).expect("all are done");
+            }
+        });
+    }
+}
+
+/// Returns the number of proxy threads of a rank in this process.
+fn proxy_threads(rank: u32) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("the threads");
+    let names = tasks.flatten().filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok());
+    names.filter(|name| name.trim() == format!("roundelay-far-{rank}")).count()
+}
+
+#[test]
+fn one_thread_serves_all_lanes_and_has_helpers_while_messages_are_long() {
+    // Threads of this process are counted by name.
+    let test = "one_thread_serves_all_lanes_and_has_helpers_while_messages_are_long";
+    if !runs_alone(module_path!(), test) {
+        return;
+    }
+    for threads in [1, 4] {
+        let world = World { threads, ..World::new(&[0, 1], 4) };
+        let jobs = long(&world.hosts);
+        everywhere(&world, &jobs, |rank| {
+            let own = rank.core.rank();
+            let slots = rank.lanes.peer_slots(1 - own, || Ok(PeerSlots::plain(2)));
+            let slots = slots.expect("plain memory");
+            let mut kernels = [MessageDirection::Send, MessageDirection::Recv]
+                .map(|dir| Kernel::new(dir, &slots));
+            for _ in 0..100 {
+                exchange(rank, &mut kernels, 4096);
+                assert_eq!(proxy_threads(own), 1, "short messages need no helper");
+            }
+            let mut most = 1;
+            for _ in 0..8 {
+                exchange(rank, &mut kernels, 64 << 20);
+                most = most.max(proxy_threads(own));
+            }
+            assert!(most <= threads as usize, "{most} threads");
+            rank.core.words(0).expect("all are done");
+            let missing = || format!("{} threads of rank {own}", proxy_threads(own));
+            until(PATIENCE, missing, || proxy_threads(own) == 1);
+            // The lanes are back, and go on.
+            exchange(rank, &mut kernels, 300_000);
+            rank.core.words(1).expect("all are done");
+            if threads > 1 {
+                assert!(most > 1, "long messages had no helper");
             }
         });
     }

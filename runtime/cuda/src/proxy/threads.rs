@@ -2,24 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use super::call::ProxyCall;
 use super::direct_probe::agree;
 use super::direct_slots::GpuDirect;
-use super::lane::{ProxyLane, ProxyOrder};
+use super::lane::ProxyLane;
+use super::lane_inbox::{LaneInbox, ProxyOrder};
 use super::memory::ProxyMemory;
 use super::peer_slots::PeerSlots;
 use super::queues::ProxyBatch;
-use super::run::ProxyThread;
+use super::run::run_lanes;
 use super::state::ProxyState;
 use super::stream::ProxyStream;
 use super::window_proxy::WindowProxy;
 use super::window_slots::ProxySlots;
 use crate::backend::DriverFault;
-use crate::tunables::{PROXY_LANES_MAX, PROXY_THREADS_MAX};
+use crate::tunables::PROXY_LANES_MAX;
 use roundelay_engine::EngineCore;
 use roundelay_engine::messages::RankMessenger;
 use roundelay_net::net::{ConnectionId, WaitPolicy};
@@ -37,15 +37,15 @@ pub(crate) struct MemoryOffer<'a> {
 
 type MemoryMaker<'a> = dyn FnOnce(&mut EngineCore) -> Result<ProxyMemory, Error> + 'a;
 
-/// The proxy threads of a rank, and the orders that they take.
+/// The proxy threads of a rank, and the orders that their lanes take.
 pub(crate) struct ProxyThreads {
     common: Arc<ProxyState>,
-    /// The number of lanes, the same on all ranks, and the orders of each thread.
-    lanes: u32,
-    orders: Vec<Sender<ProxyOrder>>,
+    /// The orders of each lane: as many lanes as all ranks have.
+    inboxes: Vec<Arc<LaneInbox>>,
     /// The number of the next call.
     numbers: AtomicU32,
-    threads: Vec<JoinHandle<()>>,
+    /// The thread that serves them, with its helpers.
+    thread: Option<JoinHandle<()>>,
     memory: Arc<ProxyMemory>,
     direct: GpuDirect,
     /// The memory for messages with single ranks, by rank, once there was one.
@@ -59,7 +59,7 @@ pub(crate) struct ProxyThreads {
 
 impl std::fmt::Debug for ProxyThreads {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ProxyThreads").field("lanes", &self.lanes).finish_non_exhaustive()
+        f.debug_struct("ProxyThreads").field("lanes", &self.inboxes.len()).finish_non_exhaustive()
     }
 }
 
@@ -79,11 +79,10 @@ impl ProxyThreads {
         let share = cores().len() / here.max(1) / 2;
         let fewest = core.words(share as u64)?.into_iter().min().unwrap_or(1);
         let lanes = (fewest as u32).clamp(1, PROXY_LANES_MAX);
-        Self::connect(core, memory, (lanes, PROXY_THREADS_MAX), abort)
+        Self::connect(core, memory, (lanes, lanes), abort)
     }
 
-    /// Opens `lanes` lanes, which at most `threads` threads serve: as many lanes on all ranks, while each rank may have
-    /// other threads.
+    /// Opens `lanes` lanes, which one thread serves, at most `threads` while messages are long.
     pub(super) fn connect(
         core: &mut EngineCore,
         memory: MemoryOffer<'_>,
@@ -130,10 +129,9 @@ impl ProxyThreads {
         });
         let mut all = ProxyThreads {
             common,
-            lanes,
-            orders: Vec::new(),
+            inboxes: Vec::new(),
             numbers: AtomicU32::new(1),
-            threads: Vec::new(),
+            thread: None,
             memory,
             direct,
             peers: BTreeMap::new(),
@@ -145,29 +143,23 @@ impl ProxyThreads {
             let (common, memory) = (all.common.clone(), all.memory.clone());
             ProxyLane::new((number, lanes), memory, common, streams)
         };
-        let mut made: Vec<ProxyLane> = (0..lanes).zip(streams).map(lane).collect();
-        let threads = threads.clamp(1, lanes);
-        for number in 0..threads {
-            let is_own = |lane: &mut ProxyLane| lane.number % threads == number;
-            let lanes = made.extract_if(.., is_own).collect();
-            let thread = ProxyThread { common: all.common.clone(), lanes };
-            let (sender, inbox) = channel();
-            let thread = std::thread::Builder::new()
-                .name(format!("roundelay-far-{rank}"))
-                .spawn(move || thread.run(&inbox))
-                .map_err(|e| {
-                    let text = format!("cannot start a proxy thread: {e}");
-                    Error::system(text, e, PROCESS_LIMIT_REMEDY)
-                });
-            all.threads.push(thread.map_err(|error| core.fail(error))?);
-            all.orders.push(sender);
-        }
+        let made: Vec<ProxyLane> = (0..lanes).zip(streams).map(lane).collect();
+        let inboxes = made.iter().map(|lane| lane.inbox.clone()).collect();
+        let (common, helpers) = (all.common.clone(), threads.saturating_sub(1) as usize);
+        let thread = std::thread::Builder::new()
+            .name(format!("roundelay-far-{rank}"))
+            .spawn(move || run_lanes(common, made, helpers))
+            .map_err(|e| {
+                Error::system(format!("cannot start a proxy thread: {e}"), e, PROCESS_LIMIT_REMEDY)
+            });
+        all.thread = Some(thread.map_err(|error| core.fail(error))?);
+        all.inboxes = inboxes;
         Ok(all)
     }
 
     /// Returns the number of lanes, the same on all ranks.
     pub(crate) fn lanes(&self) -> u32 {
-        self.lanes
+        self.inboxes.len() as u32
     }
 
     /// Returns the memory that they share with kernels.
@@ -255,10 +247,8 @@ impl ProxyThreads {
     }
 
     fn broadcast(&self, order: impl Fn() -> ProxyOrder) {
-        for thread in &self.orders {
-            // A thread that has ended has failed, or was stopped: the kernel is aborted in either case.
-            let _ = thread.send(order());
-        }
+        // A thread that has ended has failed, or was stopped: the kernel is aborted in either case.
+        self.inboxes.iter().for_each(|inbox| inbox.post(order()));
     }
 
     /// Returns the error of the proxy that failed first, if one has.
@@ -275,11 +265,9 @@ impl ProxyThreads {
 impl Drop for ProxyThreads {
     /// Lets threads complete what was launched, and joins them. Calls that will not end must be stopped before.
     fn drop(&mut self) {
-        self.orders.clear();
+        self.inboxes.iter().for_each(|inbox| inbox.close());
         self.window_proxy = None;
-        for thread in self.threads.drain(..) {
-            // A thread that panicked has nothing to add.
-            let _ = thread.join();
-        }
+        // A thread that panicked has nothing to add.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
