@@ -145,3 +145,57 @@ fn a_part_counts_what_it_shares() {
         comm.barrier().expect("a call");
     });
 }
+
+/// Returns the names of the threads that the library has in this process, in order.
+fn thread_names() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("the threads");
+    let names = tasks.flatten().filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok());
+    let mut names: Vec<String> = names.map(|name| name.trim().to_owned()).collect();
+    names.retain(|name| name.starts_with("roundelay"));
+    names.sort();
+    names
+}
+
+#[test]
+fn a_communicator_has_two_threads_at_most_beside_those_of_its_callers() {
+    // Threads of this process are counted by name.
+    let test = "a_communicator_has_two_threads_at_most_beside_those_of_its_callers";
+    if !runs_alone(module_path!(), test) {
+        return;
+    }
+    let ranks = Communicator::local_over(3, over_tcp(false)).expect("the ranks join");
+    let of_job = |names: &[String]| {
+        let is_of_job = |name: &&String| *name == "roundelay door";
+        names.iter().filter(is_of_job).count()
+    };
+    run_ranks(ranks, |comm, r| {
+        // A rank that listens guards its port, however many communicators its job has.
+        let before = thread_names();
+        assert_eq!(of_job(&before), before.len(), "nothing was asked of it: {before:?}");
+        comm.barrier().expect("all have counted");
+        // Asynchronous calls, messages without a waiter, windows that are served, calls that go on without a rank.
+        comm.all_reduce_async(vec![1.0f32; 1000], RedOp::Sum).wait().expect("a call");
+        let messages = comm.messages().expect("messages");
+        let (next, last) = ((r as u32 + 1) % 3, (r as u32 + 2) % 3);
+        let pending = messages.recv_async(vec![0u8; 3], last, 7).expect("a receive");
+        let window = comm.window(comm.alloc::<u64>(64).expect("memory")).expect("a window");
+        window.put(&[7, 8], next, 3).expect("a put");
+        window.flush(next).expect("a flush");
+        let mut data = [1u32; 10];
+        comm.tolerant_all_reduce(&mut data, RedOp::Sum).expect("a tolerant call");
+        comm.barrier().expect("all have made their requests");
+        let names = thread_names();
+        for rank in 0..3 {
+            for wanted in [format!("roundelay-{rank}"), format!("roundelay-m{rank}")] {
+                let count = names.iter().filter(|name| **name == wanted).count();
+                assert_eq!(count, 1, "{wanted}: {names:?}");
+            }
+        }
+        assert_eq!(names.len(), of_job(&names) + 3 * 2, "{names:?}");
+        assert!(of_job(&names) <= 3, "{names:?}");
+        comm.barrier().expect("all have counted");
+        messages.send(&[1u8, 2, 3], next, 7).expect("a send");
+        assert_eq!(pending.wait().expect("it came").0, [1, 2, 3]);
+        window.free(comm).expect("its end");
+    });
+}

@@ -23,7 +23,7 @@
 //! | `carrier`, `resources`, `setup` | the byte stream of a connection by `match`, what streams share, `probe` and `begin` |
 //!
 //! **Conventions.** No operation blocks: each returns at once and reports whether it was done; waiting, deadlines and
-//! giving up belong to `executor::wait`. After setup nothing allocates or locks, except that the first message of a new
+//! giving up belong to `progress::wait`. After setup nothing allocates or locks, except that the first message of a new
 //! size on a connection reserves its memory; nothing calls the system but the reads and writes of sockets, and the
 //! reads of a peer's private memory. Files import the file that defines a type, not this one.
 //!
