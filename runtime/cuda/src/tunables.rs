@@ -53,9 +53,9 @@ roundelay_support::tunables! {
     pub(crate) const PROXY_LANES_MAX: u32 = 8;
     /// The bytes that a lane carries without a millisecond of pause before it has a helper, if others carry as
     /// many: to move them takes the processor longer than to start one.
-    pub(crate) const PROXY_HELP_BYTES: u64 = 1 << 20;
+    pub(crate) const PROXY_HELP_BYTES: u64 = 256 << 10;
     /// The time for which a helper keeps a lane that carries less.
-    pub(crate) const PROXY_HELP_TIME: Duration = Duration::from_secs(1);
+    pub(crate) const PROXY_HELP_TIME: Duration = Duration::from_secs(2);
     /// The time for which a proxy polls before it sleeps until an order comes.
     pub(crate) const PROXY_POLL_TIME: Duration = Duration::from_micros(500);
     /// The longest sleep of a proxy until an order comes.

@@ -1,7 +1,7 @@
 //! Proxy threads: one serves all lanes of a rank by turns, and has helpers while long messages are under way.
 //!
-//! To move bytes through sockets takes a core for every 3 GB/s, so one thread would hold a call of many MiB back. A lane
-//! that carries many bytes without a pause goes to a *helper*, a thread of its own, which gives it back when there was
+//! The processor moves what goes through sockets, so one thread would hold a call of many MiB back. A lane that
+//! carries many bytes without a pause goes to a *helper*, a thread of its own, which gives it back when there was
 //! nothing long for a while, and ends. Orders stay with the lane.
 
 use std::sync::Arc;

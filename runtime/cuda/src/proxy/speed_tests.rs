@@ -175,7 +175,7 @@ fn one_thread_serves_all_lanes_and_has_helpers_while_messages_are_long() {
             let slots = slots.expect("plain memory");
             let mut kernels = [MessageDirection::Send, MessageDirection::Recv]
                 .map(|dir| Kernel::new(dir, &slots));
-            for _ in 0..100 {
+            for _ in 0..30 {
                 exchange(rank, &mut kernels, 4096);
                 assert_eq!(proxy_threads(own), 1, "short messages need no helper");
             }
