@@ -80,13 +80,17 @@ impl ProxyThread {
     /// Serves the lanes until there are no more orders, and nothing is under way; or a helper's lane has gone back.
     fn serve(&mut self) -> Result<(), ProxyExit> {
         let mut wait = WaitLoop::for_proxy();
+        let (mut is_busy, mut turn) = (false, 0u32);
         loop {
             self.take_back();
             let includes_sockets = wait.polls_sockets(POLLS_PER_SOCKET_POLL);
+            // What comes to a lane on which nothing is due can wait for a few polls of others.
+            let includes_idle = !is_busy || turn.is_multiple_of(POLLS_PER_SOCKET_POLL);
+            turn = turn.wrapping_add(1);
             let mut moved = false;
             for lane in &mut self.lanes {
                 lane.take_orders();
-                if lane.progress(includes_sockets)? {
+                if lane.progress(includes_sockets && (includes_idle || lane.is_busy()))? {
                     (lane.still, moved) = (None, true);
                 }
             }
@@ -96,7 +100,9 @@ impl ProxyThread {
                 self.lend();
                 continue;
             }
-            let is_busy = self.lanes.iter().any(ProxyLane::is_busy);
+            let busy = self.lanes.iter().filter(|lane| lane.is_busy()).count() as u32;
+            wait.share_spins(busy);
+            is_busy = busy > 0;
             if !is_busy && self.is_over() {
                 return Ok(());
             }

@@ -289,6 +289,7 @@ impl ProxyWorker {
                 self.messenger.wait_unless(operation, None, &|| comes() || self.is_over());
                 continue;
             }
+            wait.share_spins(u32::from(!self.due.is_empty()));
             let action = wait.pause(&mut &self);
             if !self.due.is_empty() {
                 if action == WaitAction::Doze {

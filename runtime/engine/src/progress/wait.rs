@@ -120,6 +120,12 @@ impl WaitLoop {
         WaitLoop { spins: FAST_POLLS, ..WaitLoop::new(Duration::MAX, false) }
     }
 
+    /// Shares the polls without a pause among the `busy` parts that a poll of a proxy thread visits. If there are none it
+    /// yields at once: other threads have more to do.
+    pub fn share_spins(&mut self, busy: u32) {
+        self.spins = FAST_POLLS.checked_div(busy).unwrap_or(0);
+    }
+
     /// Leaves interrupts to the caller, which holds a lock while it waits.
     pub fn without_interrupts(self) -> Self {
         WaitLoop { is_interruptible: false, ..self }
@@ -484,8 +490,19 @@ mod tests {
         assert!(wait.nap() >= PROXY_SLEEP_MIN && wait.nap() <= PROXY_SLEEP_MAX);
         std::thread::sleep(2 * PEER_CHECK_INTERVAL);
         assert_eq!(wait.pause(&mut rank), WaitAction::Examine);
+        let _ = wait.progress();
+        for (busy, spins) in [(1, FAST_POLLS), (8, FAST_POLLS / 8), (0, 0)] {
+            wait.share_spins(busy);
+            let spun = (0..FAST_POLLS).take_while(|_| {
+                let _ = wait.pause(&mut rank);
+                wait.polls <= wait.spins
+            });
+            assert_eq!(spun.count() as u32, spins, "polls without a pause, with {busy} lanes");
+            let _ = wait.progress();
+        }
         rank.0 = true;
-        assert_eq!(wait.pause(&mut rank), WaitAction::Aborted);
+        let look = std::iter::repeat_with(|| wait.pause(&mut rank));
+        assert!(look.take(16).any(|look| look == WaitAction::Aborted), "a clock is read by then");
         assert!(wait.progress(), "it was long");
         assert_eq!((wait.pause(&mut rank), wait.waited()), (WaitAction::Again, Duration::ZERO));
     }
