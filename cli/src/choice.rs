@@ -6,6 +6,7 @@ use roundelay::Hints;
 use roundelay::choose::{AlgorithmChoice, ChoiceRequest, ChoiceResolver};
 use roundelay::choose::{NVLINK, like_this_host};
 use roundelay::fabric::{NetworkPath, RDMA};
+use roundelay::launch::{EncryptionMode, secret};
 use roundelay::transport::{Transport, TransportSet};
 use roundelay_compiler::Shape;
 use roundelay_compiler::cost::Topology;
@@ -80,6 +81,13 @@ pub(crate) fn usual(collective: &str) -> Shape {
     Shape::flat(if collective == "sendrecv" { 2 } else { 4 })
 }
 
+/// Returns the encryption of the connections of a job with these hints, and with the secret of the environment if it
+/// has one.
+pub(crate) fn encryption(hints: &Hints) -> Result<EncryptionMode, VerbError> {
+    let mode = hints.encryption().unwrap_or_default();
+    Ok(mode.with_secret(secret().map_err(usage)?.is_some()))
+}
+
 /// Returns the links that carry calls between ranks of a number of hosts like this one, under these hints.
 fn carried(hosts: u32, hints: &Hints) -> Result<TransportSet, VerbError> {
     let paths = hints::paths(hints)?;
@@ -88,7 +96,11 @@ fn carried(hosts: u32, hints: &Hints) -> Result<TransportSet, VerbError> {
         _ => Transport::Tcp,
     };
     let over = (paths.len() > 1).then(|| paths.iter().map(of).collect());
-    let allowed = hints.transport().unwrap_or_default();
+    let mut allowed = hints.transport().unwrap_or_default();
+    if encryption(hints)?.covers(hosts <= 1) {
+        // Devices do not encrypt.
+        allowed = allowed.iter().filter(|transport| *transport != Transport::Rdma).collect();
+    }
     let here = allowed.posted().iter().filter(|transport| transport.probe().is_ok()).collect();
     Ok(allowed.carried(hosts <= 1, here, over))
 }
@@ -192,13 +204,14 @@ pub(crate) fn of_call(
     choose(&mut resolver()?, &request, &hints::texts(job_args))
 }
 
-/// Calls `say` with the choice that `explain` asks for, and the request.
+/// Calls `show` with the choice that `explain` asks for, the request, and whether connections that carry it are
+/// encrypted.
 pub(crate) fn of_explain(
     args: &ExplainArgs,
     collective: &str,
     shape: &Shape,
     bytes: u64,
-    show: impl FnOnce(&ChoiceRequest<'_>, &AlgorithmChoice),
+    show: impl FnOnce(&ChoiceRequest<'_>, &AlgorithmChoice, bool),
 ) -> VerbResult {
     root_fits(collective, args.root, shape.ranks())?;
     let ranks = shape.ranks() as u32;
@@ -215,6 +228,9 @@ pub(crate) fn of_explain(
         slot_bytes: None,
         transport: world.transport,
     };
-    show(&request, &choose(&mut resolver()?, &request, &args.hints)?);
+    let hints = hints::merged(&args.hints)?;
+    let is_carried = carried(args.hosts, &hints)?.contains(Transport::Tcp);
+    let is_encrypted = is_carried && encryption(&hints)?.covers(args.hosts <= 1);
+    show(&request, &choose(&mut resolver()?, &request, &args.hints)?, is_encrypted);
     Ok(())
 }

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
+use roundelay::Communicator;
 use roundelay::choose::NVLINK;
 use roundelay::launch::{EncryptionMode, JobSetup, membership};
-use roundelay::transport::{Transport, TransportSet};
-use roundelay::{Communicator, Hints};
+use roundelay::transport::TransportSet;
 use serde::Serialize;
 
 use crate::args::{DeviceKind, RouteArgs, TransportName};
@@ -40,7 +40,6 @@ pub(crate) fn route(args: &RouteArgs, report: VerbReport) -> VerbResult {
             Communicator::local_over(args.n, setup)?
         }
     };
-    let is_encrypted = Hints::from_env()?.encryption() == Some(EncryptionMode::Required);
     for comm in &mut comms {
         let (topology, _) = comm.topology()?;
         for route in comm.routes().iter().filter(|route| !route.transports.is_empty()) {
@@ -59,11 +58,10 @@ pub(crate) fn route(args: &RouteArgs, report: VerbReport) -> VerbResult {
                     format!("{}: threads carry what kernels send", route.why).into()
                 }
             };
-            let encryption = match is_encrypted && route.transports.contains(Transport::Tcp) {
-                true => EncryptionMode::Required,
-                false => EncryptionMode::Off,
+            let (encryption, encrypted) = match route.is_encrypted {
+                true => (EncryptionMode::Required, ", encrypted"),
+                false => (EncryptionMode::Off, ""),
             };
-            let encrypted = if encryption.is_required() { ", encrypted" } else { "" };
             let encryption = encryption.to_string();
             report.line(format!("rank {from} -> rank {to}: {link}{encrypted} ({why})"));
             report.result(&RouteRow { from, to, link, encryption, why });

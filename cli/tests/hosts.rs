@@ -1,7 +1,8 @@
 //! Tests ranks on two hosts, which are network namespaces with names of their own, set up in ways that systems are.
 
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::support::RunOutput;
@@ -11,6 +12,21 @@ use roundelay_tests::{CheckNeeds, port, skip};
 const NAMES: &str = "127.0.0.1 localhost\n10.81.0.1 first\n10.81.0.2 second\n";
 /// The table of names that Debian's installer makes on the first host.
 const OWN_NAME_IS_LOOPBACK: &str = "127.0.0.1 localhost\n127.0.1.1 first\n10.81.0.2 second\n";
+
+/// Reads all packets of a host until its input ends, and says which words were in them.
+const EAR: &str = "import select, socket, sys\n\
+    ear = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))\n\
+    ear.bind(('eth0', 0))\n\
+    print('ready', flush=True)\n\
+    words, seen = [word.encode() for word in sys.argv[1:]], set()\n\
+    while True:\n\
+    \tready = select.select([ear, sys.stdin], [], [])[0]\n\
+    \tif ear in ready:\n\
+    \t\tpacket = ear.recv(1 << 17)\n\
+    \t\tseen.update(word for word in words if word in packet)\n\
+    \telif sys.stdin in ready:\n\
+    \t\tbreak\n\
+    print(*[word in seen for word in words], flush=True)\n";
 
 /// Two hosts and a cable between them; they vanish with this.
 struct TwoHosts {
@@ -99,6 +115,41 @@ impl TwoHosts {
         bytes.and_then(|bytes| bytes.parse().ok()).unwrap_or_else(|| panic!("{text}"))
     }
 
+    /// Starts a verb of a rank of two, which meet at the first host's name, on the host of its number.
+    fn start(&self, rank: usize, verb: &[&str], store: &str, variables: &[(&str, &str)]) -> Child {
+        let mut command = self.on(rank, env!("CARGO_BIN_EXE_roundelay"));
+        command.args(verb).env_remove("ROUNDELAY_HINTS").env("ROUNDELAY_TUNED", "");
+        command.env("ROUNDELAY_STORE", store).env("ROUNDELAY_TIMEOUT_MS", "20000");
+        command.env("ROUNDELAY_RANK", rank.to_string()).env("ROUNDELAY_SIZE", "2");
+        command.envs(variables.iter().copied()).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a rank")
+    }
+
+    /// Runs a verb of two ranks, each with variables of its own.
+    fn both(&self, verb: &[&str], variables: [&[(&str, &str)]; 2]) -> [RunOutput; 2] {
+        let store = format!("first:{}", port());
+        let ranks = [0, 1].map(|rank| self.start(rank, verb, &store, variables[rank]));
+        ranks.map(|rank| RunOutput::of(rank.wait_with_output().expect("its output")))
+    }
+
+    /// Runs something while all bytes on the cable are read; returns which of the words were there. `None`, and a skip,
+    /// where nothing can read them.
+    fn heard(&self, words: &[&str], run: impl FnOnce()) -> Option<Vec<bool>> {
+        let mut ear = self.on(1, "python3");
+        ear.args(["-c", EAR]).args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut ear = ear.spawn().expect("it runs");
+        let mut lines = BufReader::new(ear.stdout.take().expect("a pipe")).lines();
+        if lines.next().is_none_or(|line| line.ok().as_deref() != Some("ready")) {
+            skip(CheckNeeds::Tool, "python3 does not read the cable between namespaces");
+            return None;
+        }
+        run();
+        drop(ear.stdin.take());
+        let seen = lines.next().expect("an answer").expect("text");
+        ear.wait().expect("it ends");
+        Some(seen.split(' ').map(|seen| seen == "True").collect())
+    }
+
     /// Runs a call of three ranks, which meet at the first host's name: rank 1 on the second host, the others on the
     /// first, so that each host connects to ranks of the other.
     fn sum(&self) {
@@ -156,6 +207,38 @@ fn ranks_meet_where_the_way_outward_is_another_network() {
     ];
     let Some(hosts) = TwoHosts::new([OWN_NAME_IS_LOOPBACK, NAMES], &management) else { return };
     hosts.sum();
+}
+
+/// What begins every message to a store, and every connection between ranks, in the clear.
+const PLAIN_WORDS: [&str; 2] = ["rndlst", "rndelay"];
+
+#[test]
+fn a_secret_encrypts_what_two_hosts_send_unless_that_is_turned_off() {
+    let Some(hosts) = TwoHosts::new([NAMES, NAMES], &[]) else { return };
+    let secret = ("ROUNDELAY_SECRET", "0123456789abcdef");
+    let hint = |hint| ("ROUNDELAY_HINTS", hint);
+    let off = hint("encryption=off");
+    let call = &["run", "all_reduce.ring", "--bytes", "64K", "--iters", "2"];
+    for (variables, is_plain) in [
+        (&[secret][..], false),
+        (&[secret, hint("encryption=auto")], false),
+        (&[secret, hint("encryption=required")], false),
+        (&[secret, off], true),
+        (&[], true),
+    ] {
+        let run = || hosts.both(call, [variables; 2]).map(|ran| drop(ran.ok()));
+        let Some(heard) = hosts.heard(&PLAIN_WORDS, || drop(run())) else { return };
+        assert_eq!(heard, [is_plain; 2], "{variables:?}");
+        let routes = hosts.both(&["route"], [variables; 2]).map(|ran| ran.ok().out);
+        assert_eq!(routes.concat().contains("encrypted"), !is_plain, "{variables:?}: {routes:?}");
+    }
+    for variables in
+        [[&[secret][..], &[secret, off]], [&[secret, off], &[secret]], [&[secret], &[]]]
+    {
+        let [zero, one] = hosts.both(call, variables);
+        one.fails(3, &["one side encrypts and the other does not", "hint `encryption`"]);
+        zero.fails(3, &["rank 1 has not come"]);
+    }
 }
 
 /// A connection that has ended keeps its port for a minute, but not from those who listen.

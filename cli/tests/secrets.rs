@@ -97,15 +97,19 @@ fn a_secret_for_a_job_is_random() {
 #[test]
 fn ranks_encrypt_together_or_not_at_all() {
     let secret = ("ROUNDELAY_SECRET", OsStr::from_bytes(BYTES));
-    let required = ("ROUNDELAY_HINTS", OsStr::new("encryption=required"));
-    for ran in both([&[secret, required], &[secret, required]]) {
-        ran.ok();
+    let hint = |hint| ("ROUNDELAY_HINTS", OsStr::new(hint));
+    let required = hint("encryption=required");
+    let (auto, off) = (hint("encryption=auto"), hint("encryption=off"));
+    for mode in [required, auto, off] {
+        for ran in both([&[secret, mode], &[secret, mode]]) {
+            ran.ok();
+        }
     }
     // Whichever side does not encrypt, the one that comes to the store gets the reason.
     for [zero, one] in
-        [[&[secret, required][..], &[secret][..]], [&[secret][..], &[secret, required][..]]]
+        [[required, off], [off, required], [auto, off], [off, auto], [required, auto]]
     {
-        let [zero, one] = both([zero, one]);
+        let [zero, one] = both([&[secret, zero], &[secret, one]]);
         one.fails(3, &["one side encrypts and the other does not", "hint `encryption`"]);
         zero.fails(3, &["rank 1 has not come"]);
     }
@@ -126,9 +130,30 @@ fn what_is_encrypted_is_said() {
     let text = route(&[secret, required], "tcp").ok().out;
     assert!(text.contains("rank 0 -> rank 1: tcp, encrypted"), "{text}");
     let text = route(&[secret], "tcp").ok().out;
-    assert!(text.contains("rank 0 -> rank 1: tcp (") && !text.contains("encrypted"), "{text}");
+    assert!(text.contains("rank 0 -> rank 1: tcp, encrypted"), "{text}");
+    let off = ("ROUNDELAY_HINTS", OsStr::new("encryption=off"));
+    for plain in [&[secret, off][..], &[]] {
+        let text = route(plain, "tcp").ok().out;
+        assert!(text.contains("rank 0 -> rank 1: tcp (") && !text.contains("encrypted"), "{text}");
+    }
     // Devices write to memory of other hosts as it is.
-    let refused = route(&[secret, required], "rdma");
-    assert_ne!(refused.code, 0, "{}", refused.out);
-    assert!(refused.err.contains("RDMA does not encrypt"), "{}", refused.err);
+    for variables in [&[secret, required][..], &[secret]] {
+        let refused = route(variables, "rdma");
+        assert_ne!(refused.code, 0, "{}", refused.out);
+        assert!(refused.err.contains("RDMA does not encrypt"), "{}", refused.err);
+    }
+    let said = |verb: &[&str], variables: &[(&str, &OsStr)]| {
+        let mut command = command(verb);
+        command.env_remove("ROUNDELAY_SECRET").envs(variables.iter().copied());
+        RunOutput::of(command.output().expect("the binary runs")).ok().out
+    };
+    let explain = ["explain", "all_reduce", "-n", "4", "--hosts", "2"];
+    let note = "the connections that carry it are encrypted";
+    assert!(said(&explain, &[secret]).contains(note));
+    assert!(said(&explain, &[secret, required]).contains(note));
+    assert!(!said(&explain, &[secret, off]).contains(note) && !said(&explain, &[]).contains(note));
+    assert!(!said(&["explain", "all_reduce", "-n", "4"], &[secret]).contains(note));
+    assert!(said(&["info"], &[secret]).contains("auto: connections between hosts encrypted"));
+    assert!(said(&["info"], &[secret, required]).contains("required: all connections encrypted"));
+    assert!(said(&["info"], &[]).contains("auto: no connection encrypted"));
 }

@@ -2,6 +2,7 @@
 
 use roundelay::choose::{AlgorithmChoice, ChoiceRequest};
 use roundelay::choose::{CallDivision, RejectedCandidate, RejectionReason};
+use roundelay::launch::EncryptionMode;
 use serde::Serialize;
 
 use crate::args::ExplainArgs;
@@ -29,6 +30,8 @@ struct ExplainedChoice<'a> {
     /// The division of the vector over the paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     division: Option<&'a CallDivision>,
+    /// The encryption of connections that carry the call: `required` or `off`.
+    encryption: String,
     lost: Vec<LosingCandidate>,
     remarks: &'a [String],
 }
@@ -82,15 +85,20 @@ pub(super) fn explain(args: &ExplainArgs, collective: &str, report: VerbReport) 
             if !std::mem::take(&mut first) {
                 report.line("");
             }
-            of_explain(args, collective, shape, bytes, |request, choice| {
-                print(request, choice, report);
+            of_explain(args, collective, shape, bytes, |request, choice, is_encrypted| {
+                print(request, choice, is_encrypted, report);
             })?;
         }
     }
     Ok(())
 }
 
-fn print(request: &ChoiceRequest<'_>, choice: &AlgorithmChoice, report: VerbReport) {
+fn print(
+    request: &ChoiceRequest<'_>,
+    choice: &AlgorithmChoice,
+    is_encrypted: bool,
+    report: VerbReport,
+) {
     let loser = |lost: &RejectedCandidate| LosingCandidate {
         algorithm: lost.name,
         predicted_us: lost.predicted_us,
@@ -127,6 +135,13 @@ fn print(request: &ChoiceRequest<'_>, choice: &AlgorithmChoice, report: VerbRepo
     if let Some(division) = &choice.division {
         divided(division, report);
     }
+    let encryption = match is_encrypted {
+        true => EncryptionMode::Required,
+        false => EncryptionMode::Off,
+    };
+    if is_encrypted {
+        report.line("note: the connections that carry it are encrypted; the model does not count what that costs");
+    }
     for remark in &choice.remarks {
         report.line(format!("note: {remark}"));
     }
@@ -144,6 +159,7 @@ fn print(request: &ChoiceRequest<'_>, choice: &AlgorithmChoice, report: VerbRepo
         measured_us: choice.measured_us,
         how: choice.how.map(|how| how.to_string()),
         division: choice.division.as_ref(),
+        encryption: encryption.to_string(),
         lost,
         remarks: &choice.remarks,
     });

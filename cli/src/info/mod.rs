@@ -7,12 +7,14 @@ mod topology;
 mod tunable_table;
 
 use roundelay::hints::EXPERIMENTAL;
+use roundelay::launch::EncryptionMode;
 use roundelay::transport::Transport;
 use roundelay::{DType, Hints, RedOp};
 use roundelay_algorithms::CATALOGUE;
 use serde::Serialize;
 
 use crate::args;
+use crate::choice;
 use crate::report::{VerbReport, VerbResult};
 use crate::values::size_text;
 use crate::version;
@@ -40,6 +42,8 @@ struct InfoRow {
     rdma: RdmaDevices,
     /// The encryption of connections, by the hint of the environment.
     encryption: String,
+    /// The connections that are encrypted, by that and the secret of the environment.
+    encrypted: &'static str,
     /// True if the build accepts hints for what no hardware has run.
     experimental: bool,
     gpus: GpuInventory,
@@ -109,8 +113,8 @@ pub(crate) fn info(args: &args::InfoArgs, report: VerbReport) -> VerbResult {
     report.line(format!("memory         {}", size_text(info.memory_bytes >> 20 << 20)));
     report.line(format!("shared memory  {shared}"));
     info.rdma.lines().into_iter().for_each(|line| report.line(line));
-    let hint = "the hint `encryption` of ROUNDELAY_HINTS";
-    report.line(format!("encryption     {} ({hint})", info.encryption));
+    let by = "the hint `encryption`, and the secret";
+    report.line(format!("encryption     {}: {} encrypted ({by})", info.encryption, info.encrypted));
     let experimental = match info.experimental {
         true => "available",
         false => "not available: this build is without the feature `experimental`",
@@ -154,6 +158,11 @@ fn gather() -> InfoRow {
         shared_memory: fault.is_none(),
         shared_memory_fault: fault,
         rdma: RdmaDevices::here(),
+        encrypted: match Hints::from_env().ok().and_then(|hints| choice::encryption(&hints).ok()) {
+            Some(EncryptionMode::Required) => "all connections",
+            Some(EncryptionMode::Auto) => "connections between hosts",
+            _ => "no connection",
+        },
         encryption: Hints::from_env()
             .ok()
             .and_then(|hints| hints.encryption())

@@ -10,6 +10,8 @@ pub struct RankRoute {
     pub rank: u32,
     /// The transports by which it is reached: none for this rank itself, several where several paths lead there.
     pub transports: TransportSet,
+    /// True if what goes there is encrypted.
+    pub is_encrypted: bool,
     /// The reason for this link.
     pub why: String,
 }
@@ -98,11 +100,12 @@ pub(crate) fn routes(
     let has = own.map_or(TransportSet::NONE, |own| own.has).and(allowed);
     let way = |(r, peer): (u32, &RoutePeer)| {
         if r == rank {
-            return RankRoute { rank: r, transports: TransportSet::NONE, why: String::new() };
+            let why = String::new();
+            return RankRoute { rank: r, transports: TransportSet::NONE, is_encrypted: false, why };
         }
         if seated(r) {
             let why = "same machine".into();
-            return RankRoute { rank: r, transports: allowed.mapped(), why };
+            return RankRoute { rank: r, transports: allowed.mapped(), is_encrypted: false, why };
         }
         let here = own.is_some_and(|own| own.host == peer.host);
         let mut why = match here {
@@ -124,7 +127,7 @@ pub(crate) fn routes(
             (Transport::Tcp, _) => {}
             (transport, _) => why += &format!(", both have {}", transport.title()),
         }
-        RankRoute { rank: r, transports: transport.into(), why }
+        RankRoute { rank: r, transports: transport.into(), is_encrypted: false, why }
     };
     (0u32..).zip(peers).map(way).collect()
 }

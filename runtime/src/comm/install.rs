@@ -54,7 +54,14 @@ impl Communicator {
         };
         let core = self.core()?;
         let transport = core.transports().to_string();
-        core.choice(&NamedCall { collective, bytes, dtype, op, root: 0, placement }, &transport)
+        let call = NamedCall { collective, bytes, dtype, op, root: 0, placement };
+        let mut choice = core.choice(&call, &transport)?;
+        let encrypted = self.routes().iter().filter(|route| route.is_encrypted).count();
+        if encrypted > 0 {
+            let from = format!("connections from this rank to {encrypted} others are encrypted");
+            choice.remarks.push(from);
+        }
+        Ok(choice)
     }
 
     /// Installs this algorithm for its collective on this communicator, at every size, in the place of those

@@ -67,6 +67,7 @@ pub fn gather(
             )));
         }
     };
+    let secret = (secret.0, secret.1.with_secret(!secret.0.is_empty()));
     let mut store = enter(&at, job, secret, timeout)?;
     let lost = |stranger| refused(&at, stranger);
     // It is there at once, or no rank has set it yet.

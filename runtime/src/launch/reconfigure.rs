@@ -19,7 +19,7 @@ use roundelay_net::group::{JobTerms, RankGroup, RankIdentity, RankNote, reporter
 use roundelay_net::net::{GenerationMembers, RankNetwork, WaitPolicy};
 use roundelay_net::paths;
 use roundelay_net::paths::{PathMedium, PathOptions};
-use roundelay_net::transport::{Transport, rdma};
+use roundelay_net::transport::rdma;
 use roundelay_support::error::Error;
 
 /// The remedy where not all ranks come.
@@ -199,9 +199,6 @@ fn of_environment(memory: u64) -> Result<RankIdentity, Error> {
     Ok(identity)
 }
 
-/// The error of a job that is to be encrypted and to use RDMA alone.
-const RDMA_IN_THE_CLEAR: &str = "RDMA does not encrypt, and `encryption=required` excludes it: allow `transport=tcp` too, or `shm` inside a host";
-
 impl JobSetup {
     /// Settles what paths and devices there are.
     pub(super) fn settled(&self) -> Result<(PathOptions, rdma::DeviceChoice), Error> {
@@ -214,18 +211,12 @@ impl JobSetup {
         Ok((options, devices))
     }
 
-    /// Returns the terms of the job: devices write to memory of other hosts as it is, so that encryption excludes them.
+    /// Returns the terms of the job. Where some connections are encrypted, ranks settle the rest once they have met.
     fn terms(&self) -> Result<JobTerms, Error> {
-        let mut terms = self.terms;
-        if self.options.encryption.is_required() {
-            let encrypted =
-                terms.transports.iter().filter(|transport| *transport != Transport::Rdma);
-            terms.transports = encrypted.collect();
-            if terms.transports.is_empty() {
-                return Err(Error::Start(RDMA_IN_THE_CLEAR.into()));
-            }
+        match self.options.encryption.is_required() {
+            true => self.terms.encrypted(&self.options),
+            false => Ok(self.terms),
         }
-        Ok(terms)
     }
 
     pub(super) fn identity(&self, address: IpAddr) -> Result<RankIdentity, Error> {

@@ -219,7 +219,7 @@ impl JobSetup {
     pub(super) fn secret_bytes(&self) -> Result<&[u8], Error> {
         let Some(secret) = &self.options.secret else {
             return match self.options.encryption {
-                EncryptionMode::Off => Ok(&[]),
+                EncryptionMode::Off | EncryptionMode::Auto => Ok(&[]),
                 EncryptionMode::Required => Err(Error::Start(NO_SECRET.into())),
             };
         };

@@ -236,10 +236,11 @@ pub const TABLE: &[HintKey] = &[
     },
     HintKey {
         name: "encryption",
-        values: "`required` or `off`",
-        meaning: "Encrypt every connection of the ranks, and that to their store, by TLS 1.3 (docs/security.md). \
-                  `required` takes a secret, uses no RDMA, and refuses ranks that do not encrypt; memory that the \
-                  ranks of a host share is inside that host. The same on all ranks. Default `off`.",
+        values: "`auto`, `required` or `off`",
+        meaning: "Encrypt the connections of the ranks, and those to their store, by TLS 1.3 (docs/security.md): those between \
+                  hosts where the job has a secret (`auto`), all of them (`required`, which takes a secret), or none. \
+                  RDMA does not encrypt and is not used where they are; memory that the ranks of a host share is inside \
+                  that host. A rank that does not agree is refused. The same on all ranks. Default `auto`.",
         example: "required",
         read: |h, v| word(v, &EncryptionMode::ALL, &mut h.encryption),
     },

@@ -208,8 +208,20 @@ impl RankLauncher {
             command.env(SECRET, secret);
         }
         command.envs(variables::of_ranks());
-        if let Some(hints) = &self.hints {
-            command.env(HINTS, hints);
+        let given = || self.envs.iter().rfind(|(name, _)| name == HINTS).map(|(_, v)| v.clone());
+        let hints = self.hints.clone().map(OsString::from).or_else(given);
+        let hints = hints.or_else(|| variables::raw(HINTS));
+        match hints {
+            // Hosts that ranks of this one pretend to be are no reason to encrypt: the secret is of this launcher's making.
+            hints
+                if secret.is_some() && segment.is_none() && !says_encryption(hints.as_deref()) =>
+            {
+                let mut all = hints.unwrap_or_default();
+                all.push(if all.is_empty() { PLAIN } else { PLAIN_TOO });
+                command.env(HINTS, all);
+            }
+            Some(hints) => drop(command.env(HINTS, hints)),
+            None => {}
         }
         if self.hosts > 1 {
             let host = u64::from(rank) * u64::from(self.hosts) / u64::from(self.layout.ranks);
@@ -244,6 +256,15 @@ impl RankLauncher {
         unsafe { command.pre_exec(prepare) };
         command.spawn()
     }
+}
+
+/// The hint that turns encryption off, alone and after others.
+const PLAIN: &str = "encryption=off";
+const PLAIN_TOO: &str = ",encryption=off";
+
+/// Returns true if hints say whether connections are encrypted.
+fn says_encryption(hints: Option<&OsStr>) -> bool {
+    hints.is_some_and(|hints| hints.to_string_lossy().contains("encryption"))
 }
 
 /// A started process.

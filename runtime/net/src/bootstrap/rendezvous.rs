@@ -32,11 +32,12 @@ pub fn store(
     secret: &[u8],
     timeout: Duration,
 ) -> Result<Box<dyn Store + Send>, Error> {
-    store_at(membership, secret, timeout, StorePlace::default())
+    let encryption = EncryptionMode::Auto.with_secret(!secret.is_empty());
+    store_at(membership, secret, timeout, StorePlace { encryption, ..StorePlace::default() })
 }
 
 /// The place where rank 0 listens for a store whose address is not given, and whether connections to it are encrypted.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct StorePlace<'a> {
     /// The network interface, as the hint gives it; `None` for all addresses of the host.
     interface: Option<&'a str>,
@@ -44,11 +45,18 @@ pub struct StorePlace<'a> {
     encryption: EncryptionMode,
 }
 
+impl Default for StorePlace<'_> {
+    fn default() -> Self {
+        StorePlace { interface: None, ports: None, encryption: EncryptionMode::Off }
+    }
+}
+
 impl<'a> StorePlace<'a> {
     /// Returns the place that the options of the ranks' own connections name.
     pub fn of(options: &'a PathOptions) -> Self {
-        let PathOptions { interface, ports, encryption, .. } = options;
-        StorePlace { interface: interface.as_deref(), ports: *ports, encryption: *encryption }
+        let PathOptions { interface, ports, .. } = options;
+        let (interface, encryption) = (interface.as_deref(), options.settled_encryption());
+        StorePlace { interface, ports: *ports, encryption }
     }
 
     /// Returns the addresses of this host for others: that of the interface, or all.

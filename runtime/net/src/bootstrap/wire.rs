@@ -13,8 +13,10 @@ use roundelay_support::abort::AbortRecord;
 
 /// Returns the messages of stores and reporters, and handles.
 pub fn wires() -> Vec<WireMessage> {
-    let hello =
-        |rank| StoreHello { rank, size: 4, job: digest("job"), nonce: [5; 32] }.bytes().to_vec();
+    let hello = |rank| {
+        let (job, is_host_bound) = (digest("job"), rank != GUEST);
+        StoreHello { rank, size: 4, job, is_host_bound, nonce: [5; 32] }.bytes().to_vec()
+    };
     let framed = |op: StoreRequest, body: &[u8]| {
         let mut bytes = Vec::new();
         push_frame(&mut bytes, op as u8, 7, &[body]);

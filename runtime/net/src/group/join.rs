@@ -26,14 +26,19 @@ impl RankGroup {
     pub fn join(
         rank: u32,
         mut net: RankNetwork,
-        terms: JobTerms,
+        mut terms: JobTerms,
         timeout: Duration,
         store: &mut dyn Store,
         kept: Option<KeptMemory>,
     ) -> Result<Self, Error> {
         let options = net.listener().options().clone();
+        let mode = options.settled_encryption();
         let shared = read_notes(rank, net.endpoints(), terms, &options).and_then(|others| {
             let GroupNotes { peers, kept: words, costs } = others;
+            let is_one_host = peers.iter().all(|peer| peer.host == peers[0].host);
+            if mode.covers(is_one_host) {
+                terms = terms.encrypted(&options)?;
+            }
             let near = neighbours(rank, &peers, terms.transports)?;
             let heap = kept.and_then(|kept| kept.common(&near, &words));
             Ok((share(&mut net, rank, (peers, near), terms, (timeout, store), heap)?, costs))
@@ -80,6 +85,7 @@ impl RankGroup {
         }
         group.hosts = numbers(&units);
         group.find_routes(&peers, refusal.as_deref());
+        group.show_encryption(mode, &peers);
         match group.locals.iter().any(Option::is_none) {
             true => group.net = Some(Arc::new(parking_lot::FairMutex::new(net))),
             false => {

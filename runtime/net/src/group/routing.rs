@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::rank_group::{LocalRank, RankGroup};
 use super::terms::JobTerms;
 use crate::route::{RoutePeer, routes};
-use crate::transport::TransportSet;
 use crate::transport::shm::ShmSegment;
+use crate::transport::{Transport, TransportSet};
+use roundelay_support::encryption::EncryptionMode;
 
 impl RankGroup {
     /// Makes a group of all ranks of a segment.
@@ -19,6 +20,20 @@ impl RankGroup {
         group.find_routes(&vec![here; group.locals.len()], None);
         group.show_number();
         group
+    }
+
+    /// Sets which routes are encrypted: connections, as far as the mode covers them.
+    pub(super) fn show_encryption(&mut self, mode: EncryptionMode, peers: &[RoutePeer]) {
+        let Some(own) = peers.get(self.rank as usize) else { return };
+        let excludes_devices = !self.terms.transports.contains(Transport::Rdma);
+        for (route, peer) in self.routes.iter_mut().zip(peers) {
+            let is_connection = route.transports.contains(Transport::Tcp);
+            route.is_encrypted = is_connection && mode.covers(own.host == peer.host);
+            let has_devices = own.has.and(peer.has).contains(Transport::Rdma);
+            if route.is_encrypted && has_devices && excludes_devices {
+                route.why += ", and RDMA does not encrypt";
+            }
+        }
     }
 
     pub(super) fn find_routes(&mut self, peers: &[RoutePeer], refusal: Option<&str>) {

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::transport::TransportSet;
+use crate::paths::PathOptions;
 use crate::transport::shm::SegmentLayout;
+use crate::transport::{Transport, TransportSet};
+use roundelay_support::error::Error;
 
 /// The settings that the ranks of a job must have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +32,32 @@ impl JobTerms {
 
     pub(super) fn slot_bytes(&self) -> u64 {
         self.slot_bytes.unwrap_or(self.transports.slot_bytes())
+    }
+
+    /// Returns the terms without the transports that do not encrypt: devices write to memory of other hosts as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Start`] if no other transport is allowed between hosts, or a path is a device.
+    pub fn encrypted(self, options: &PathOptions) -> Result<JobTerms, Error> {
+        let encrypts = |transport: &Transport| *transport != Transport::Rdma;
+        let transports: TransportSet = self.transports.iter().filter(encrypts).collect();
+        let mode = options.encryption;
+        let device = options.paths.iter().zip(&options.media);
+        if let Some((path, _)) = device.into_iter().find(|(_, medium)| medium.device().is_some()) {
+            return Err(Error::Start(format!(
+                "path `{path}` is an RDMA device, which does not encrypt, and `encryption={mode}` excludes it between \
+                 hosts of a job that has a secret: name network interfaces, or say `encryption=off` where nobody else \
+                 reads that network"
+            )));
+        }
+        if transports.is_empty() {
+            return Err(Error::Start(format!(
+                "RDMA does not encrypt, and `encryption={mode}` excludes it: allow `transport=tcp` too, or `shm` \
+                 inside a host, or say `encryption=off` where nobody else reads that network"
+            )));
+        }
+        Ok(JobTerms { transports, ..self })
     }
 
     /// Describes the difference between this rank's terms and another's.

@@ -17,6 +17,8 @@ pub(super) struct DialTarget {
     /// This rank's own address, where that decides the path.
     pub(super) from: Option<IpAddr>,
     pub(super) to: SocketAddr,
+    /// True if the peer is known to be on another host, whatever the addresses say.
+    pub(super) is_far: bool,
 }
 
 /// Returns the text of an address in messages, with a space before it.

@@ -13,11 +13,12 @@ use super::address::DialTarget;
 use super::hello::{ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello, REPLY};
 use super::socket::tune;
 use crate::paths::PathOptions;
-use crate::tls::{PeerSocket, SecureError, SecureProgress};
+use crate::tls::{PeerSocket, SecureError, SecureProgress, host_binding};
 use crate::tunables::{
     CONNECT_ATTEMPT_TIMEOUT, CONNECT_RETRY_INTERVAL, CONNECT_RETRY_INTERVAL_MAX,
     PEER_UNREACHABLE_TIMEOUT,
 };
+use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::error::ErrorSource;
 use roundelay_support::fork::give_up_in_children;
 use roundelay_support::secret::{NONCE, PROOF, ProofSide, random};
@@ -52,6 +53,8 @@ enum DialState {
 struct DialHandshake {
     stream: PeerSocket,
     hello: [u8; HELLO],
+    /// What proofs cover beside: this host, where the connection is in the clear because it does not leave it.
+    binding: &'static [u8],
     /// The nonce that was sent and the proof that answered the challenge.
     proof: Option<([u8; NONCE], [u8; PROOF])>,
     received: Vec<u8>,
@@ -206,12 +209,7 @@ impl PeerDial {
                             self.state = DialState::Connecting(stream, since);
                             return DialProgress::Waiting;
                         }
-                        Ok(true) if options.encryption.is_required() => {
-                            let mut stream = Box::new(PeerSocket::from(stream));
-                            let begun = stream.connect_encryption().map_err(insecure);
-                            begun.map(|()| DialState::Securing(stream))
-                        }
-                        Ok(true) => self.greet(stream.into(), options),
+                        Ok(true) => self.begin(stream.into(), options),
                         Err(e) => {
                             self.refused = e == Errno::CONNREFUSED;
                             Err(AttemptError::Unreached(DialError::system(e)))
@@ -256,7 +254,7 @@ impl PeerDial {
     }
 
     fn connect(&mut self) -> Result<DialState, AttemptError> {
-        let Some(DialTarget { from, to: address }) = self.target() else {
+        let Some(DialTarget { from, to: address, .. }) = self.target() else {
             return Err(AttemptError::Final(DialError::Nowhere));
         };
         let unreached = |e: Errno| match e {
@@ -284,6 +282,21 @@ impl PeerDial {
         }
     }
 
+    /// Begins to encrypt a new connection, or greets the peer where that is not asked for.
+    fn begin(
+        &mut self,
+        stream: PeerSocket,
+        options: &PathOptions,
+    ) -> Result<DialState, AttemptError> {
+        let is_far = self.target().is_some_and(|target| target.is_far);
+        if !options.settled_encryption().covers(stream.is_within_host() && !is_far) {
+            return self.greet(stream, options);
+        }
+        let mut stream = Box::new(stream);
+        stream.connect_encryption().map_err(insecure)?;
+        Ok(DialState::Securing(stream))
+    }
+
     fn greet(
         &mut self,
         mut stream: PeerSocket,
@@ -291,13 +304,17 @@ impl PeerDial {
     ) -> Result<DialState, AttemptError> {
         let denied = |e| AttemptError::Final(DialError::System { source: ErrorSource::new(e) });
         let nonce = random().map_err(denied)?;
-        let hello =
-            PeerHello { name: self.name, has_secret: options.secret.is_some(), nonce }.encode();
+        let (name, has_secret) = (self.name, options.secret.is_some());
+        let is_host_bound =
+            !stream.is_encrypted() && options.settled_encryption() == EncryptionMode::Auto;
+        let hello = PeerHello { name, has_secret, is_host_bound, nonce }.encode();
+        let binding = if is_host_bound { host_binding() } else { &[] };
         send(&mut stream, &hello)?;
         self.refused = false;
         Ok(DialState::Talking(Box::new(DialHandshake {
             stream,
             hello,
+            binding,
             proof: None,
             received: Vec::new(),
         })))
@@ -352,14 +369,16 @@ impl DialHandshake {
         match (reply, &options.secret, self.proof) {
             (HelloReply::Refused(why), _, _) => Err(AttemptError::Final(DialError::Refused(why))),
             (HelloReply::Challenge(nonce), Some(secret), None) => {
-                let proof = secret.proof(ProofSide::Connecting, &[&self.hello, &nonce]);
+                let proof =
+                    secret.proof(ProofSide::Connecting, &[&self.hello, &nonce, self.binding]);
                 self.proof = Some((nonce, proof));
                 send(&mut self.stream, &proof)?;
                 Ok(Some(false))
             }
             (HelloReply::Accepted(_), None, None) => Ok(Some(true)),
             (HelloReply::Accepted(theirs), Some(secret), Some((nonce, mine))) => {
-                match secret.accepts(&theirs, ProofSide::Accepting, &[&self.hello, &nonce, &mine]) {
+                let transcript: [&[u8]; 4] = [&self.hello, &nonce, &mine, self.binding];
+                match secret.accepts(&theirs, ProofSide::Accepting, &transcript) {
                     true => Ok(Some(true)),
                     false => Err(AttemptError::Final(DialError::Unproved)),
                 }

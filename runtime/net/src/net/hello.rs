@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Every message has a fixed length, so neither side reads a byte too far: data may follow at once.
-//! On an encrypted connection ([`tls`](crate::tls)) all of it follows the handshake of TLS.
+//! On an encrypted connection ([`tls`](crate::tls)) all of it follows the handshake of TLS. One that is in the clear
+//! because it does not leave the host says so in its hello, and both proofs cover the host too.
 //!
 //! A peer that is not asked for a proof must name the job, 128 random bits that ranks get from the
 //! rendezvous store. The first ten bytes of a hello and the form of a reply are the same in all versions.
@@ -77,6 +78,8 @@ pub(super) struct PeerHello {
     pub(super) name: ConnectionName,
     /// True if the connecting side has a secret and can prove it.
     pub(super) has_secret: bool,
+    /// True if the proofs cover the host: the connection is in the clear because it does not leave it.
+    pub(super) is_host_bound: bool,
     pub(super) nonce: [u8; NONCE],
 }
 
@@ -90,6 +93,8 @@ pub(super) enum HelloRefusal {
     SecretWanted,
     SecretUnwanted,
     SecretWrong,
+    /// The secret is wrong, or the peer is on another host though its address is one of this host.
+    HostWrong,
     /// The communicator is closed.
     Ended,
     EncryptionWanted,
@@ -97,7 +102,12 @@ pub(super) enum HelloRefusal {
 }
 
 impl HelloRefusal {
-    const ALL: [HelloRefusal; 9] = [
+    /// Returns true if the peer did not prove that it knows the secret.
+    pub(super) fn is_wrong_proof(self) -> bool {
+        matches!(self, HelloRefusal::SecretWrong | HelloRefusal::HostWrong)
+    }
+
+    const ALL: [HelloRefusal; 10] = [
         HelloRefusal::Stranger,
         HelloRefusal::Version,
         HelloRefusal::Job,
@@ -107,6 +117,7 @@ impl HelloRefusal {
         HelloRefusal::Ended,
         HelloRefusal::EncryptionWanted,
         HelloRefusal::EncryptionUnwanted,
+        HelloRefusal::HostWrong,
     ];
 
     /// Returns the reason and the remedy, in words that fit both sides.
@@ -123,9 +134,13 @@ impl HelloRefusal {
                 "one side has a secret and the other has none: give all ranks the same secret"
             }
             HelloRefusal::SecretWrong => "the secrets differ: give all ranks the same secret",
+            HelloRefusal::HostWrong => {
+                "the secrets differ, or what connects from this host is a relay of another one: give all ranks the \
+                 same secret, and the hint `encryption=required` where a tunnel is between"
+            }
             HelloRefusal::Ended => "the communicator was closed there",
             HelloRefusal::EncryptionWanted | HelloRefusal::EncryptionUnwanted => {
-                "one side encrypts and the other does not: give all ranks the same hint `encryption`"
+                "one side encrypts and the other does not: give all ranks the same hint `encryption` and the same secret"
             }
         }
     }
@@ -147,6 +162,7 @@ impl PeerHello {
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
         bytes[10] = self.has_secret.into();
+        bytes[11] = self.is_host_bound.into();
         bytes[12..28].copy_from_slice(&job.to_le_bytes());
         bytes[28..36].copy_from_slice(&comm.to_le_bytes());
         bytes[36..40].copy_from_slice(&to.to_le_bytes());
@@ -173,7 +189,8 @@ impl PeerHello {
             from: u32::from_le_bytes(field(bytes, 40)),
             lane: u32::from_le_bytes(field(bytes, 44)),
         };
-        Ok(PeerHello { name, has_secret: bytes[10] != 0, nonce: field(bytes, 48) })
+        let (has_secret, is_host_bound) = (bytes[10] != 0, bytes[11] != 0);
+        Ok(PeerHello { name, has_secret, is_host_bound, nonce: field(bytes, 48) })
     }
 
     /// Returns true if these bytes can still become a hello.
@@ -228,7 +245,7 @@ mod tests {
             from: 131_071,
             lane: CONTROL,
         };
-        let hello = PeerHello { name, has_secret: true, nonce: [7; NONCE] };
+        let hello = PeerHello { name, has_secret: true, is_host_bound: true, nonce: [7; NONCE] };
         assert_eq!(PeerHello::decode(&hello.encode()), Ok(hello));
         for why in HelloRefusal::ALL {
             let reply = HelloReply::Refused(why);
@@ -242,7 +259,8 @@ mod tests {
     #[test]
     fn strangers_and_other_versions_are_distinguished() {
         let name = ConnectionName { job: 1, comm: 2, to: 3, from: 4, lane: 5 };
-        let mut bytes = PeerHello { name, has_secret: false, nonce: [0; NONCE] }.encode();
+        let mut bytes =
+            PeerHello { name, has_secret: false, is_host_bound: false, nonce: [0; NONCE] }.encode();
         assert!(
             PeerHello::may_begin(&bytes)
                 && PeerHello::may_begin(b"")

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use super::hello::{ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello};
 use crate::paths::PathOptions;
-use crate::tls::{PeerSocket, SecureError, SecureProgress, is_handshake};
+use crate::tls::{PeerSocket, SecureError, SecureProgress, host_binding, is_handshake};
+use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::secret::{NONCE, PROOF, ProofSide, random};
 
 /// Returns the time until which the connections of an address are not answered; one that names a job may be exempt.
@@ -96,6 +97,7 @@ impl PendingHello {
                     return Ok(HelloOutcome::Rank(hello.name));
                 }
                 (Some(_), true) => {
+                    self.check_binding(options, &hello)?;
                     if !self.was_held
                         && let Some(until) = held(Some(&hello.name), self.from)
                     {
@@ -115,50 +117,69 @@ impl PendingHello {
         let (Some((bytes, hello, nonce)), Some(secret)) = (&self.asked, &options.secret) else {
             return Err(HelloOutcome::Closed);
         };
-        if !secret.accepts(&self.received, ProofSide::Connecting, &[bytes, nonce]) {
-            return Err(HelloOutcome::Refused(HelloRefusal::SecretWrong));
+        let (binding, wrong) = match hello.is_host_bound {
+            true => (host_binding(), HelloRefusal::HostWrong),
+            false => (&[][..], HelloRefusal::SecretWrong),
+        };
+        let theirs: [&[u8]; 3] = [bytes, nonce, binding];
+        if !secret.accepts(&self.received, ProofSide::Connecting, &theirs) {
+            return Err(HelloOutcome::Refused(wrong));
         }
         // A peer without the secret gets no answer about jobs.
         may_come(&hello.name).map_err(HelloOutcome::Refused)?;
-        let proof = secret.proof(ProofSide::Accepting, &[bytes, nonce, &self.received]);
+        let proof = secret.proof(ProofSide::Accepting, &[bytes, nonce, &self.received, binding]);
         let name = hello.name;
         self.send(HelloReply::Accepted(proof))?;
         Ok(HelloOutcome::Rank(name))
     }
 
-    /// Goes on with the encryption of a connection, where that is required; refuses it elsewhere.
+    /// Refuses a hello that is in the clear for another reason than this side's.
+    fn check_binding(&self, options: &PathOptions, hello: &PeerHello) -> Result<(), HelloOutcome> {
+        let is_plain = !self.stream.is_encrypted();
+        let is_wanted = is_plain && options.settled_encryption() == EncryptionMode::Auto;
+        match (is_wanted, hello.is_host_bound) {
+            (true, false) => Err(HelloOutcome::Refused(HelloRefusal::EncryptionWanted)),
+            (false, true) => Err(HelloOutcome::Refused(HelloRefusal::EncryptionUnwanted)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes on with the encryption of a connection that begins so; refuses it, or its absence, where that is not
+    /// wanted.
     fn secure(
         &mut self,
         options: &PathOptions,
         held: &HeldUntil<'_>,
     ) -> Result<SecureProgress, HelloOutcome> {
-        if !options.encryption.is_required() {
-            let mut first = [0];
-            return match self.stream.peek(&mut first) {
-                Ok(1) if is_handshake(&first) => {
-                    self.stream.discard_input();
-                    Err(HelloOutcome::Refused(HelloRefusal::EncryptionUnwanted))
-                }
-                // It is not known yet.
-                Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(SecureProgress::Waiting),
-                _ => Ok(SecureProgress::Open),
-            };
-        }
-        let Some(secret) = &options.secret else {
-            return Err(HelloOutcome::Refused(HelloRefusal::SecretWanted));
+        let mode = options.settled_encryption();
+        let secret = match &options.secret {
+            None if mode.is_required() => {
+                return Err(HelloOutcome::Refused(HelloRefusal::SecretWanted));
+            }
+            secret => secret.as_ref(),
         };
         if !self.stream.is_encrypted() {
             let mut first = [0];
-            match self.stream.peek(&mut first) {
+            let is_handshake = match self.stream.peek(&mut first) {
                 Ok(0) => return Err(HelloOutcome::Closed),
-                Ok(_) if is_handshake(&first) => {}
-                Ok(_) if PeerHello::may_begin(&first) => {
-                    self.stream.discard_input();
-                    return Err(HelloOutcome::Refused(HelloRefusal::EncryptionWanted));
-                }
-                Ok(_) => return Err(HelloOutcome::Refused(HelloRefusal::Stranger)),
+                Ok(_) => is_handshake(&first),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(SecureProgress::Waiting),
                 Err(_) => return Err(HelloOutcome::Closed),
+            };
+            if !is_handshake {
+                // The addresses are the system's word, not the peer's.
+                if !mode.covers(self.stream.is_within_host()) {
+                    return Ok(SecureProgress::Open);
+                }
+                if !PeerHello::may_begin(&first) {
+                    return Err(HelloOutcome::Refused(HelloRefusal::Stranger));
+                }
+                self.stream.discard_input();
+                return Err(HelloOutcome::Refused(HelloRefusal::EncryptionWanted));
+            }
+            if mode == EncryptionMode::Off {
+                self.stream.discard_input();
+                return Err(HelloOutcome::Refused(HelloRefusal::EncryptionUnwanted));
             }
             if !self.was_held
                 && let Some(until) = held(None, self.from)
@@ -168,6 +189,9 @@ impl PendingHello {
             }
             self.stream.accept_encryption().map_err(|_| HelloOutcome::Closed)?;
         }
+        let Some(secret) = secret else {
+            return Err(HelloOutcome::Refused(HelloRefusal::SecretWanted));
+        };
         self.stream.secure(secret).map_err(|error| match error {
             SecureError::Unproved => HelloOutcome::Refused(HelloRefusal::SecretWrong),
             SecureError::Protocol(_) | SecureError::Plain(_) => {

@@ -135,6 +135,7 @@ impl RankNetwork {
         known: Option<&[Vec<SocketAddr>]>,
     ) -> Result<(), Error> {
         let (rank, size) = (self.rank, self.size);
+        let own_host = own.first().map(|own| decode(own, rank)).transpose()?.map(|own| own.host);
         let mut gather = BruckGather::new(rank, size, own);
         while !gather.is_done() {
             let (step, source, target) = (gather.step(), gather.source(), gather.target());
@@ -144,16 +145,16 @@ impl RankNetwork {
                 .into_iter()
                 .map(|peer| {
                     if let Some(to) = known.and_then(|known| known.get(peer as usize)) {
-                        return Ok((peer, self.listener.targets_to(to)));
+                        return Ok((peer, self.listener.targets_to(to, false)));
                     }
                     let at = (peer + size - rank) % size;
                     let endpoint =
                         gather.pile().get(at as usize).map(|endpoint| decode(endpoint, peer));
-                    let to = endpoint
-                        .transpose()?
-                        .map(|endpoint| endpoint.addresses)
-                        .unwrap_or_default();
-                    Ok((peer, self.listener.targets_to(&to)))
+                    let targets = endpoint.transpose()?.map(|endpoint| {
+                        let is_far = own_host.is_some_and(|own| own != endpoint.host);
+                        self.listener.targets_to(&endpoint.addresses, is_far)
+                    });
+                    Ok((peer, targets.unwrap_or_default()))
                 })
                 .collect();
             self.link(pending, &peers?)?;

@@ -121,11 +121,11 @@ impl RankListener {
         &self.addresses
     }
 
-    /// Returns the targets for the addresses of a peer, by path.
-    pub(super) fn targets_to(&self, addresses: &[SocketAddr]) -> Vec<DialTarget> {
+    /// Returns the targets for the addresses of a peer, by path; `is_far` if it is known to be on another host.
+    pub(super) fn targets_to(&self, addresses: &[SocketAddr], is_far: bool) -> Vec<DialTarget> {
         let target = |(&own, &to): (&SocketAddr, &SocketAddr)| {
             let from = (self.addresses.len() > 1).then(|| own.ip());
-            DialTarget { from, to: address::reachable(to, own) }
+            DialTarget { from, to: address::reachable(to, own), is_far }
         };
         self.addresses.iter().zip(addresses).map(target).collect()
     }
@@ -400,7 +400,7 @@ impl RankListener {
                     // It may have gone already.
                     let _ = pending.stream.write(&HelloReply::Refused(why).encode());
                 }
-                if why == HelloRefusal::SecretWrong {
+                if why.is_wrong_proof() {
                     let from = pending.from;
                     inner.guesses.count(from, Instant::now(), LISTENER.port);
                 }

@@ -149,10 +149,12 @@ impl RankNetwork {
 
     /// Returns the addresses of a peer, by path.
     pub(super) fn targets(&self, peer: u32) -> Vec<DialTarget> {
-        let all = self
-            .endpoints
-            .get(peer as usize)
-            .map(|endpoint| self.listener.targets_to(&endpoint.addresses));
+        let endpoint = |rank: u32| self.endpoints.get(rank as usize);
+        let own = endpoint(self.rank).map(|own| own.host);
+        let all = endpoint(peer).map(|peer| {
+            let is_far = own.is_some_and(|own| own != peer.host);
+            self.listener.targets_to(&peer.addresses, is_far)
+        });
         all.unwrap_or_default()
     }
 

@@ -282,7 +282,7 @@ impl ShrinkProtocol<'_> {
                 if let Some(place) = view.place(lowest) {
                     let (job, comm, from) = (place.job, self.comm, self.rank);
                     let name = ConnectionName { job, comm, to: lowest, from, lane: SHRINK };
-                    let targets = self.listener.targets_to(&place.addresses);
+                    let targets = self.listener.targets_to(&place.addresses, false);
                     leader.by = LeaderContact::Dial(PeerDial::new(name, targets), place);
                 }
             }

@@ -10,7 +10,10 @@ use crate::wire::{WireMessage, again, sized};
 pub fn wires() -> Vec<WireMessage> {
     let name =
         ConnectionName { job: 1 << 100 | 5, comm: 1 << 50, to: 3, from: 131_071, lane: CONTROL };
-    let hello = |has_secret| PeerHello { name, has_secret, nonce: [7; 32] }.encode().to_vec();
+    let hello = |has_secret| {
+        let is_host_bound = has_secret;
+        PeerHello { name, has_secret, is_host_bound, nonce: [7; 32] }.encode().to_vec()
+    };
     let replies = [
         HelloReply::Challenge([3; 32]),
         HelloReply::Accepted([9; 32]),

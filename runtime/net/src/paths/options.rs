@@ -63,7 +63,7 @@ pub struct PathOptions {
     pub(crate) topology_file: Option<Arc<TopologyFile>>,
     /// The secret that all ranks of the job share.
     pub secret: Option<JobSecret>,
-    /// The encryption of connections, which takes a secret.
+    /// The encryption of connections, as it was asked for: see [`PathOptions::settled_encryption`].
     pub encryption: EncryptionMode,
     /// The time that joining and splitting may take, and after which, about, a vanished host is noticed.
     pub timeout: Duration,
@@ -75,6 +75,13 @@ pub struct PathOptions {
 
 // A connection that is late is refused for that, not turned away as a stranger.
 const _: () = assert!(HELLO_TIMEOUT.as_secs() < LISTENER.patience.as_secs());
+
+impl PathOptions {
+    /// Returns the encryption of connections, which takes a secret.
+    pub fn settled_encryption(&self) -> EncryptionMode {
+        self.encryption.with_secret(self.secret.is_some())
+    }
+}
 
 impl Default for PathOptions {
     fn default() -> Self {
@@ -88,7 +95,7 @@ impl Default for PathOptions {
             topology: None,
             topology_file: None,
             secret: None,
-            encryption: EncryptionMode::Off,
+            encryption: EncryptionMode::default(),
             timeout,
             hearing,
             host_label: None,

@@ -3,6 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | [`identity`] | the key of this process, and the settings of both sides |
+//! | [`locality`] | which connections stay within this host, and what proves it |
 //! | [`session`] | one encrypted connection: records, and the proof that both ends know the secret |
 //! | [`peer_socket`] | a socket between ranks, plain or encrypted, read and written alike |
 //!
@@ -14,10 +15,12 @@
 //! by which it could test secrets without being counted.
 
 mod identity;
+mod locality;
 mod peer_socket;
 mod session;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use locality::host_binding;
 pub(crate) use peer_socket::PeerSocket;
 pub(crate) use session::{SecureError, SecureProgress, is_handshake};

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
+use super::locality::is_within_host;
 use super::session::{SecureError, SecureProgress, TlsSession};
 use crate::tunables::TLS_HANDSHAKE_BYTES_MAX;
 use roundelay_support::secret::JobSecret;
@@ -131,6 +132,11 @@ impl PeerSocket {
     /// Returns the address of the other end.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         SocketAddr::try_from(rustix::net::getpeername(&*self.fd).ok()??).ok()
+    }
+
+    /// Returns true if its bytes do not leave this host; false where that is not known.
+    pub(crate) fn is_within_host(&self) -> bool {
+        matches!((self.local(), self.peer()), (Some(local), Some(peer)) if is_within_host(local, peer))
     }
 
     /// Returns true if bytes of the peer were read from the socket that the caller has not read yet: the descriptor

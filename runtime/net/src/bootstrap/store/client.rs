@@ -14,7 +14,7 @@ use super::protocol::{
 use super::server::StoreServer;
 use super::stream::{EncryptionFailure, StoreAddress, StoreStream};
 use crate::store::Store;
-use crate::tls::SecureError;
+use crate::tls::{SecureError, host_binding};
 use crate::tunables::{
     STORE_CULPRIT_TIMEOUT, STORE_ENTRY_TIMEOUT, STORE_KEY_BYTES, STORE_VALUE_BYTES,
 };
@@ -412,8 +412,7 @@ impl Store for StoreClient {
 }
 
 /// The remedy where one side of a store's connection is encrypted.
-const ENCRYPTION_DIFFERS: &str =
-    "one side encrypts and the other does not; give all ranks the same hint `encryption`";
+const ENCRYPTION_DIFFERS: &str = "one side encrypts and the other does not; give all ranks the same hint `encryption` and the same ROUNDELAY_SECRET";
 
 impl From<EncryptionFailure> for EntryFailure {
     fn from(failure: EncryptionFailure) -> Self {
@@ -442,11 +441,14 @@ fn enter(
 ) -> Result<StoreStream, EntryFailure> {
     let mut stream = StoreStream::connect(at, timeout)?;
     stream.set_timeouts(timeout)?;
-    if me.encryption.is_required() {
+    if me.encryption.covers(stream.is_within_host()) {
         stream.encrypt(me.secret, timeout)?;
     }
     let nonce = random().map_err(|e| EntryFailure::Never(e.to_string()))?;
-    let hello = StoreHello { rank: me.rank, size: me.size, job: digest(me.job), nonce }.bytes();
+    let ClientIdentity { rank, size, .. } = me;
+    let is_host_bound = me.encryption == EncryptionMode::Auto && !stream.is_encrypted();
+    let hello = StoreHello { rank, size, job: digest(me.job), is_host_bound, nonce }.bytes();
+    let binding = if is_host_bound { host_binding() } else { &[] };
     stream.write_all(&hello)?;
     let mut challenge = [0; CHALLENGE];
     stream.read_exact(&mut challenge)?;
@@ -457,21 +459,30 @@ fn enter(
     if challenge == MODE_REFUSAL {
         return Err(EntryFailure::Never(ENCRYPTION_DIFFERS.into()));
     }
-    stream.write_all(&proof(me.secret, ProofSide::Connecting, &[&hello, &challenge]))?;
+    let transcript: [&[u8]; 3] = [&hello, &challenge, binding];
+    stream.write_all(&proof(me.secret, ProofSide::Connecting, &transcript))?;
     let mut verdict = [0; VERDICT];
     stream.read_exact(&mut verdict)?;
     let size = u32::from_le_bytes([verdict[1], verdict[2], verdict[3], verdict[4]]);
     let decided = StoreVerdict::from_byte(verdict[0]);
     if decided == Some(StoreVerdict::Secret)
-        || !accepts(me.secret, &verdict[5..], ProofSide::Accepting, &[&hello, &challenge])
+        || !accepts(me.secret, &verdict[5..], ProofSide::Accepting, &transcript)
     {
-        return Err(EntryFailure::Never(
-            "its secret is another one; give all ranks the same ROUNDELAY_SECRET".into(),
-        ));
+        let relayed = match is_host_bound {
+            true => {
+                ", or `encryption=required` where a relay or a tunnel makes the store of another host look like one of \
+                 this host"
+            }
+            false => "",
+        };
+        return Err(EntryFailure::Never(format!(
+            "its secret is another one; give all ranks the same ROUNDELAY_SECRET{relayed}"
+        )));
     }
     let never = |text: String| Err(EntryFailure::Never(text));
     match decided {
         Some(StoreVerdict::Ok) => Ok(stream),
+        Some(StoreVerdict::Mode) => never(ENCRYPTION_DIFFERS.into()),
         // It may still be on its way out, or a lost try of this very process.
         Some(StoreVerdict::Job) => {
             Err(EntryFailure::Again("the store of another job is there".into(), None))

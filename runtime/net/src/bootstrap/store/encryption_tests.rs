@@ -1,17 +1,20 @@
 //! Tests encrypted connections to a store.
 
+use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use super::client::{ClientIdentity, StoreClient};
 use super::guest::{GuestRefusal, StoreGuest};
 use super::job::ServedJob;
-use super::protocol::{ROSTER, digest};
+use super::protocol::{CHALLENGE, ROSTER, StoreHello, StoreVerdict, VERDICT, digest};
 use super::server::StoreServer;
-use super::stream::{StoreAddress, StoreListener};
+use super::stream::{StoreAddress, StoreListener, StoreStream};
 use crate::store::Store;
+use crate::tls::host_binding;
 use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::error::Error;
+use roundelay_support::secret::{ProofSide, accepts, proof};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The time for which a client tries again that may succeed later.
@@ -62,19 +65,67 @@ fn notes_of_any_length_go_through() {
     assert_eq!(note.as_deref(), Some(&b"for guests"[..]));
 }
 
+/// Which of a store and a client of one host go on, by their hints. A refusal comes at once, and names the hint.
 #[test]
-fn neither_side_goes_on_in_the_clear() {
-    for (served, own) in [
-        (EncryptionMode::Required, EncryptionMode::Off),
-        (EncryptionMode::Off, EncryptionMode::Required),
+fn neither_side_goes_on_against_its_hint() {
+    use EncryptionMode::{Auto, Off, Required};
+    for (served, own, is_let_in) in [
+        (Off, Off, true),
+        (Off, Auto, false),
+        (Off, Required, false),
+        (Auto, Off, false),
+        (Auto, Auto, true),
+        (Auto, Required, true),
+        (Required, Off, false),
+        (Required, Auto, false),
+        (Required, Required, true),
     ] {
         let (_server, at) = serve(served);
         let started = Instant::now();
-        let error = enter(&at, 1, (b"swordfish", own), PATIENCE).err().expect("refused");
-        assert!(error.to_string().contains("one side encrypts and the other does not"), "{error}");
+        let entered = enter(&at, 1, (b"swordfish", own), PATIENCE);
         assert!(started.elapsed() < PATIENCE / 2, "it was tried again and again");
-        let refusal = StoreGuest::enter(at, "job", (b"swordfish", own), BRIEF).err();
+        let visited = StoreGuest::enter(at, "job", (b"swordfish", own), BRIEF);
+        if is_let_in {
+            assert!(entered.is_ok() && visited.is_ok(), "{own} at {served}");
+            continue;
+        }
+        let error = entered.err().expect("refused").to_string();
+        assert!(error.contains("one side encrypts and the other does not"), "{error}");
+        assert!(error.contains("hint `encryption`"), "{error}");
+        let refusal = visited.err();
         assert!(matches!(refusal, Some(GuestRefusal::Refused(_))), "{served}: {refusal:?}");
+    }
+}
+
+/// What a relay on this host passes on from another one has proofs of that host, whose secret is right.
+#[test]
+fn a_proof_of_another_host_is_refused_though_the_secret_is_right() {
+    let (_server, at) = serve(EncryptionMode::Auto);
+    let secret = b"swordfish";
+    for (binding, verdict) in [
+        (&[7; 32][..], StoreVerdict::Secret),
+        (&[], StoreVerdict::Secret),
+        (host_binding(), StoreVerdict::Ok),
+    ] {
+        let mut stream = StoreStream::connect(&at, PATIENCE).expect("a connection");
+        stream.set_timeouts(PATIENCE).expect("a timeout");
+        let (job, nonce) = (digest("job"), [1; 32]);
+        let hello = StoreHello { rank: 1, size: 2, job, is_host_bound: true, nonce }.bytes();
+        stream.write_all(&hello).expect("sent");
+        let mut challenge = [0; CHALLENGE];
+        stream.read_exact(&mut challenge).expect("a challenge");
+        let theirs = proof(secret, ProofSide::Connecting, &[&hello, &challenge, binding]);
+        stream.write_all(&theirs).expect("sent");
+        let mut answer = [0; VERDICT];
+        stream.read_exact(&mut answer).expect("a verdict");
+        assert_eq!(StoreVerdict::from_byte(answer[0]), Some(verdict));
+        let transcript: [&[u8]; 3] = [&hello, &challenge, host_binding()];
+        let is_proved = accepts(secret, &answer[5..], ProofSide::Accepting, &transcript);
+        assert_eq!(
+            is_proved,
+            verdict == StoreVerdict::Ok,
+            "the server proves it for its host alone"
+        );
     }
 }
 

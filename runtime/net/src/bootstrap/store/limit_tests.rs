@@ -60,7 +60,8 @@ impl Port {
     fn prove(&self, secret: &[u8]) -> (TcpStream, Option<StoreVerdict>) {
         let mut stream = self.stranger();
         let job = digest("job");
-        let hello = StoreHello { rank: GUEST, size: 0, job, nonce: [7; 32] }.bytes();
+        let hello =
+            StoreHello { rank: GUEST, size: 0, job, is_host_bound: false, nonce: [7; 32] }.bytes();
         stream.write_all(&hello).expect("room");
         let mut challenge = [0; super::protocol::CHALLENGE];
         stream.read_exact(&mut challenge).expect("a challenge");
@@ -157,7 +158,9 @@ fn strangers_are_turned_away_in_time_whatever_they_send() {
                 within(Instant::now(), ended(&mut silent), "a silent guest");
             });
             // A byte now and then does not buy time, nor does a request of a guest.
-            let hello = StoreHello { rank: 1, size: 2, job: [0; 32], nonce: [0; 32] }.bytes();
+            let hello =
+                StoreHello { rank: 1, size: 2, job: [0; 32], is_host_bound: false, nonce: [0; 32] };
+            let hello = hello.bytes();
             let slow: Vec<Vec<u8>> = hello[..HELLO - 1].iter().map(|&byte| vec![byte]).collect();
             let talks = vec![framed(StoreRequest::Here, 1, b""); 100];
             for (mut stream, parts, what) in [

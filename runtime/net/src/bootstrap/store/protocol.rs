@@ -7,7 +7,7 @@ use roundelay_support::abort::{AbortRecord, code_named};
 use roundelay_support::secret::{NONCE, PROOF};
 
 /// The first bytes of both sides; the last one is the version.
-pub(crate) const MAGIC: [u8; 8] = *b"rndlst\0\x02";
+pub(crate) const MAGIC: [u8; 8] = *b"rndlst\0\x03";
 /// The key under which a store keeps the address of its host at which the first rank of another host reached it: an
 /// empty value if all ranks have come from the same host.
 pub(crate) const HOST_KEY: &str = "the address of this host";
@@ -22,7 +22,7 @@ pub(crate) const GUEST: u32 = u32::MAX;
 /// The key of the note that guests may read.
 pub const ROSTER: &str = "reporters";
 
-pub(crate) const HELLO: usize = 8 + 4 + 4 + 32 + NONCE;
+pub(crate) const HELLO: usize = 8 + 4 + 4 + 32 + 1 + NONCE;
 pub(crate) const CHALLENGE: usize = 8 + NONCE;
 /// The answer to a client of which one side encrypts and the other does not, in the clear: a challenge without a nonce.
 pub(crate) const MODE_REFUSAL: [u8; CHALLENGE] = {
@@ -92,12 +92,14 @@ pub(crate) enum StoreVerdict {
     Failed = 6,
     /// Unsolicited: the client is to send [`StoreRequest::Here`].
     Ask = 7,
+    /// The client's connection is in the clear for another reason than the server's, or without one.
+    Mode = 8,
 }
 
 impl StoreVerdict {
     pub(crate) fn from_byte(byte: u8) -> Option<StoreVerdict> {
-        use StoreVerdict::{Ask, Failed, Full, Job, Ok, Secret, Size, Taken};
-        let all = [Ok, Secret, Job, Size, Taken, Full, Failed, Ask];
+        use StoreVerdict::{Ask, Failed, Full, Job, Mode, Ok, Secret, Size, Taken};
+        let all = [Ok, Secret, Job, Size, Taken, Full, Failed, Ask, Mode];
         all.into_iter().find(|&v| v as u8 == byte)
     }
 }
@@ -113,6 +115,8 @@ pub(crate) struct StoreHello {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) job: [u8; 32],
+    /// True if the proofs cover the host: the connection is in the clear because it does not leave it.
+    pub(crate) is_host_bound: bool,
     pub(crate) nonce: [u8; NONCE],
 }
 
@@ -123,19 +127,20 @@ impl StoreHello {
         bytes[8..12].copy_from_slice(&self.rank.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.size.to_le_bytes());
         bytes[16..48].copy_from_slice(&self.job);
-        bytes[48..].copy_from_slice(&self.nonce);
+        bytes[48] = self.is_host_bound.into();
+        bytes[49..].copy_from_slice(&self.nonce);
         bytes
     }
 
     /// Decodes a hello; `None` if these are not its bytes.
     pub(crate) fn read(bytes: &[u8; HELLO]) -> Option<StoreHello> {
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
-        let part = |at: usize| std::array::from_fn(|i| bytes[at + i]);
         (bytes[..8] == MAGIC).then(|| StoreHello {
             rank: word(8),
             size: word(12),
-            job: part(16),
-            nonce: part(48),
+            job: std::array::from_fn(|i| bytes[16 + i]),
+            is_host_bound: bytes[48] != 0,
+            nonce: std::array::from_fn(|i| bytes[49 + i]),
         })
     }
 }

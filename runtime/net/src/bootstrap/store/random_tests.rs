@@ -61,9 +61,10 @@ fn bytes_at_random_disturb_no_store() {
     let flight = first_flight();
     for trial in 0..60 * number("ROUNDS", 1) {
         let mut dice = SeededRandom(number("SEED", 1) << 32 ^ trial);
-        let (secret, encryption): (&[u8], EncryptionMode) = match dice.below(3) {
+        let (secret, encryption): (&[u8], EncryptionMode) = match dice.below(4) {
             0 => (b"", EncryptionMode::Off),
             1 => (b"a secret", EncryptionMode::Off),
+            2 => (b"a secret", EncryptionMode::Auto),
             _ => (b"a secret", EncryptionMode::Required),
         };
         let size = if dice.below(3) == 0 { 0 } else { 2 };

@@ -10,7 +10,8 @@ use super::protocol::{
 };
 use super::session::{BrokenSession, SessionStage};
 use super::state::{RankState, StoreState};
-use crate::tls::SecureError;
+use crate::tls::{SecureError, host_binding};
+use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::secret::{JobSecret, PROOF, ProofSide, accepts, proof};
 
 impl StoreState {
@@ -107,21 +108,29 @@ impl StoreState {
         challenge: &[u8; CHALLENGE],
         theirs: &[u8],
     ) -> Result<(), BrokenSession> {
-        let StoreHello { rank, size, job, .. } = StoreHello::read(hello).ok_or(BrokenSession)?;
-        let verdict =
-            if !accepts(&self.job.secret, theirs, ProofSide::Connecting, &[hello, challenge]) {
-                StoreVerdict::Secret
-            } else if job != self.job.digest {
-                StoreVerdict::Job
-            } else if rank == GUEST {
-                StoreVerdict::Ok
-            } else if size != self.job.size || rank >= size {
-                StoreVerdict::Size
-            } else if !matches!(self.ranks.get(&rank), None | Some(RankState::Gone)) {
-                StoreVerdict::Taken
-            } else {
-                StoreVerdict::Ok
-            };
+        let StoreHello { rank, size, job, is_host_bound, .. } =
+            StoreHello::read(hello).ok_or(BrokenSession)?;
+        let session = self.sessions.get(&token).ok_or(BrokenSession)?;
+        // A client in the clear has said why, and that must be this side's reason.
+        let is_bound_here =
+            self.job.encryption == EncryptionMode::Auto && !session.stream.is_encrypted();
+        let binding = if is_host_bound { host_binding() } else { &[] };
+        let transcript: [&[u8]; 3] = [hello, challenge, binding];
+        let verdict = if !accepts(&self.job.secret, theirs, ProofSide::Connecting, &transcript) {
+            StoreVerdict::Secret
+        } else if is_host_bound != is_bound_here {
+            StoreVerdict::Mode
+        } else if job != self.job.digest {
+            StoreVerdict::Job
+        } else if rank == GUEST {
+            StoreVerdict::Ok
+        } else if size != self.job.size || rank >= size {
+            StoreVerdict::Size
+        } else if !matches!(self.ranks.get(&rank), None | Some(RankState::Gone)) {
+            StoreVerdict::Taken
+        } else {
+            StoreVerdict::Ok
+        };
         if verdict == StoreVerdict::Secret
             && let Some(from) = self.sessions.get(&token).and_then(|session| session.from)
         {
@@ -130,7 +139,7 @@ impl StoreState {
         let own = match verdict {
             // Nothing that could be tried out against the secret.
             StoreVerdict::Secret => [0; PROOF],
-            _ => proof(&self.job.secret, ProofSide::Accepting, &[hello, challenge]),
+            _ => proof(&self.job.secret, ProofSide::Accepting, &transcript),
         };
         let session = self.sessions.get_mut(&token).ok_or(BrokenSession)?;
         session.output.push(verdict as u8);

@@ -125,15 +125,19 @@ impl StoreSession {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(e) => return Err(SecureError::System(e)),
             }
-            if is_handshake(&first) != encryption.is_required() {
-                socket.discard_input();
-                self.output.extend_from_slice(&MODE_REFUSAL);
-                self.last = true;
-                return Ok(true);
-            }
-            if !encryption.is_required() {
-                self.stage = SessionStage::Hello;
-                return Ok(true);
+            let may_be_plain = !encryption.covers(socket.is_within_host());
+            match is_handshake(&first) {
+                true if encryption != EncryptionMode::Off => {}
+                false if may_be_plain => {
+                    self.stage = SessionStage::Hello;
+                    return Ok(true);
+                }
+                _ => {
+                    socket.discard_input();
+                    self.output.extend_from_slice(&MODE_REFUSAL);
+                    self.last = true;
+                    return Ok(true);
+                }
             }
             socket.accept_encryption()?;
         }

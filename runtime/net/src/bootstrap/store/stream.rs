@@ -260,14 +260,14 @@ impl StoreStream {
     /// Returns true if the other end is on this host: then its address is not one by which other hosts reach this one.
     pub(crate) fn is_within_host(&self) -> bool {
         match self {
-            StoreStream::Tcp(socket) => match (socket.local(), socket.peer()) {
-                (Some(own), Some(peer)) => {
-                    peer.ip().to_canonical().is_loopback() || own.ip() == peer.ip()
-                }
-                _ => false,
-            },
+            StoreStream::Tcp(socket) => socket.is_within_host(),
             StoreStream::Unix(_) => true,
         }
+    }
+
+    /// Returns true if what it carries is encrypted.
+    pub(super) fn is_encrypted(&self) -> bool {
+        matches!(self, StoreStream::Tcp(socket) if socket.is_encrypted())
     }
 
     /// Returns the address of the other end; `None` within this host.

@@ -285,7 +285,8 @@ fn ranks_that_do_not_fit_are_refused_with_a_reason() {
 fn garbage_disturbs_nobody() {
     let (_server, at) = serve(2, b"");
     let mut zero = client(&at, 0, 2);
-    let hello = StoreHello { rank: 1, size: 2, job: digest("job"), nonce: [0; 32] }.bytes();
+    let (job, nonce) = (digest("job"), [0; 32]);
+    let hello = StoreHello { rank: 1, size: 2, job, is_host_bound: false, nonce }.bytes();
     let mut newer = hello;
     newer[7] += 1;
     let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -40,7 +40,7 @@ fn held(mut stream: TcpStream, now_and_then: &[u8]) -> Duration {
 
 fn hello(has_secret: bool) -> Vec<u8> {
     let name = ConnectionName { job: 5, comm: 7, to: 1, from: 0, lane: CONTROL };
-    PeerHello { name, has_secret, nonce: [0; 32] }.encode().to_vec()
+    PeerHello { name, has_secret, is_host_bound: has_secret, nonce: [0; 32] }.encode().to_vec()
 }
 
 #[test]

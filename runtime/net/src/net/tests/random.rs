@@ -28,7 +28,8 @@ fn bytes_at_random_get_nobody_in() {
     let listeners = [
         listener(secret.clone(), EncryptionMode::Off),
         listener(None, EncryptionMode::Off),
-        listener(secret, EncryptionMode::Required),
+        listener(secret.clone(), EncryptionMode::Required),
+        listener(secret, EncryptionMode::Auto),
     ];
     let flight = first_flight();
     let name = ConnectionName { job: JOB, comm: 7, to: 0, from: 1, lane: CONTROL };
@@ -37,8 +38,8 @@ fn bytes_at_random_get_nobody_in() {
         let at = dice.below(listeners.len());
         let (listener, has_secret) = (&listeners[at], at != 1);
         // The job is there for the honest alone, so that a hello that survives is a stranger's.
-        let hello =
-            PeerHello { name: ConnectionName { job: JOB ^ 1, ..name }, has_secret, nonce: [4; 32] };
+        let name = ConnectionName { job: JOB ^ 1, ..name };
+        let hello = PeerHello { name, has_secret, is_host_bound: at == 3, nonce: [4; 32] };
         let mut bytes = match dice.below(2) {
             0 => mutated(&flight, &mut dice),
             _ => mutated(&hello.encode(), &mut dice),

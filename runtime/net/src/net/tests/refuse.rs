@@ -20,7 +20,16 @@ pub(super) fn dial(
     to: SocketAddr,
     options: &PathOptions,
 ) -> Result<PeerSocket, DialError> {
-    let mut dial = PeerDial::new(name, vec![DialTarget { from: None, to }]);
+    dial_target(name, DialTarget { from: None, to, is_far: false }, options)
+}
+
+/// Dials a target until that ends.
+pub(super) fn dial_target(
+    name: ConnectionName,
+    target: DialTarget,
+    options: &PathOptions,
+) -> Result<PeerSocket, DialError> {
+    let mut dial = PeerDial::new(name, vec![target]);
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
         match dial.progress(options) {
@@ -103,7 +112,7 @@ fn an_intruder_disturbs_nobody() {
                     intruder.join().expect("no panic").expect("refused")
                 });
                 let expected =
-                    if secret.is_some() { HelloRefusal::SecretWrong } else { HelloRefusal::Job };
+                    if secret.is_some() { HelloRefusal::HostWrong } else { HelloRefusal::Job };
                 assert_eq!(refused, DialError::Refused(expected));
             }
             if net.rank == 1 {
@@ -182,6 +191,7 @@ fn strangers(listeners: &Mutex<Vec<SocketAddr>>, seed: u64, stop: &AtomicBool) {
     let whole = PeerHello {
         name: ConnectionName { job: 5, comm: 7, to: 1, from: 0, lane: CONTROL },
         has_secret: seed == 1,
+        is_host_bound: seed == 1,
         nonce: [0; 32],
     }
     .encode();
@@ -277,7 +287,7 @@ fn silent_strangers_are_few() {
     listener.expect(9);
     let name = ConnectionName { job: 9, comm: 7, to: 1, from: 0, lane: 3 };
     let options = with_secret("swordfish");
-    let mut rank = PeerDial::new(name, vec![DialTarget { from: None, to }]);
+    let mut rank = PeerDial::new(name, vec![DialTarget { from: None, to, is_far: false }]);
     let mut stream = loop {
         listener.progress();
         match rank.progress(&options) {
@@ -298,7 +308,7 @@ fn silent_strangers_are_few() {
     assert_eq!(&data, b"data");
     // Closed communicators accept no connection.
     listener.close(9, 7, 1);
-    let mut late = PeerDial::new(name, vec![DialTarget { from: None, to }]);
+    let mut late = PeerDial::new(name, vec![DialTarget { from: None, to, is_far: false }]);
     let why = loop {
         listener.progress();
         match late.progress(&options) {
@@ -321,6 +331,7 @@ fn a_slow_talker_is_turned_away() {
     let whole = PeerHello {
         name: ConnectionName { job: 5, comm: 7, to: 1, from: 0, lane: CONTROL },
         has_secret: false,
+        is_host_bound: false,
         nonce: [0; 32],
     };
     // A byte now and then does not buy time: 60 of them, spread over more than the hearing.
