@@ -85,6 +85,9 @@ pub(crate) fn usual(collective: &str) -> Shape {
 /// has one.
 pub(crate) fn encryption(hints: &Hints) -> Result<EncryptionMode, VerbError> {
     let mode = hints.encryption().unwrap_or_default();
+    if mode == EncryptionMode::Auto && hints.certificate_files().iter().any(Option::is_some) {
+        return Ok(EncryptionMode::Required);
+    }
     Ok(mode.with_secret(secret().map_err(usage)?.is_some()))
 }
 

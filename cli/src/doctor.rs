@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use roundelay::Hints;
-use roundelay::launch::{JobReport, RankReport, gather, secret};
+use roundelay::launch::{JobReport, JobSetup, RankReport, gather};
 use roundelay::trace::{
     CauseClass, FlightDump, LiveRanks, RankCondition, RankStanding, TraceVerdict, deadlock, delays,
     diagnose, live, merge,
@@ -62,10 +61,9 @@ pub(crate) fn doctor(args: &args::DoctorArgs, report: VerbReport) -> VerbResult 
     let mut silent = Vec::new();
     let jobs = match &args.store {
         Some(store) => {
-            let secret = secret()?.unwrap_or_default();
             // As the ranks were given it.
-            let encryption = Hints::from_env()?.encryption().unwrap_or_default();
-            match gather(store, &args.job, (&secret, encryption), args.timeout)? {
+            let setup = JobSetup::from_env()?;
+            match gather(store, &args.job, &setup, args.timeout)? {
                 JobReport::Running { communicator, reports: answers } => {
                     ask(communicator, answers, &mut silent)
                 }

@@ -75,6 +75,7 @@ impl StartSettings {
     /// Returns the hints that matter when ranks join over sockets, from wherever they were given.
     fn joining(&self) -> String {
         let h = &self.hints;
+        let [tls_cert, tls_key, tls_ca, tls_name] = h.certificate_files();
         let pairs = [
             ("transport", h.transport().map(|all| all.to_string())),
             ("channels", h.channels().map(|n| n.to_string())),
@@ -84,6 +85,10 @@ impl StartSettings {
             ("interface", h.interface().map(String::from)),
             ("ports", h.ports().map(|ports| ports.to_string())),
             ("encryption", h.encryption().map(|mode| mode.to_string())),
+            ("tls_cert", tls_cert.map(String::from)),
+            ("tls_key", tls_key.map(String::from)),
+            ("tls_ca", tls_ca.map(String::from)),
+            ("tls_name", tls_name.map(String::from)),
             ("topology", h.topology().map(String::from)),
             ("paths", h.paths().map(|names| names.join(","))),
             ("rdma_gid", h.rdma_gid().map(|n| n.to_string())),

@@ -3,18 +3,19 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use super::JobSetup;
 use super::reporter::name;
 use crate::tunables::REPORTERS_MAX;
 use roundelay_engine::trace::LiveRanks;
 use roundelay_net::bootstrap::env::address;
 use roundelay_net::bootstrap::membership::StoreAt;
 use roundelay_net::bootstrap::store::protocol::ROSTER;
-use roundelay_net::bootstrap::store::{GuestRefusal, StoreAddress, StoreGuest};
+use roundelay_net::bootstrap::store::{GuestRefusal, GuestTrust, StoreAddress, StoreGuest};
 use roundelay_net::bootstrap::torch::TorchStore;
 use roundelay_net::bootstrap::{ReporterRoster, STORE};
 use roundelay_net::group::ReporterAt;
-use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::error::Error;
+use roundelay_support::secret::JobSecret;
 use roundelay_support::threads::run_shared;
 
 /// The state of a job that was looked at from outside.
@@ -46,7 +47,8 @@ pub enum RankReport {
 /// address, `host:port` as the ranks were given it, or at that of a torch.distributed job. A rank that does not answer
 /// takes no longer than the timeout. Ranks that make no calls answer too.
 ///
-/// `secret` is that of the ranks, with their hint `encryption`. `job` is the name of the job where ranks were given one; it is empty where a person or mpirun gave the address.
+/// `setup` has the secret of the ranks, their hint `encryption` and a certificate as theirs. `job` is the name of the job
+/// where ranks were given one; it is empty where a person or mpirun gave the address.
 ///
 /// # Errors
 ///
@@ -55,9 +57,15 @@ pub enum RankReport {
 pub fn gather(
     at: &str,
     job: &str,
-    secret: (&[u8], EncryptionMode),
+    setup: &JobSetup,
     timeout: Duration,
 ) -> Result<JobReport, Error> {
+    let options = setup.secured()?;
+    let trust = GuestTrust {
+        secret: options.secret.as_ref().map_or(&[], JobSecret::bytes),
+        encryption: options.settled_encryption(),
+        certificates: options.certificates.as_ref(),
+    };
     let at = match address(at.strip_prefix("tcp://").unwrap_or(at)) {
         Ok(StoreAt::Address { host, port, .. }) => StoreAddress::Host(host, port),
         Ok(StoreAt::Local { job }) => StoreAddress::Local(job),
@@ -67,8 +75,7 @@ pub fn gather(
             )));
         }
     };
-    let secret = (secret.0, secret.1.with_secret(!secret.0.is_empty()));
-    let mut store = enter(&at, job, secret, timeout)?;
+    let mut store = enter(&at, job, trust, timeout)?;
     let lost = |stranger| refused(&at, stranger);
     // It is there at once, or no rank has set it yet.
     let until = Instant::now() + timeout.min(Duration::from_secs(1));
@@ -86,14 +93,14 @@ pub fn gather(
             "the store at {at} is of another version of roundelay: use the `roundelay` of the job"
         )));
     };
-    Ok(JobReport::Running { communicator, reports: query_all(&reporters, secret, timeout) })
+    Ok(JobReport::Running { communicator, reports: query_all(&reporters, trust, timeout) })
 }
 
 /// Opens a store as a guest: roundelay's own, or the one whose address is in torch's.
 fn enter(
     at: &StoreAddress,
     job: &str,
-    secret: (&[u8], EncryptionMode),
+    trust: GuestTrust<'_>,
     timeout: Duration,
 ) -> Result<StoreGuest, Error> {
     // Roundelay's store ends a connection at the first byte that is not of its protocol, and torch's waits for more: so
@@ -103,7 +110,7 @@ fn enter(
         _ => None,
     };
     let Some(note) = note else {
-        return StoreGuest::enter(at.clone(), job, secret, timeout)
+        return StoreGuest::enter(at.clone(), job, trust, timeout)
             .map_err(|stranger| refused(at, stranger));
     };
     let Some((job, ways)) = note.as_deref().and_then(roundelay_net::bootstrap::rendezvous::read)
@@ -111,9 +118,10 @@ fn enter(
         let why = "it is a store of torch's, and no rank has left an address there".into();
         return Err(refused(at, GuestRefusal::Other(why)));
     };
-    let secret = if secret.0.is_empty() { (job.as_bytes(), secret.1) } else { secret };
+    let secret = if trust.secret.is_empty() { job.as_bytes() } else { trust.secret };
+    let trust = GuestTrust { secret, ..trust };
     let at = StoreAddress::Any(ways);
-    StoreGuest::enter(at.clone(), job, secret, timeout).map_err(|stranger| refused(&at, stranger))
+    StoreGuest::enter(at.clone(), job, trust, timeout).map_err(|stranger| refused(&at, stranger))
 }
 
 /// Returns the error of a store that does not answer the query.
@@ -142,24 +150,20 @@ fn refused(at: &StoreAddress, stranger: GuestRefusal) -> Error {
 /// Queries all reporters, several at a time.
 fn query_all(
     reporters: &[Option<(IpAddr, ReporterAt)>],
-    secret: (&[u8], EncryptionMode),
+    trust: GuestTrust<'_>,
     timeout: Duration,
 ) -> Vec<RankReport> {
     run_shared(reporters, REPORTERS_MAX, |reporter| match reporter {
-        Some(reporter) => query(*reporter, secret, timeout),
+        Some(reporter) => query(*reporter, trust, timeout),
         None => RankReport::Silent("it reports nowhere".into()),
     })
 }
 
 /// Queries one reporter.
-fn query(
-    (ip, at): (IpAddr, ReporterAt),
-    secret: (&[u8], EncryptionMode),
-    timeout: Duration,
-) -> RankReport {
+fn query((ip, at): (IpAddr, ReporterAt), trust: GuestTrust<'_>, timeout: Duration) -> RankReport {
     let until = Instant::now() + timeout;
     let place = SocketAddr::new(ip, at.port);
-    let report = StoreGuest::enter(StoreAddress::Any(vec![place]), &name(at.key), secret, timeout)
+    let report = StoreGuest::enter(StoreAddress::Any(vec![place]), &name(at.key), trust, timeout)
         .and_then(|mut reporter| reporter.report(until));
     match report {
         Ok(Some(report)) => match serde_json::from_slice(&report) {

@@ -25,6 +25,7 @@ pub use roundelay_net::bootstrap::{
     ByHand, JobMembership, JobOutcome, LauncherKind, ProcessEnding, RankLauncher, Store, StoreAt,
     host_addresses, listen_everywhere, membership, membership_with, secret, store,
 };
+pub use roundelay_net::paths::CertificateFiles;
 pub use roundelay_support::encryption::EncryptionMode;
 pub use roundelay_support::ports::PortRange;
 pub use setup::JobSetup;

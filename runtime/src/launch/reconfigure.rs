@@ -202,8 +202,7 @@ fn of_environment(memory: u64) -> Result<RankIdentity, Error> {
 impl JobSetup {
     /// Settles what paths and devices there are.
     pub(super) fn settled(&self) -> Result<(PathOptions, rdma::DeviceChoice), Error> {
-        self.secret_bytes()?;
-        let (mut options, mut devices) = (self.options.clone(), self.devices.clone());
+        let (mut options, mut devices) = (self.secured()?, self.devices.clone());
         paths::settle(&mut options, self.terms()?.transports, devices.gid)?;
         if let [PathMedium::Device(only)] = &options.media[..] {
             devices = only.clone();
@@ -213,7 +212,7 @@ impl JobSetup {
 
     /// Returns the terms of the job. Where some connections are encrypted, ranks settle the rest once they have met.
     fn terms(&self) -> Result<JobTerms, Error> {
-        match self.options.encryption.is_required() {
+        match self.options.settled_encryption().is_required() {
             true => self.terms.encrypted(&self.options),
             false => Ok(self.terms),
         }

@@ -40,8 +40,11 @@ pub(super) fn open(listener: &RankListener) -> Result<DoctorReporting, Error> {
     let secret = listener.options().secret.as_ref().map_or(&[][..], JobSecret::bytes).to_vec();
     let digest = digest(&name(at.key));
     // It has no ranks, so that there is nothing for which it could wait.
-    let (timeout, encryption) = (Duration::ZERO, listener.options().settled_encryption());
-    let job = ServedJob { size: 0, digest, secret, encryption, timeout, report: Some(report) };
+    let timeout = Duration::ZERO;
+    let options = listener.options();
+    let (encryption, certificates) = (options.settled_encryption(), options.certificates.clone());
+    let report: Option<fn() -> Vec<u8>> = Some(report);
+    let job = ServedJob { size: 0, digest, secret, encryption, certificates, timeout, report };
     Ok(DoctorReporting::new(at, StoreServer::start(socket, job).map_err(failed)?))
 }
 

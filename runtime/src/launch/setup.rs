@@ -14,7 +14,7 @@ use roundelay_net::bootstrap::store::InProcessStore;
 use roundelay_net::bootstrap::{HOST, JobMembership, Store, given_secret, secret};
 use roundelay_net::group::{JobTerms, RankGroup, RankNote, reporters};
 use roundelay_net::net::{RankListener, RankNetwork};
-use roundelay_net::paths::PathOptions;
+use roundelay_net::paths::{CertificateFiles, PathOptions};
 use roundelay_net::transport::TransportSet;
 use roundelay_net::transport::rdma;
 use roundelay_support::digest::mix;
@@ -153,6 +153,14 @@ impl JobSetup {
         self
     }
 
+    /// Sets the files of this rank's certificate: its chain, its key, and the authorities whose certificates are accepted,
+    /// all in PEM; and the name that every rank's certificate must have. Connections are encrypted then.
+    #[must_use]
+    pub fn certificates(mut self, files: CertificateFiles) -> Self {
+        self.options.certificate_files = files;
+        self
+    }
+
     /// Sets the longest time that ranks wait for each other to join, and afterwards in calls.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
@@ -183,6 +191,16 @@ impl JobSetup {
         self.options.ports = hints.ports().or(self.options.ports);
         self.options.encryption = hints.encryption().unwrap_or(self.options.encryption);
         self.devices.gid = hints.rdma_gid().or(self.devices.gid);
+        let files = &mut self.options.certificate_files;
+        let [chain, key, authorities, name] = hints.certificate_files();
+        for (file, given) in [
+            (&mut files.chain, chain),
+            (&mut files.key, key),
+            (&mut files.authorities, authorities),
+            (&mut files.name, name),
+        ] {
+            *file = given.map(String::from).or(file.take());
+        }
         if let Some(file) = hints.topology() {
             self = self.topology(file);
         }
@@ -211,20 +229,31 @@ impl JobSetup {
 }
 
 /// The error of encryption without a secret.
-const NO_SECRET: &str = "`encryption=required` takes a secret, by which ranks know each other: give all of them the same ROUNDELAY_SECRET, of \
-     16 random bytes or more, or the file ROUNDELAY_SECRET_FILE";
+const NO_SECRET: &str = "`encryption=required` takes a secret, by which ranks know each other, or certificates: give all of them the same \
+     ROUNDELAY_SECRET, of 16 random bytes or more, or the file ROUNDELAY_SECRET_FILE, or the hints `tls_cert`, \
+     `tls_key` and `tls_ca`";
 
 impl JobSetup {
     /// Returns the bytes of the secret, none if there is none; an error for an empty secret.
     pub(super) fn secret_bytes(&self) -> Result<&[u8], Error> {
         let Some(secret) = &self.options.secret else {
-            return match self.options.encryption {
-                EncryptionMode::Off | EncryptionMode::Auto => Ok(&[]),
-                EncryptionMode::Required => Err(Error::Start(NO_SECRET.into())),
+            return match self.options.encryption.is_required() && !self.options.has_certificates() {
+                false => Ok(&[]),
+                true => Err(Error::Start(NO_SECRET.into())),
             };
         };
         given_secret::check(secret.bytes())?;
         Ok(secret.bytes())
+    }
+
+    /// Returns the options with what the files of certificates hold; an error for a secret that is none.
+    pub(super) fn secured(&self) -> Result<PathOptions, Error> {
+        self.secret_bytes()?;
+        let mut options = self.options.clone();
+        if options.encryption != EncryptionMode::Off {
+            options.certificates = options.certificate_files.load()?;
+        }
+        Ok(options)
     }
 }
 
@@ -239,7 +268,8 @@ impl Communicator {
     pub fn join(membership: &JobMembership, setup: &JobSetup) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
         let secret = setup.secret_bytes()?;
-        let place = StorePlace::of(&setup.options);
+        let options = setup.secured()?;
+        let place = StorePlace::of(&options);
         let store = store_at(membership, secret, timeout, place)?;
         Self::join_at(membership.rank, membership.size, store, setup)
     }
@@ -264,7 +294,8 @@ impl Communicator {
             )));
         }
         let secret = setup.secret_bytes()?;
-        let place = StorePlace::of(&setup.options);
+        let options = setup.secured()?;
+        let place = StorePlace::of(&options);
         let store = shared((rank, size), secret, setup.options.timeout, place, share)?;
         Self::join_at(rank, size, Box::new(store), setup)
     }

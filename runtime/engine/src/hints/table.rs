@@ -245,6 +245,37 @@ pub const TABLE: &[HintKey] = &[
         read: |h, v| word(v, &EncryptionMode::ALL, &mut h.encryption),
     },
     HintKey {
+        name: "tls_cert",
+        values: "the path of a file",
+        meaning: "The chain of this rank's certificate in PEM, its own first (docs/security.md). \
+                  With `tls_key` and `tls_ca` all connections are encrypted, and ranks know each \
+                  other by certificates, beside a secret or in its place.",
+        example: "rank.pem",
+        read: |h, v| text(v, &mut h.tls_cert),
+    },
+    HintKey {
+        name: "tls_key",
+        values: "the path of a file",
+        meaning: "The private key of `tls_cert`, in PEM.",
+        example: "rank.key",
+        read: |h, v| text(v, &mut h.tls_key),
+    },
+    HintKey {
+        name: "tls_ca",
+        values: "the path of a file",
+        meaning: "The authorities whose certificates are accepted, in PEM.",
+        example: "ca.pem",
+        read: |h, v| text(v, &mut h.tls_ca),
+    },
+    HintKey {
+        name: "tls_name",
+        values: "a name as of a host",
+        meaning: "The name that the certificate of every rank must have. The same on all ranks. \
+                  Default `roundelay`.",
+        example: "job.example",
+        read: |h, v| text(v, &mut h.tls_name),
+    },
+    HintKey {
         name: "gpu_direct",
         values: "`true` or `false`",
         meaning: "Have RDMA devices move messages between hosts from GPU to GPU, where a probe comes through, and not \
@@ -289,6 +320,15 @@ fn near<'c>(name: &str, all: impl Iterator<Item = &'c str> + Clone) -> String {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", all.collect::<Vec<_>>().join(", ")),
     }
+}
+
+/// Reads a path or a name, which has a letter or a digit.
+fn text(value: &str, to: &mut Option<String>) -> Result<(), ValueError> {
+    if !value.contains(char::is_alphanumeric) {
+        return Err("it is no name".into());
+    }
+    *to = Some(value.into());
+    Ok(())
 }
 
 fn word<T: Copy>(value: &str, words: &[(&str, T)], into: &mut Option<T>) -> Result<(), ValueError> {

@@ -81,6 +81,10 @@ pub struct Hints {
     pub(super) interface: Option<String>,
     pub(super) ports: Option<PortRange>,
     pub(super) encryption: Option<EncryptionMode>,
+    pub(super) tls_cert: Option<String>,
+    pub(super) tls_key: Option<String>,
+    pub(super) tls_ca: Option<String>,
+    pub(super) tls_name: Option<String>,
     pub(super) topology: Option<String>,
     pub(super) paths: Option<Vec<String>>,
     pub(super) rdma_gid: Option<u32>,
@@ -186,6 +190,11 @@ impl Hints {
     /// Returns the ports to listen at.
     pub fn ports(&self) -> Option<PortRange> {
         self.ports
+    }
+
+    /// Returns the files of this rank's certificate, of its key and of the authorities, and the name of certificates.
+    pub fn certificate_files(&self) -> [Option<&str>; 4] {
+        [&self.tls_cert, &self.tls_key, &self.tls_ca, &self.tls_name].map(Option::as_deref)
     }
 
     /// Returns the topology file, as [`Fabric::load`](roundelay_support::fabric::FabricTopology::load) reads it.

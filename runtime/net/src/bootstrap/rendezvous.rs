@@ -11,7 +11,7 @@ use super::store::protocol::digest;
 use super::store::{ClientIdentity, StoreAddress, StoreClient, StoreListener, StoreServer};
 use super::torch::TorchStore;
 use crate::net::address;
-use crate::paths::PathOptions;
+use crate::paths::{CertificateIdentity, PathOptions};
 use crate::store::Store;
 use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::error::{Error, PROCESS_LIMIT_REMEDY};
@@ -43,11 +43,13 @@ pub struct StorePlace<'a> {
     interface: Option<&'a str>,
     ports: Option<PortRange>,
     encryption: EncryptionMode,
+    certificates: Option<&'a CertificateIdentity>,
 }
 
 impl Default for StorePlace<'_> {
     fn default() -> Self {
-        StorePlace { interface: None, ports: None, encryption: EncryptionMode::Off }
+        let encryption = EncryptionMode::Off;
+        StorePlace { interface: None, ports: None, encryption, certificates: None }
     }
 }
 
@@ -56,7 +58,8 @@ impl<'a> StorePlace<'a> {
     pub fn of(options: &'a PathOptions) -> Self {
         let PathOptions { interface, ports, .. } = options;
         let (interface, encryption) = (interface.as_deref(), options.settled_encryption());
-        StorePlace { interface, ports: *ports, encryption }
+        let certificates = options.certificates.as_ref();
+        StorePlace { interface, ports: *ports, encryption, certificates }
     }
 
     /// Returns the addresses of this host for others: that of the interface, or all.
@@ -92,8 +95,8 @@ pub fn store_at(
     place: StorePlace<'_>,
 ) -> Result<Box<dyn Store + Send>, Error> {
     let JobMembership { rank, size, .. } = *membership;
-    let encryption = place.encryption;
-    let me = |job| ClientIdentity { rank, size, job, secret, encryption };
+    let StorePlace { encryption, certificates, .. } = place;
+    let me = |job| ClientIdentity { rank, size, job, secret, encryption, certificates };
     let client = match &membership.store {
         StoreAt::Alone => served(loopback()?, me(""), timeout),
         StoreAt::Address { host, port, job } => {
@@ -130,7 +133,8 @@ pub fn shared(
     place: StorePlace<'_>,
     share: impl FnOnce(Option<&str>) -> Result<String, Error>,
 ) -> Result<StoreClient, Error> {
-    let me = ClientIdentity { rank, size, job: "", secret, encryption: place.encryption };
+    let StorePlace { encryption, certificates, .. } = place;
+    let me = ClientIdentity { rank, size, job: "", secret, encryption, certificates };
     if size == 1 {
         return served(loopback()?, me, timeout);
     }
@@ -174,8 +178,9 @@ fn serve(
     timeout: Duration,
 ) -> Result<StoreServer, Error> {
     let (digest, secret) = (digest(me.job), me.secret.to_vec());
-    let (size, encryption) = (me.size, me.encryption);
-    let job = ServedJob { size, digest, secret, encryption, timeout, report: None };
+    let (size, encryption, certificates) = (me.size, me.encryption, me.certificates.cloned());
+    let report = None;
+    let job = ServedJob { size, digest, secret, encryption, certificates, timeout, report };
     StoreServer::start(listener, job).map_err(|e| {
         Error::system(format!("rank 0 cannot serve the store: {e}"), e, PROCESS_LIMIT_REMEDY)
     })

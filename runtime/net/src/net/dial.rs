@@ -293,7 +293,8 @@ impl PeerDial {
             return self.greet(stream, options);
         }
         let mut stream = Box::new(stream);
-        stream.connect_encryption().map_err(insecure)?;
+        let begun = stream.connect_encryption(options.certificates.as_ref());
+        begun.map_err(insecure)?;
         Ok(DialState::Securing(stream))
     }
 
@@ -402,15 +403,15 @@ fn is_connected(stream: &TcpStream) -> Result<bool, Errno> {
 
 /// Goes on with the encryption of a connection. A peer that does not encrypt says so in the clear.
 fn secure(stream: &PeerSocket, options: &PathOptions) -> Result<SecureProgress, AttemptError> {
-    let Some(secret) = &options.secret else {
+    let Some(secret) = options.proved_secret() else {
         return Err(AttemptError::Final(DialError::Unasked));
     };
-    stream.secure(secret).map_err(|error| match error {
+    stream.secure(&secret).map_err(|error| match error {
         SecureError::Closed => AttemptError::Busy(DialError::Closed),
         SecureError::Plain(reply) => AttemptError::Final(refusal_in_the_clear(&reply)),
         SecureError::System(error) => AttemptError::Busy(DialError::system(error)),
         SecureError::Unproved => AttemptError::Final(DialError::Unproved),
-        error @ SecureError::Protocol(_) => insecure(error),
+        error => insecure(error),
     })
 }
 

@@ -95,6 +95,8 @@ pub(super) enum HelloRefusal {
     SecretWrong,
     /// The secret is wrong, or the peer is on another host though its address is one of this host.
     HostWrong,
+    /// Its certificate is not one of the job, or one side has none.
+    CertificateWrong,
     /// The communicator is closed.
     Ended,
     EncryptionWanted,
@@ -107,7 +109,7 @@ impl HelloRefusal {
         matches!(self, HelloRefusal::SecretWrong | HelloRefusal::HostWrong)
     }
 
-    const ALL: [HelloRefusal; 10] = [
+    const ALL: [HelloRefusal; 11] = [
         HelloRefusal::Stranger,
         HelloRefusal::Version,
         HelloRefusal::Job,
@@ -118,6 +120,7 @@ impl HelloRefusal {
         HelloRefusal::EncryptionWanted,
         HelloRefusal::EncryptionUnwanted,
         HelloRefusal::HostWrong,
+        HelloRefusal::CertificateWrong,
     ];
 
     /// Returns the reason and the remedy, in words that fit both sides.
@@ -137,6 +140,10 @@ impl HelloRefusal {
             HelloRefusal::HostWrong => {
                 "the secrets differ, or what connects from this host is a relay of another one: give all ranks the \
                  same secret, and the hint `encryption=required` where a tunnel is between"
+            }
+            HelloRefusal::CertificateWrong => {
+                "its certificate is not accepted, or one side has none: see `tls_cert` there, and `tls_ca` and \
+                 `tls_name` here"
             }
             HelloRefusal::Ended => "the communicator was closed there",
             HelloRefusal::EncryptionWanted | HelloRefusal::EncryptionUnwanted => {

@@ -152,12 +152,10 @@ impl PendingHello {
         held: &HeldUntil<'_>,
     ) -> Result<SecureProgress, HelloOutcome> {
         let mode = options.settled_encryption();
-        let secret = match &options.secret {
-            None if mode.is_required() => {
-                return Err(HelloOutcome::Refused(HelloRefusal::SecretWanted));
-            }
-            secret => secret.as_ref(),
-        };
+        let secret = options.proved_secret();
+        if secret.is_none() && mode.is_required() {
+            return Err(HelloOutcome::Refused(HelloRefusal::SecretWanted));
+        }
         if !self.stream.is_encrypted() {
             let mut first = [0];
             let is_handshake = match self.stream.peek(&mut first) {
@@ -187,17 +185,22 @@ impl PendingHello {
                 self.was_held = true;
                 return Err(HelloOutcome::Held(until));
             }
-            self.stream.accept_encryption().map_err(|_| HelloOutcome::Closed)?;
+            self.stream
+                .accept_encryption(options.certificates.as_ref())
+                .map_err(|_| HelloOutcome::Closed)?;
         }
         let Some(secret) = secret else {
             return Err(HelloOutcome::Refused(HelloRefusal::SecretWanted));
         };
-        self.stream.secure(secret).map_err(|error| match error {
+        self.stream.secure(&secret).map_err(|error| match error {
+            error if error.is_of_certificates() => {
+                HelloOutcome::Refused(HelloRefusal::CertificateWrong)
+            }
             SecureError::Unproved => HelloOutcome::Refused(HelloRefusal::SecretWrong),
             SecureError::Protocol(_) | SecureError::Plain(_) => {
                 HelloOutcome::Refused(HelloRefusal::Stranger)
             }
-            SecureError::Closed | SecureError::System(_) => HelloOutcome::Closed,
+            _ => HelloOutcome::Closed,
         })
     }
 

@@ -33,4 +33,4 @@ pub use balance::PathBalance;
 pub(crate) use list::carried;
 pub use list::{costs, host_name, settle};
 pub use measure::{PartClock, PathCode, PathMeasurement};
-pub use options::{PathMedium, PathOptions};
+pub use options::{CertificateFiles, CertificateIdentity, PathMedium, PathOptions};

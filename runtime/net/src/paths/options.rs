@@ -12,6 +12,8 @@ use roundelay_support::fabric::FabricTopology;
 use roundelay_support::ports::PortRange;
 use roundelay_support::secret::JobSecret;
 
+pub use crate::tls::{CertificateFiles, CertificateIdentity};
+
 /// A topology file, and the digest by which ranks compare it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TopologyFile {
@@ -65,6 +67,10 @@ pub struct PathOptions {
     pub secret: Option<JobSecret>,
     /// The encryption of connections, as it was asked for: see [`PathOptions::settled_encryption`].
     pub encryption: EncryptionMode,
+    /// The files of this rank's certificate, and what they hold once they were read.
+    pub certificate_files: CertificateFiles,
+    /// See [`PathOptions::certificate_files`].
+    pub certificates: Option<CertificateIdentity>,
     /// The time that joining and splitting may take, and after which, about, a vanished host is noticed.
     pub timeout: Duration,
     /// The longest time that a new connection may take to identify itself.
@@ -77,9 +83,25 @@ pub struct PathOptions {
 const _: () = assert!(HELLO_TIMEOUT.as_secs() < LISTENER.patience.as_secs());
 
 impl PathOptions {
-    /// Returns the encryption of connections, which takes a secret.
+    /// Returns the encryption of connections, which takes a secret or certificates. With certificates all are encrypted
+    /// unless that is turned off: where there is no secret, nothing else says who connects.
     pub fn settled_encryption(&self) -> EncryptionMode {
-        self.encryption.with_secret(self.secret.is_some())
+        match self.encryption {
+            EncryptionMode::Auto if self.has_certificates() => EncryptionMode::Required,
+            mode => mode.with_secret(self.secret.is_some()),
+        }
+    }
+
+    /// Returns true if ranks have certificates, read or not.
+    pub fn has_certificates(&self) -> bool {
+        self.certificates.is_some() || self.certificate_files != CertificateFiles::default()
+    }
+
+    /// Returns what both ends of an encrypted connection prove to know; an empty one if certificates alone say who they
+    /// are. `None` if nothing does.
+    pub(crate) fn proved_secret(&self) -> Option<JobSecret> {
+        let alone = || self.certificates.as_ref().map(|_| JobSecret::from(Vec::new()));
+        self.secret.clone().or_else(alone)
     }
 }
 
@@ -96,6 +118,8 @@ impl Default for PathOptions {
             topology_file: None,
             secret: None,
             encryption: EncryptionMode::default(),
+            certificate_files: CertificateFiles::default(),
+            certificates: None,
             timeout,
             hearing,
             host_label: None,

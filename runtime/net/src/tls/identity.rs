@@ -25,6 +25,8 @@ use rustls::{
 pub(super) struct TlsIdentity {
     pub(super) connecting: Arc<ClientConfig>,
     pub(super) accepting: Arc<ServerConfig>,
+    /// The name that clients ask for.
+    pub(super) peer_name: ServerName<'static>,
 }
 
 /// The name that a client asks for where nothing is verified by name.
@@ -58,21 +60,30 @@ impl TlsIdentity {
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
         connecting.enable_sni = false;
-        connecting.resumption = Resumption::disabled();
 
-        let mut accepting = ServerConfig::builder_with_provider(provider)
+        let accepting = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(own)));
-        // Every connection has a handshake of its own, whose exporter is its own.
-        accepting.send_tls13_tickets = 0;
-        accepting.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(TlsIdentity { connecting: connecting.into(), accepting: accepting.into() })
+        let peer_name = ServerName::try_from(PEER_NAME).map_err(|_| Error::UnsupportedNameType)?;
+        Ok(without_tickets(connecting, accepting, peer_name))
     }
 }
 
+/// Returns the identity of these settings: every connection has a handshake of its own, whose exporter is its own.
+pub(super) fn without_tickets(
+    mut connecting: ClientConfig,
+    mut accepting: ServerConfig,
+    peer_name: ServerName<'static>,
+) -> TlsIdentity {
+    connecting.resumption = Resumption::disabled();
+    accepting.send_tls13_tickets = 0;
+    accepting.session_storage = Arc::new(NoServerSessionStorage {});
+    TlsIdentity { connecting: connecting.into(), accepting: accepting.into(), peer_name }
+}
+
 /// Returns the cryptography, with the cipher first that this processor is best at.
-fn provider() -> CryptoProvider {
+pub(super) fn provider() -> CryptoProvider {
     let mut provider = suite::default_provider();
     #[cfg(target_arch = "x86_64")]
     let has_aes = std::arch::is_x86_feature_detected!("aes");
@@ -87,11 +98,6 @@ fn provider() -> CryptoProvider {
     provider.cipher_suites.retain(|suite| *suite != first);
     provider.cipher_suites.insert(0, first);
     provider
-}
-
-/// Returns the name that clients ask for.
-pub(super) fn peer_name() -> Result<ServerName<'static>, Error> {
-    ServerName::try_from(PEER_NAME).map_err(|_| Error::UnsupportedNameType)
 }
 
 /// Takes any raw public key whose holder signs the handshake: what a peer is trusted for comes after it

@@ -2,6 +2,7 @@
 //!
 //! | file | content |
 //! |---|---|
+//! | [`certificates`] | certificates of ranks: the files, and the check of a peer's |
 //! | [`identity`] | the key of this process, and the settings of both sides |
 //! | [`locality`] | which connections stay within this host, and what proves it |
 //! | [`session`] | one encrypted connection: records, and the proof that both ends know the secret |
@@ -14,6 +15,7 @@
 //! exporters differ, and can pass on neither proof. The side that connects proves first, so that a stranger gets nothing
 //! by which it could test secrets without being counted.
 
+mod certificates;
 mod identity;
 mod locality;
 mod peer_socket;
@@ -21,6 +23,7 @@ mod session;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use certificates::{CertificateFiles, CertificateIdentity};
 pub(crate) use locality::host_binding;
 pub(crate) use peer_socket::PeerSocket;
 pub(crate) use session::{SecureError, SecureProgress, is_handshake};

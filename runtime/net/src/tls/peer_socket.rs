@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
+use super::certificates::CertificateIdentity;
 use super::locality::is_within_host;
 use super::session::{SecureError, SecureProgress, TlsSession};
 use crate::tunables::TLS_HANDSHAKE_BYTES_MAX;
@@ -57,14 +58,20 @@ impl From<TcpStream> for PeerSocket {
 
 impl PeerSocket {
     /// Begins to encrypt a connection that this side made, of which no byte was used.
-    pub(crate) fn connect_encryption(&mut self) -> Result<(), SecureError> {
-        self.session = Some(Box::new(Mutex::new(TlsSession::connecting()?)));
+    pub(crate) fn connect_encryption(
+        &mut self,
+        certificates: Option<&CertificateIdentity>,
+    ) -> Result<(), SecureError> {
+        self.session = Some(Box::new(Mutex::new(TlsSession::connecting(certificates)?)));
         Ok(())
     }
 
     /// Begins to encrypt a connection that the other side made, whose first bytes announce it.
-    pub(crate) fn accept_encryption(&mut self) -> Result<(), SecureError> {
-        self.session = Some(Box::new(Mutex::new(TlsSession::accepting()?)));
+    pub(crate) fn accept_encryption(
+        &mut self,
+        certificates: Option<&CertificateIdentity>,
+    ) -> Result<(), SecureError> {
+        self.session = Some(Box::new(Mutex::new(TlsSession::accepting(certificates)?)));
         Ok(())
     }
 

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use rustls::{ClientConnection, Connection, ServerConnection};
 
-use super::identity::{TlsIdentity, peer_name};
+use super::certificates::{CertificateIdentity, reason};
+use super::identity::TlsIdentity;
 use crate::tunables::{TLS_HANDSHAKE_BYTES_MAX, TLS_READ_BYTES, TLS_WRITE_BYTES};
 use roundelay_support::secret::{JobSecret, PROOF, ProofSide};
 
@@ -58,12 +59,74 @@ pub(crate) enum SecureError {
     /// The peer breaks the protocol.
     #[error("it does not keep to the protocol of encrypted connections: {0}")]
     Protocol(#[source] rustls::Error),
+    /// The peer's certificate is not accepted.
+    #[error(
+        "its certificate is not accepted: {}; see its `tls_cert`, and `tls_ca` and `tls_name` here", reason(.0)
+    )]
+    Certificate(#[source] rustls::Error),
+    /// The peer does not accept the certificate of this side.
+    #[error(
+        "it does not accept this side's certificate ({0:?}): see `tls_cert` here, and its `tls_ca` and `tls_name`"
+    )]
+    CertificateRefused(rustls::AlertDescription),
+    /// One side has certificates and the other has none.
+    #[error(
+        "one side has a certificate and the other has none: give all ranks `tls_cert`, `tls_key` and `tls_ca`, or none"
+    )]
+    CertificateMissing,
     /// The peer has another secret, or a relay stands between.
     #[error(
         "it cannot prove that it knows the secret on this connection: give all ranks the same secret, or look for who \
          stands between the hosts"
     )]
     Unproved,
+}
+
+impl SecureError {
+    fn of(fault: rustls::Error) -> SecureError {
+        use rustls::AlertDescription as Alert;
+        use rustls::{Error, PeerIncompatible};
+        match fault {
+            Error::InvalidCertificate(_) => SecureError::Certificate(fault),
+            // Ranks have all else in common: what they cannot agree on is the kind of certificate.
+            Error::NoCertificatesPresented
+            | Error::AlertReceived(
+                Alert::CertificateRequired
+                | Alert::UnsupportedCertificate
+                | Alert::HandshakeFailure,
+            )
+            | Error::PeerIncompatible(
+                PeerIncompatible::IncorrectCertificateTypeExtension
+                | PeerIncompatible::UnsolicitedCertificateTypeExtension,
+            ) => SecureError::CertificateMissing,
+            Error::AlertReceived(
+                alert @ (Alert::BadCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA),
+            ) => SecureError::CertificateRefused(alert),
+            fault => SecureError::Protocol(fault),
+        }
+    }
+
+    /// Returns true if it is about certificates: another try ends alike.
+    pub(crate) fn is_of_certificates(&self) -> bool {
+        matches!(
+            self,
+            SecureError::Certificate(_)
+                | SecureError::CertificateRefused(_)
+                | SecureError::CertificateMissing
+        )
+    }
+}
+
+/// Returns the identity with certificates, or that of this process.
+fn identity(certificates: Option<&CertificateIdentity>) -> Result<TlsIdentity, SecureError> {
+    match certificates {
+        Some(CertificateIdentity(identity)) => Ok(identity.clone()),
+        None => TlsIdentity::of_process().map_err(SecureError::Protocol),
+    }
 }
 
 /// The state of an encrypted connection, without its socket.
@@ -87,16 +150,20 @@ pub(super) struct TlsSession {
 
 impl TlsSession {
     /// Begins the connecting side.
-    pub(super) fn connecting() -> Result<TlsSession, SecureError> {
-        let config = TlsIdentity::of_process().map_err(SecureError::Protocol)?.connecting;
-        let name = peer_name().map_err(SecureError::Protocol)?;
-        let connection = ClientConnection::new(config, name).map_err(SecureError::Protocol)?;
+    pub(super) fn connecting(
+        certificates: Option<&CertificateIdentity>,
+    ) -> Result<TlsSession, SecureError> {
+        let TlsIdentity { connecting, peer_name, .. } = identity(certificates)?;
+        let connection = ClientConnection::new(connecting, peer_name);
+        let connection = connection.map_err(SecureError::Protocol)?;
         Ok(TlsSession::new(connection.into(), ProofSide::Connecting))
     }
 
     /// Begins the accepting side.
-    pub(super) fn accepting() -> Result<TlsSession, SecureError> {
-        let config = TlsIdentity::of_process().map_err(SecureError::Protocol)?.accepting;
+    pub(super) fn accepting(
+        certificates: Option<&CertificateIdentity>,
+    ) -> Result<TlsSession, SecureError> {
+        let config = identity(certificates)?.accepting;
         let connection = ServerConnection::new(config).map_err(SecureError::Protocol)?;
         Ok(TlsSession::new(connection.into(), ProofSide::Accepting))
     }
@@ -152,7 +219,7 @@ impl TlsSession {
             if let Err(fault) = self.decrypt() {
                 // The peer gets the alert, if there is room for it.
                 let _ = self.flush(socket);
-                return Err(SecureError::Protocol(fault));
+                return Err(SecureError::of(fault));
             }
         }
     }

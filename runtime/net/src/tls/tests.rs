@@ -22,13 +22,13 @@ fn streams() -> (TcpStream, TcpStream) {
 
 fn connecting(stream: TcpStream) -> PeerSocket {
     let mut socket = PeerSocket::from(stream);
-    socket.connect_encryption().expect("begun");
+    socket.connect_encryption(None).expect("begun");
     socket
 }
 
 fn accepting(stream: TcpStream) -> PeerSocket {
     let mut socket = PeerSocket::from(stream);
-    socket.accept_encryption().expect("begun");
+    socket.accept_encryption(None).expect("begun");
     socket
 }
 

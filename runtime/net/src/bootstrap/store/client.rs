@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::guest::GuestTrust;
 use super::host_addresses::reachable;
 use super::protocol::{
     CHALLENGE, DamagedFrame, GUEST, HOST_KEY, MAGIC, MODE_REFUSAL, StoreHello, StoreRequest,
@@ -13,6 +14,7 @@ use super::protocol::{
 };
 use super::server::StoreServer;
 use super::stream::{EncryptionFailure, StoreAddress, StoreStream};
+use crate::paths::CertificateIdentity;
 use crate::store::Store;
 use crate::tls::{SecureError, host_binding};
 use crate::tunables::{
@@ -36,6 +38,7 @@ pub(crate) struct ClientIdentity<'a> {
     pub(crate) job: &'a str,
     pub(crate) secret: &'a [u8],
     pub(crate) encryption: EncryptionMode,
+    pub(crate) certificates: Option<&'a CertificateIdentity>,
 }
 
 impl<'a> ClientIdentity<'a> {
@@ -161,10 +164,10 @@ impl StoreClient {
     pub(super) fn visit(
         at: StoreAddress,
         job: &str,
-        (secret, encryption): (&[u8], EncryptionMode),
+        GuestTrust { secret, encryption, certificates }: GuestTrust<'_>,
         timeout: Duration,
     ) -> Result<StoreClient, EntryFailure> {
-        let me = ClientIdentity { rank: GUEST, size: 0, job, secret, encryption };
+        let me = ClientIdentity { rank: GUEST, size: 0, job, secret, encryption, certificates };
         let stream = enter(&at, me, timeout)?;
         Ok(StoreClient::over(stream, at, GUEST, Ipv4Addr::LOCALHOST.into(), timeout))
     }
@@ -428,6 +431,9 @@ impl From<EncryptionFailure> for EntryFailure {
             EncryptionFailure::Secure(SecureError::Unproved) => EntryFailure::Never(
                 "its secret is another one; give all ranks the same ROUNDELAY_SECRET".into(),
             ),
+            EncryptionFailure::Secure(error) if error.is_of_certificates() => {
+                EntryFailure::Never(error.to_string())
+            }
             EncryptionFailure::Secure(error) => EntryFailure::Again(error.to_string(), None),
         }
     }
@@ -442,7 +448,7 @@ fn enter(
     let mut stream = StoreStream::connect(at, timeout)?;
     stream.set_timeouts(timeout)?;
     if me.encryption.covers(stream.is_within_host()) {
-        stream.encrypt(me.secret, timeout)?;
+        stream.encrypt(me.secret, me.certificates, timeout)?;
     }
     let nonce = random().map_err(|e| EntryFailure::Never(e.to_string()))?;
     let ClientIdentity { rank, size, .. } = me;

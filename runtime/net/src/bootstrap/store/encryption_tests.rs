@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use super::client::{ClientIdentity, StoreClient};
-use super::guest::{GuestRefusal, StoreGuest};
+use super::guest::{GuestRefusal, GuestTrust, StoreGuest};
 use super::job::ServedJob;
 use super::protocol::{CHALLENGE, ROSTER, StoreHello, StoreVerdict, VERDICT, digest};
 use super::server::StoreServer;
@@ -22,11 +22,23 @@ const BRIEF: Duration = Duration::from_secs(2);
 
 fn serve(encryption: EncryptionMode) -> (StoreServer, StoreAddress) {
     let (digest, secret) = (digest("job"), b"swordfish".to_vec());
-    let job = ServedJob { size: 2, digest, secret, encryption, timeout: PATIENCE, report: None };
+    let job = ServedJob {
+        size: 2,
+        digest,
+        secret,
+        encryption,
+        certificates: None,
+        timeout: PATIENCE,
+        report: None,
+    };
     let listener = StoreListener::bind_to((Ipv4Addr::LOCALHOST, 0).into()).expect("a port");
     let server = StoreServer::start(listener, job).expect("a server");
     let at = StoreAddress::Any(server.address().into_iter().collect());
     (server, at)
+}
+
+fn guest<'a>((secret, encryption): (&'a [u8], EncryptionMode)) -> GuestTrust<'a> {
+    GuestTrust { secret, encryption, certificates: None }
 }
 
 fn enter(
@@ -35,7 +47,7 @@ fn enter(
     (secret, encryption): (&[u8], EncryptionMode),
     timeout: Duration,
 ) -> Result<StoreClient, Error> {
-    let me = ClientIdentity { rank, size: 2, job: "job", secret, encryption };
+    let me = ClientIdentity { rank, size: 2, job: "job", secret, encryption, certificates: None };
     StoreClient::connect(at.clone(), me, timeout)
 }
 
@@ -60,7 +72,7 @@ fn notes_of_any_length_go_through() {
             });
         }
     });
-    let mut guest = StoreGuest::enter(at, "job", key, PATIENCE).expect("let in");
+    let mut guest = StoreGuest::enter(at, "job", guest(key), PATIENCE).expect("let in");
     let note = guest.note(ROSTER, Instant::now() + PATIENCE).expect("an answer");
     assert_eq!(note.as_deref(), Some(&b"for guests"[..]));
 }
@@ -84,7 +96,7 @@ fn neither_side_goes_on_against_its_hint() {
         let started = Instant::now();
         let entered = enter(&at, 1, (b"swordfish", own), PATIENCE);
         assert!(started.elapsed() < PATIENCE / 2, "it was tried again and again");
-        let visited = StoreGuest::enter(at, "job", (b"swordfish", own), BRIEF);
+        let visited = StoreGuest::enter(at, "job", guest((b"swordfish", own)), BRIEF);
         if is_let_in {
             assert!(entered.is_ok() && visited.is_ok(), "{own} at {served}");
             continue;

@@ -6,9 +6,21 @@ use std::time::{Duration, Instant};
 use super::client::{EntryFailure, StoreClient};
 use super::protocol::{StoreRequest, StoreVerdict};
 use super::stream::StoreAddress;
+use crate::paths::CertificateIdentity;
 use crate::tunables::GUEST_CULPRIT_TIMEOUT;
 use roundelay_support::abort::AbortRecord;
 use roundelay_support::encryption::EncryptionMode;
+
+/// What a guest proves to be let in, over a connection that is encrypted or not: as the ranks were given it.
+#[derive(Debug, Clone, Copy)]
+pub struct GuestTrust<'a> {
+    /// The secret of the job; empty if it has none.
+    pub secret: &'a [u8],
+    /// The encryption of its connections.
+    pub encryption: EncryptionMode,
+    /// The certificate that is shown, if the ranks have some.
+    pub certificates: Option<&'a CertificateIdentity>,
+}
 
 /// A connection to a store or a reporter that was let in as a guest.
 pub struct StoreGuest(StoreClient);
@@ -27,11 +39,11 @@ pub enum GuestRefusal {
 }
 
 impl StoreGuest {
-    /// Enters by one try, with the secret of the job, over a connection that is encrypted or not.
+    /// Enters by one try.
     pub fn enter(
         at: StoreAddress,
         job: &str,
-        secret: (&[u8], EncryptionMode),
+        trust: GuestTrust<'_>,
         timeout: Duration,
     ) -> Result<StoreGuest, GuestRefusal> {
         let failed = |failed| match failed {
@@ -45,7 +57,7 @@ impl StoreGuest {
                 _ => GuestRefusal::Silent(error),
             },
         };
-        StoreClient::visit(at, job, secret, timeout).map(StoreGuest).map_err(failed)
+        StoreClient::visit(at, job, trust, timeout).map(StoreGuest).map_err(failed)
     }
 
     /// Returns a note, if it is there before the deadline.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::limits::{PortLimits, REPORTER, STORE};
+use crate::paths::CertificateIdentity;
 use roundelay_support::encryption::EncryptionMode;
 
 /// The job that a server serves.
@@ -16,6 +17,8 @@ pub struct ServedJob {
     pub secret: Vec<u8>,
     /// The encryption of connections to it; those over a local socket of this host have none.
     pub encryption: EncryptionMode,
+    /// The certificate of this rank, and what it accepts of others, if they have some.
+    pub certificates: Option<CertificateIdentity>,
     /// The time that ranks may take to come; until then a late rank is notified of a failure.
     pub timeout: Duration,
     /// Makes the answer to [`StoreRequest::Report`](super::protocol::StoreRequest::Report), if this server

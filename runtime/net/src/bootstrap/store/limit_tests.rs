@@ -35,8 +35,15 @@ impl Port {
         let size = if limits == REPORTER { 0 } else { 2 };
         let (digest, secret_bytes) = (digest("job"), secret.to_vec());
         let encryption = EncryptionMode::Off;
-        let job =
-            ServedJob { size, digest, secret: secret_bytes, encryption, timeout: SHORT, report };
+        let job = ServedJob {
+            size,
+            digest,
+            secret: secret_bytes,
+            encryption,
+            certificates: None,
+            timeout: SHORT,
+            report,
+        };
         let listener = StoreListener::loopback().expect("loopback");
         let server = StoreServer::start(listener, job).expect("a server");
         let at = StoreAddress::Any(server.address().into_iter().collect());
@@ -88,8 +95,14 @@ impl Port {
             return;
         }
         let encryption = EncryptionMode::Off;
-        let me =
-            |rank| ClientIdentity { rank, size: 2, job: "job", secret: self.secret, encryption };
+        let me = |rank| ClientIdentity {
+            rank,
+            size: 2,
+            job: "job",
+            secret: self.secret,
+            encryption,
+            certificates: None,
+        };
         let rank = |rank| StoreClient::connect(self.at.clone(), me(rank), FOREVER).expect("let in");
         let (mut zero, mut one) = (rank(0), rank(1));
         zero.set("key", b"value").expect("room");
@@ -207,7 +220,14 @@ fn a_guest_has_the_room_of_a_question_and_the_note_that_is_meant_for_it() {
 fn questions_of_a_few_bytes_cost_what_they_have() {
     let port = Port::serve(STORE, b"");
     let encryption = EncryptionMode::Off;
-    let me = ClientIdentity { rank: 1, size: 2, job: "job", secret: b"", encryption };
+    let me = ClientIdentity {
+        rank: 1,
+        size: 2,
+        job: "job",
+        secret: b"",
+        encryption,
+        certificates: None,
+    };
     let mut one = StoreClient::connect(port.at.clone(), me, FOREVER).expect("let in").into_stream();
     let (small, began) = (framed(StoreRequest::Here, 1, b"").repeat(100_000), Instant::now());
     for _ in 0..8 {

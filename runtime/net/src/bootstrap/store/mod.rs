@@ -64,7 +64,7 @@ pub mod stream;
 mod tests;
 
 pub(crate) use client::{ClientIdentity, StoreClient};
-pub use guest::{GuestRefusal, StoreGuest};
+pub use guest::{GuestRefusal, GuestTrust, StoreGuest};
 pub(crate) use host_addresses::reachable;
 pub use host_addresses::{host_addresses, outward};
 pub use in_process::InProcessStore;

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use super::job::ServedJob;
 use super::protocol::{GUEST, ROSTER, digest};
 use super::stream::StoreStream;
-use super::{ClientIdentity, StoreAddress, StoreClient, StoreGuest, StoreListener, StoreServer};
+use super::{
+    ClientIdentity, GuestTrust, StoreAddress, StoreClient, StoreGuest, StoreListener, StoreServer,
+};
 use crate::store::Store;
 use crate::tls::tests::first_flight;
 use crate::wire::WireMessage;
@@ -22,7 +24,7 @@ fn serve(size: u32, secret: &[u8], encryption: EncryptionMode) -> (StoreServer, 
     let report: Option<fn() -> Vec<u8>> = (size == 0).then_some(|| vec![1; 100]);
     let timeout = Duration::from_millis(50);
     let (digest, secret) = (digest("job"), secret.to_vec());
-    let job = ServedJob { size, digest, secret, encryption, timeout, report };
+    let job = ServedJob { size, digest, secret, encryption, certificates: None, timeout, report };
     let listener = StoreListener::loopback().expect("loopback");
     let server = StoreServer::start(listener, job).expect("a server");
     let at = StoreAddress::Any(server.address().into_iter().collect());
@@ -73,7 +75,14 @@ fn bytes_at_random_disturb_no_store() {
             0 => mutated(&flight, &mut dice),
             _ => messages(&wires, &mut dice),
         };
-        let me = |rank| ClientIdentity { rank, size, job: "job", secret, encryption };
+        let me = |rank| ClientIdentity {
+            rank,
+            size,
+            job: "job",
+            secret,
+            encryption,
+            certificates: None,
+        };
         let is_rank = size > 0 && dice.below(2) == 0;
         let stream = match (is_rank, dice.below(3)) {
             (true, _) => {
@@ -89,8 +98,8 @@ fn bytes_at_random_disturb_no_store() {
         // Only a rank may end the joining of all.
         if !is_rank {
             let until = Instant::now() + LIMIT;
-            let mut guest =
-                StoreGuest::enter(at.clone(), "job", (secret, encryption), LIMIT).expect("let in");
+            let trust = GuestTrust { secret, encryption, certificates: None };
+            let mut guest = StoreGuest::enter(at.clone(), "job", trust, LIMIT).expect("let in");
             if size == 0 {
                 let report = guest.report(until).expect("an answer");
                 assert_eq!(report, Some(vec![1; 100]), "trial {trial}");

@@ -21,7 +21,8 @@ impl StoreState {
             let Some(session) = self.sessions.get_mut(&token) else { return Ok(()) };
             if matches!(session.stage, SessionStage::Securing) && !session.last {
                 let secret = JobSecret::from(self.job.secret.clone());
-                match session.secure(&secret, self.job.encryption) {
+                let certificates = self.job.certificates.as_ref();
+                match session.secure(&secret, self.job.encryption, certificates) {
                     Ok(true) => {}
                     Ok(false) => return Ok(()),
                     Err(error) => return self.count_insecure(token, &error),

@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::protocol::{CHALLENGE, GUEST, HELLO, MAGIC, MAX_FRAME, MODE_REFUSAL};
 use super::stream::StoreStream;
 use crate::limits::STORE;
+use crate::paths::CertificateIdentity;
 use crate::tls::{SecureError, SecureProgress, is_handshake};
 use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::secret::{JobSecret, random};
@@ -112,6 +113,7 @@ impl StoreSession {
         &mut self,
         secret: &JobSecret,
         encryption: EncryptionMode,
+        certificates: Option<&CertificateIdentity>,
     ) -> Result<bool, SecureError> {
         let Some(socket) = self.stream.socket() else {
             self.stage = SessionStage::Hello;
@@ -139,7 +141,7 @@ impl StoreSession {
                     return Ok(true);
                 }
             }
-            socket.accept_encryption()?;
+            socket.accept_encryption(certificates)?;
         }
         let is_open = socket.secure(secret)? == SecureProgress::Open;
         if is_open {

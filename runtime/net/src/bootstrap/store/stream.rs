@@ -13,6 +13,7 @@ use rustix::net::sockopt::Timeout;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::protocol::digest;
+use crate::paths::CertificateIdentity;
 use crate::tls::{PeerSocket, SecureError, SecureProgress};
 use crate::tunables::{LISTENER_BACKLOG, SERVER_ADDRESS_TIMEOUT};
 use roundelay_support::fork::give_up_in_children;
@@ -311,12 +312,13 @@ impl StoreStream {
     pub(super) fn encrypt(
         &mut self,
         secret: &[u8],
+        certificates: Option<&CertificateIdentity>,
         timeout: Duration,
     ) -> Result<(), EncryptionFailure> {
         let Some(socket) = self.socket() else { return Ok(()) };
         let (secret, until) = (JobSecret::from(secret.to_vec()), Instant::now() + timeout);
         rustix::io::ioctl_fionbio(&*socket, true).map_err(io::Error::from)?;
-        socket.connect_encryption()?;
+        socket.connect_encryption(certificates)?;
         loop {
             match socket.secure(&secret)? {
                 SecureProgress::Open => break,

@@ -37,7 +37,8 @@ fn serve_for(
     secret: &[u8],
 ) -> (StoreServer, StoreAddress) {
     let (digest, secret, encryption) = (digest("job"), secret.to_vec(), EncryptionMode::Off);
-    let job = ServedJob { size, digest, secret, encryption, timeout, report: None };
+    let job =
+        ServedJob { size, digest, secret, encryption, certificates: None, timeout, report: None };
     let server = StoreServer::start(listener, job).expect("a server");
     let at = StoreAddress::Any(server.address().into_iter().collect());
     (server, at)
@@ -50,7 +51,14 @@ fn connect(
     secret: &[u8],
     timeout: Duration,
 ) -> Result<StoreClient, Error> {
-    let me = ClientIdentity { rank, size, job: "job", secret, encryption: EncryptionMode::Off };
+    let me = ClientIdentity {
+        rank,
+        size,
+        job: "job",
+        secret,
+        encryption: EncryptionMode::Off,
+        certificates: None,
+    };
     StoreClient::connect(at.clone(), me, timeout).map(StoreClient::patient)
 }
 
@@ -127,7 +135,15 @@ fn sixty_four_meet_at_once_whoever_comes_first() {
             .collect();
         let (digest, secret, encryption) = (digest("job"), Vec::new(), EncryptionMode::Off);
         let timeout = FOREVER;
-        let job = ServedJob { size: N, digest, secret, encryption, timeout, report: None };
+        let job = ServedJob {
+            size: N,
+            digest,
+            secret,
+            encryption,
+            certificates: None,
+            timeout,
+            report: None,
+        };
         let server =
             StoreServer::start(StoreListener::bind(&at).expect("the port"), job).expect("a server");
         exchange(client(&at, 0, N).with(server), 0, N);
@@ -266,7 +282,14 @@ fn ranks_that_do_not_fit_are_refused_with_a_reason() {
     assert!(error.contains("counts 2 ranks") && error.contains("rank 1 of 3"), "{error}");
     assert!(start.elapsed() < FOREVER, "a final refusal was tried again");
     let encryption = EncryptionMode::Off;
-    let me = ClientIdentity { rank: 1, size: 2, job: "other", secret: b"", encryption };
+    let me = ClientIdentity {
+        rank: 1,
+        size: 2,
+        job: "other",
+        secret: b"",
+        encryption,
+        certificates: None,
+    };
     // It tries again until its deadline, since the store of an earlier job may be about to end.
     let start = Instant::now();
     let error = refused(StoreClient::connect(at.clone(), me, FOREVER / 30));

@@ -39,14 +39,14 @@ fn ranks_come_together_and_words_go_around() {
 }
 
 /// Makes a listener for the ranks of a job.
-fn listening(options: PathOptions) -> (Arc<RankListener>, SocketAddr) {
+pub(super) fn listening(options: PathOptions) -> (Arc<RankListener>, SocketAddr) {
     let listener = RankListener::open(options, Ipv4Addr::LOCALHOST.into()).expect("a listener");
     listener.expect(9);
     let at = listener.address();
     (Arc::new(listener), at)
 }
 
-fn dialed(
+pub(super) fn dialed(
     listener: &Arc<RankListener>,
     to: SocketAddr,
     options: PathOptions,

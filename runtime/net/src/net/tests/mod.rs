@@ -1,5 +1,6 @@
 //! Ranks as threads, each with a listener of its own, over real sockets.
 
+mod certificates;
 mod control;
 mod encrypted;
 mod guard;
