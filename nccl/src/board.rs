@@ -3,10 +3,11 @@
 //! A process that makes a unique id serves a board, at a port of the system's choice, until it ends. Rank 0 posts one
 //! note under the token of the id, and the others fetch it: the note says where rank 0 serves the store at which all
 //! ranks meet, which asks each for a proof that it knows the id's secret. Here a token is asked for: a process that
-//! does not know one is not answered, and can neither read nor leave a note.
+//! does not know one is not answered, and can neither read nor leave a note. Where the environment gives a secret or
+//! certificates, both sides prove them first, and all of it is encrypted.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,8 +15,8 @@ use std::time::Instant;
 
 use roundelay::Hints;
 use roundelay::internal::{
-    OwnerProcess, bind_within, give_up_in_children, host_addresses, interface_address,
-    listen_everywhere,
+    ChannelSocket, ChannelTrust, OwnerProcess, bind_within, channel_trust, give_up_in_children,
+    host_addresses, interface_address, listen_everywhere,
 };
 use roundelay::limits::BOARD;
 
@@ -35,6 +36,8 @@ struct IdBoard {
     /// The process that serves it: its children have it too, and not the thread.
     process: OwnerProcess,
     places: Vec<SocketAddr>,
+    /// What both sides prove, if connections are encrypted.
+    trust: Option<ChannelTrust>,
     /// The notes of the tokens that are known; those that are expected are not there yet.
     notes: Mutex<BTreeMap<Token, Option<Vec<u8>>>>,
     posted: Condvar,
@@ -124,11 +127,12 @@ impl IdBoard {
     }
 
     /// Answers one request.
-    fn answer(&'static self, mut stream: &TcpStream, place: StrangerPlace) -> std::io::Result<()> {
+    fn answer(&'static self, stream: &TcpStream, place: StrangerPlace) -> std::io::Result<()> {
         let until = Instant::now() + BOARD.patience;
         stream.set_write_timeout(Some(BOARD.patience))?;
+        let mut channel = ChannelSocket::accept(stream.try_clone()?, self.trust.as_ref(), until)?;
         let mut head = [0; HEAD];
-        read_until(stream, &mut head, until)?;
+        channel.read_until(&mut head, until)?;
         let Some((token, what, bytes)) = request(&head) else { return Ok(()) };
         // Strangers do not wait here; a rank that is early comes again.
         if !self.notes().contains_key(&token) {
@@ -137,47 +141,19 @@ impl IdBoard {
         drop(place);
         let Some(_place) = WaitingPlace::take(self) else { return Ok(()) };
         let mut note = vec![0; bytes];
-        read_until(stream, &mut note, until)?;
+        channel.read_until(&mut note, until)?;
         let answer = match what {
             POST => {
                 self.leave(token, note);
                 Vec::new()
             }
             _ => {
-                stream.set_nonblocking(true)?;
-                let is_there = || match stream.peek(&mut [0]) {
-                    Err(error) => error.kind() == ErrorKind::WouldBlock,
-                    Ok(bytes) => bytes > 0,
-                };
-                let Some(note) = self.wait(&token, is_there) else { return Ok(()) };
-                stream.set_nonblocking(false)?;
+                let Some(note) = self.wait(&token, || channel.is_open()) else { return Ok(()) };
                 note
             }
         };
-        stream.write_all(&framed(&token, what, &answer))
+        channel.write_all(&framed(&token, what, &answer))
     }
-}
-
-/// Fills a buffer before a time, however few bytes come at once.
-fn read_until(
-    mut stream: &TcpStream,
-    mut buffer: &mut [u8],
-    until: Instant,
-) -> std::io::Result<()> {
-    while !buffer.is_empty() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(buffer) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(n) => buffer = &mut buffer[n..],
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
 }
 
 fn framed(token: &Token, what: u8, note: &[u8]) -> Vec<u8> {
@@ -233,6 +209,7 @@ fn serve() -> std::io::Result<&'static IdBoard> {
     let places: Vec<IpAddr> = own.map_or_else(everywhere, |ip| vec![ip]);
     let board: &'static IdBoard = Box::leak(Box::new(IdBoard {
         process: OwnerProcess::here(),
+        trust: channel_trust().map_err(std::io::Error::other)?,
         places: places.into_iter().map(|ip| SocketAddr::new(ip, port)).collect(),
         notes: Mutex::default(),
         posted: Condvar::new(),
@@ -317,8 +294,8 @@ fn ask(id: &ParsedId, what: u8, note: &[u8], deadline: Instant) -> Outcome<Vec<u
         std::thread::sleep(BOARD_CHECK_INTERVAL);
     }
     Err(CallFailure::system(format!(
-        "the process that made the unique id is not reached ({why}): see whether it is alive, and whether a firewall \
-         keeps its port"
+        "the process that made the unique id is not reached ({why}): see whether it is alive, whether a firewall \
+         keeps its port, and whether all ranks have the same ROUNDELAY_SECRET and hint `encryption`"
     )))
 }
 
@@ -330,23 +307,26 @@ fn ask_at(
     deadline: Instant,
 ) -> std::io::Result<Vec<u8>> {
     let left = || deadline.saturating_duration_since(Instant::now()).max(BOARD_CHECK_INTERVAL);
-    let mut stream = TcpStream::connect_timeout(&place, left().min(BOARD.patience))?;
+    let stream = TcpStream::connect_timeout(&place, left().min(BOARD.patience))?;
     stream.set_write_timeout(Some(BOARD.patience))?;
-    stream.set_read_timeout(Some(left()))?;
+    let trust = channel_trust().map_err(std::io::Error::other)?;
+    let until = Instant::now() + left();
+    let mut stream = ChannelSocket::connect(stream, trust.as_ref(), until)?;
     stream.write_all(&framed(&id.token, what, note))?;
     let mut head = [0; HEAD];
-    stream.read_exact(&mut head)?;
+    stream.read_until(&mut head, until)?;
     let bytes = match request(&head) {
         Some((token, answered, bytes)) if token == id.token && answered == what => bytes,
         _ => return Err(ErrorKind::InvalidData.into()),
     };
     let mut answer = vec![0; bytes];
-    stream.read_exact(&mut answer)?;
+    stream.read_until(&mut answer, until)?;
     Ok(answer)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::time::Duration;
 
     use roundelay_tests::fuzz::mutated;

@@ -67,6 +67,15 @@ impl ParsedId {
         ParsedId { token, secret: digest(b"roundelay secret"), places }
     }
 
+    /// Returns the id whose secret takes a given one too.
+    pub(crate) fn with_secret(&self, given: &[u8]) -> Self {
+        let given = Sha256::digest(given);
+        ParsedId {
+            secret: ParsedId::derived(&self.secret, &given, Vec::new()).secret,
+            ..self.clone()
+        }
+    }
+
     /// Returns the secret as text.
     pub(crate) fn spelled(&self) -> String {
         self.secret.iter().map(|byte| format!("{byte:02x}")).collect()

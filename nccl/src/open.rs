@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use roundelay::cuda::{CudaOptions, GpuDirect};
-use roundelay::launch::JobSetup;
+use roundelay::launch::{EncryptionMode, JobSetup, secret};
 use roundelay::{Communicator, Error, Hints, variables};
 use roundelay_ffi::CommHandle;
 use sha2::{Digest, Sha256};
@@ -69,7 +69,16 @@ pub(crate) fn join(id: &ParsedId, seat: OpeningRank, config: &CommConfig) -> Out
     debug::info(|| format!("rank {rank} of {ranks} on GPU {gpu} joins{}", named(config)));
     let hints = Hints::from_env().map_err(|error| CallFailure::usage(error.to_string()))?;
     let wait = hints.timeout().unwrap_or(JOIN_TIMEOUT);
-    let setup = JobSetup::from_env()?.secret(id.spelled()).timeout(wait);
+    let setup = JobSetup::from_env()?.timeout(wait);
+    let setup = match secret()? {
+        // Ranks prove both.
+        Some(given) => setup.secret(id.with_secret(&given).spelled()),
+        // The id came by ways of the program's: what it keeps out is no reason to give up devices and speed.
+        None if hints.encryption().is_none() && hints.certificate_files()[0].is_none() => {
+            setup.secret(id.spelled()).encryption(EncryptionMode::Off)
+        }
+        None => setup.secret(id.spelled()),
+    };
     let deadline = Instant::now() + wait;
     let hosts = Communicator::join_with(rank, ranks, &setup, |note| {
         let passed = match note {

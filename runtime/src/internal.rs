@@ -5,6 +5,7 @@ use roundelay_compiler::Plan;
 use roundelay_compiler::plan::PathShares;
 
 use crate::comm::Communicator;
+use crate::launch::JobSetup;
 pub use crate::launch::{host_addresses, listen_everywhere};
 #[cfg(feature = "cuda")]
 pub use roundelay_cuda::backend::wheels;
@@ -13,6 +14,7 @@ pub use roundelay_engine::custom::{AlgorithmFiles, allow_imports};
 use roundelay_engine::{CallArgs, EngineCore, PlanCall};
 use roundelay_net::memory::{bytes, bytes_mut};
 pub use roundelay_net::net::scale;
+pub use roundelay_net::tls::{ChannelSocket, ChannelTrust};
 use roundelay_net::transport::shm::SegmentLayout;
 pub use roundelay_net::wire::WireMessage;
 use roundelay_support::dtype::{Element, RedOp};
@@ -23,6 +25,20 @@ pub use roundelay_support::process::ChildStatuses;
 pub use roundelay_support::secret::random as random_bytes;
 pub use roundelay_support::threads::{run_shared, run_together};
 pub use roundelay_support::tunables;
+
+/// Returns what the ranks of this process's environment prove on encrypted connections; `None` if it gives neither a
+/// secret nor certificates, or has encryption turned off.
+///
+/// # Errors
+///
+/// Those of [`JobSetup::from_env`], and of certificates that cannot be had.
+pub fn channel_trust() -> Result<Option<ChannelTrust>, Error> {
+    let setup = JobSetup::from_env()?;
+    match setup.is_authenticated() {
+        true => Ok(ChannelTrust::of(&setup.secured()?)),
+        false => Ok(None),
+    }
+}
 
 /// Returns the address of the network interface that the hint `interface` names.
 ///

@@ -30,7 +30,7 @@ pub mod net;
 pub mod paths;
 pub mod route;
 pub mod store;
-mod tls;
+pub mod tls;
 pub mod transport;
 pub mod tunables;
 pub mod wire;

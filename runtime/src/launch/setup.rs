@@ -246,8 +246,13 @@ impl JobSetup {
         Ok(secret.bytes())
     }
 
+    /// Returns true if there is something by which ranks know each other.
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.options.secret.is_some() || self.options.has_certificates()
+    }
+
     /// Returns the options with what the files of certificates hold; an error for a secret that is none.
-    pub(super) fn secured(&self) -> Result<PathOptions, Error> {
+    pub(crate) fn secured(&self) -> Result<PathOptions, Error> {
         self.secret_bytes()?;
         let mut options = self.options.clone();
         if options.encryption != EncryptionMode::Off {

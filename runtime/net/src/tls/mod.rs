@@ -3,6 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | [`certificates`] | certificates of ranks: the files, and the check of a peer's |
+//! | [`channel`] | a connection that waits, for exchanges before there are ranks |
 //! | [`identity`] | the key of this process, and the settings of both sides |
 //! | [`locality`] | which connections stay within this host, and what proves it |
 //! | [`session`] | one encrypted connection: records, and the proof that both ends know the secret |
@@ -16,6 +17,7 @@
 //! by which it could test secrets without being counted.
 
 mod certificates;
+mod channel;
 mod identity;
 mod locality;
 mod peer_socket;
@@ -24,6 +26,7 @@ mod session;
 pub(crate) mod tests;
 
 pub use certificates::{CertificateFiles, CertificateIdentity};
+pub use channel::{ChannelSocket, ChannelTrust};
 pub(crate) use locality::host_binding;
 pub(crate) use peer_socket::PeerSocket;
 pub(crate) use session::{SecureError, SecureProgress, is_handshake};

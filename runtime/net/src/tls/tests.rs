@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::{PeerSocket, SecureError, SecureProgress, is_handshake};
+use super::{ChannelSocket, ChannelTrust, PeerSocket, SecureError, SecureProgress, is_handshake};
+use crate::paths::PathOptions;
+use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::secret::JobSecret;
 
 fn streams() -> (TcpStream, TcpStream) {
@@ -287,6 +289,53 @@ fn long_messages_go_through_full_sockets() {
     assert!(carry(&near, &far, &bytes, 1 << 20) == bytes);
     // A step of one record less one byte leaves something in the session, which the descriptor does not show.
     assert!(carry(&far, &near, &bytes, 16_383) == bytes);
+}
+
+#[test]
+fn a_channel_is_made_with_the_same_secret_alone() {
+    let trust = |text: Option<&str>| {
+        let secret = text.map(|text| secret(text));
+        ChannelTrust::of(&PathOptions { secret, ..PathOptions::default() })
+    };
+    let off = PathOptions {
+        encryption: EncryptionMode::Off,
+        secret: Some(secret("s3cret")),
+        ..PathOptions::default()
+    };
+    assert!(ChannelTrust::of(&off).is_none());
+    for (near, far, is_made) in [
+        (Some("s3cret"), Some("s3cret"), true),
+        (None, None, true),
+        (Some("s3cret"), Some("secret"), false),
+        (Some("s3cret"), None, false),
+        (None, Some("s3cret"), false),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("its address");
+        let until = Instant::now() + Duration::from_secs(20);
+        let exchanged = std::thread::scope(|scope| {
+            let accepts = scope.spawn(move || {
+                let (stream, _) = listener.accept().expect("accepted");
+                let mut channel = ChannelSocket::accept(stream, trust(far).as_ref(), until)?;
+                let mut word = [0; 4];
+                channel.read_until(&mut word, until)?;
+                channel.write_all(&word)
+            });
+            let stream = TcpStream::connect(at).expect("reached");
+            let connects = || {
+                let mut channel = ChannelSocket::connect(stream, trust(near).as_ref(), until)?;
+                channel.write_all(b"word")?;
+                let mut word = [0; 4];
+                channel.read_until(&mut word, until).map(|()| word)
+            };
+            let word = connects();
+            (word, accepts.join().expect("no panic"))
+        });
+        match exchanged {
+            (Ok(word), Ok(())) => assert!(is_made && word == *b"word", "{near:?} {far:?}"),
+            other => assert!(!is_made, "{near:?} {far:?}: {other:?}"),
+        }
+    }
 }
 
 proptest! {

@@ -1,0 +1,130 @@
+//! A connection that waits, encrypted or not: for exchanges of a few bytes before there are ranks.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use super::certificates::CertificateIdentity;
+use super::peer_socket::PeerSocket;
+use super::session::SecureProgress;
+use crate::paths::PathOptions;
+use roundelay_support::encryption::EncryptionMode;
+use roundelay_support::secret::JobSecret;
+
+/// What both ends of an encrypted channel prove.
+#[derive(Debug, Clone)]
+pub struct ChannelTrust {
+    secret: JobSecret,
+    certificates: Option<CertificateIdentity>,
+}
+
+impl ChannelTrust {
+    /// Returns what ranks with these options prove, whatever the address; `None` if nothing is encrypted.
+    pub fn of(options: &PathOptions) -> Option<Self> {
+        let secret = options.proved_secret()?;
+        let certificates = options.certificates.clone();
+        let is_on = options.encryption != EncryptionMode::Off;
+        is_on.then_some(ChannelTrust { secret, certificates })
+    }
+}
+
+/// A connection that waits.
+#[derive(Debug)]
+pub struct ChannelSocket(PeerSocket);
+
+impl ChannelSocket {
+    /// Takes a connection that this side made, and encrypts it if there is what to prove.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system; `TimedOut` if the other side takes longer; `PermissionDenied` if it proves something else.
+    pub fn connect(
+        stream: TcpStream,
+        trust: Option<&ChannelTrust>,
+        until: Instant,
+    ) -> io::Result<Self> {
+        let mut socket = PeerSocket::from(stream);
+        if let Some(trust) = trust {
+            let begun = socket.connect_encryption(trust.certificates.as_ref());
+            begun.map_err(io::Error::other)?;
+            secure(&socket, trust, until)?;
+        }
+        Ok(ChannelSocket(socket))
+    }
+
+    /// Takes a connection that the other side made, as [`ChannelSocket::connect`] does.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn accept(
+        stream: TcpStream,
+        trust: Option<&ChannelTrust>,
+        until: Instant,
+    ) -> io::Result<Self> {
+        let mut socket = PeerSocket::from(stream);
+        if let Some(trust) = trust {
+            let begun = socket.accept_encryption(trust.certificates.as_ref());
+            begun.map_err(io::Error::other)?;
+            secure(&socket, trust, until)?;
+        }
+        Ok(ChannelSocket(socket))
+    }
+
+    /// Fills a buffer before a time, however few bytes come at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system; `TimedOut`, `UnexpectedEof`.
+    pub fn read_until(&mut self, mut buffer: &mut [u8], until: Instant) -> io::Result<()> {
+        while !buffer.is_empty() {
+            wait_at_most(&self.0, until)?;
+            match self.0.read(buffer) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(n) => buffer = &mut buffer[n..],
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true unless the other side has closed the connection.
+    pub fn is_open(&self) -> bool {
+        match self.0.peek(&mut [0]) {
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+            Ok(bytes) => bytes > 0,
+        }
+    }
+}
+
+impl Write for ChannelSocket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Has reads of a socket wait up to a time.
+fn wait_at_most(socket: &PeerSocket, until: Instant) -> io::Result<()> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(ErrorKind::TimedOut.into());
+    }
+    Ok(set_socket_timeout(socket, Timeout::Recv, Some(left))?)
+}
+
+fn secure(socket: &PeerSocket, trust: &ChannelTrust, until: Instant) -> io::Result<()> {
+    loop {
+        wait_at_most(socket, until)?;
+        let refused = |error| io::Error::new(ErrorKind::PermissionDenied, error);
+        if socket.secure(&trust.secret).map_err(refused)? == SecureProgress::Open {
+            return Ok(());
+        }
+    }
+}
