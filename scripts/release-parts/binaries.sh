@@ -7,9 +7,7 @@ part_binaries() {
         triple=$arch-unknown-linux-gnu
         cargo zigbuild --release --locked --target "$triple.2.17" \
             -p roundelay-cli -p roundelay-ffi -p roundelay-nccl
-        # The name by which programs that were linked ask for it.
-        patchelf --set-soname libroundelay.so.1 "$CARGO_TARGET_DIR/$triple/release/libroundelay.so"
-        check_symbols "$CARGO_TARGET_DIR/$triple/release/"{roundelay,libroundelay.so,libroundelay_nccl.so}
+        check_symbols "$CARGO_TARGET_DIR/$triple/release/"{roundelay,libroundelay_ffi.so,libroundelay_nccl.so}
     done
 }
 
@@ -35,7 +33,9 @@ stage() {
     mkdir -p "$prefix"/{bin,lib/roundelay,include,share/man/man1,share/doc/roundelay} \
         "$prefix"/share/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
     install -m 755 "$built/roundelay" "$prefix/bin/"
-    install -m 644 "$built/libroundelay.so" "$prefix/lib/libroundelay.so.$version"
+    install -m 644 "$built/libroundelay_ffi.so" "$prefix/lib/libroundelay.so.$version"
+    # The name by which programs that were linked ask for it.
+    patchelf --set-soname libroundelay.so.1 "$prefix/lib/libroundelay.so.$version"
     ln -s "libroundelay.so.$version" "$prefix/lib/libroundelay.so.1"
     ln -s libroundelay.so.1 "$prefix/lib/libroundelay.so"
     # In a folder of its own, so that no program finds it in place of NCCL by accident.

@@ -35,9 +35,7 @@ pub mod trace;
 pub mod tunables;
 pub mod window;
 
-pub use engine::{
-    EngineCore, RecentList, StopHandle, SuspendDepth, tolerant_wires, writes_output,
-};
+pub use engine::{EngineCore, RecentList, StopHandle, SuspendDepth, tolerant_wires, writes_output};
 pub use operation::{
     ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, CallArgs, CallBlocks, CallBuffer,
     CallForm, CallMessage, CallOperand, CallerRank, Collective, GATHER, InputBuffer, MemoryKind,

@@ -48,7 +48,7 @@ impl RankMessenger {
             engine.progress();
             let (sent, received) = engine.endpoints.traffic();
             let is_busy = engine.pending > 0
-                || engine.matching.messages().next().is_some()
+                || engine.matching.senders_and_messages().next().is_some()
                 || !engine.is_drained();
             traffic = MessageTraffic { sent, received, is_busy };
             ended = std::mem::take(&mut engine.ended);
