@@ -54,6 +54,9 @@ fn sweep(comm: &mut Communicator, salt: usize) {
         assert!((0..count).all(|i| averages[i] == most(i)), "the greatest of {count}");
         pass_on(comm, &own, salt);
     }
+    let mut sum: Vec<f32> = (0..900).map(|i| contribution(r, i, salt)).collect();
+    let counted = comm.tolerant_all_reduce(&mut sum[..], RedOp::Sum).expect("a call");
+    assert!(counted.len() == n && (0..900).all(|i| sum[i] == total(n, i, salt)));
     comm.barrier().expect("a call");
 }
 
