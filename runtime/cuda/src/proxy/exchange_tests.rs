@@ -15,6 +15,7 @@ use super::peer_slots::{PeerSlots, SlotWord};
 use super::queues::{BatchEnd, ProxyBatch};
 use super::stream::DIGEST;
 use super::tests::{PATIENCE, Rank, World, everywhere, late, long, sees_the_end};
+use roundelay_engine::progress::PacketClient;
 use roundelay_support::error::Error;
 
 /// A message from a rank to another.
@@ -304,13 +305,22 @@ fn pieces_without_a_slot_are_refused() {
     use roundelay_net::transport::message::{ContentKind as Carried, IoVec, meta};
     use roundelay_net::transport::posted::PostedSender;
     let piece = |count, bytes| ProxyPacket::of_pieces(PacketKind::Piece, 0, count, (77, bytes));
+    let whole = |packet: ProxyPacket| (packet.encode(), packet.bytes);
+    let spoilt = |at: usize, byte: u8| {
+        let mut bytes = piece(1, 0).encode();
+        bytes[at] = byte;
+        (bytes, 0)
+    };
     let forged = [
-        (piece(2, 32), "no slot"),
-        (piece(1, batch::PIECE + 1), "no slot"),
-        (ProxyPacket { block: 99, ..piece(1, 16) }, "no slot"),
-        (ProxyPacket::of_pieces(PacketKind::Room, 0, 1, (0, 0)), "room for no piece"),
+        (whole(piece(2, 32)), "no slot"),
+        (whole(piece(1, batch::PIECE + 1)), "no slot"),
+        (whole(ProxyPacket { block: 99, ..piece(1, 16) }), "no slot"),
+        (whole(ProxyPacket::of_pieces(PacketKind::Room, 0, 1, (0, 0))), "room for no piece"),
+        (spoilt(0, PacketClient::Messages as u8), "no packet of a lane"),
+        (spoilt(0, 0), "no packet of a lane"),
+        (spoilt(1, 99), "no packet of a lane"),
     ];
-    for (packet, why) in forged {
+    for ((packet, bytes), why) in forged {
         let world = World::new(&[0, 1], 1);
         let jobs = long(&world.hosts);
         let received = [Letter { from: 1, to: 0, content: vec![0; 10 << 20] }];
@@ -320,11 +330,10 @@ fn pieces_without_a_slot_are_refused() {
                 let connection = rank.lanes.connections[0].clone();
                 let mut sender = roundelay_net::transport::stream::StreamSender::new(connection);
                 let place = sender.stage(1, packet::BYTES);
-                let bytes = packet.encode();
                 // SAFETY: `stage` made room for as many bytes.
-                unsafe { place.copy_from_nonoverlapping(bytes.as_ptr(), packet::BYTES) };
+                unsafe { place.copy_from_nonoverlapping(packet.as_ptr(), packet::BYTES) };
                 let first = (meta(DIGEST, packet::BYTES, Carried::Slot), packet::BYTES);
-                let content = vec![1u8; packet.bytes as usize];
+                let content = vec![1u8; bytes as usize];
                 let whole = IoVec { ptr: content.as_ptr().cast_mut(), len: content.len() };
                 let header = meta(DIGEST, content.len(), Carried::Slot);
                 match content.len() {
