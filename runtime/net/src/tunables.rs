@@ -24,6 +24,10 @@ tunables! {
     /// The bytes that are encrypted before they are handed to the system: what does not fit waits encrypted.
     pub(crate) const TLS_WRITE_BYTES: usize = 64 << 10;
 
+    /// The records that a side seals under one key of an encrypted connection: AES-GCM is sound for more than twice as many
+    /// (RFC 8446, 5.5).
+    pub(crate) const TLS_KEY_RECORDS: u64 = 8 << 20;
+
     // Ports and strangers.
 
     /// Connections at one port that have not proved that they belong to the job. One more turns the oldest

@@ -82,7 +82,7 @@ pub(super) fn without_tickets(
     TlsIdentity { connecting: connecting.into(), accepting: accepting.into(), peer_name }
 }
 
-/// Returns the cryptography, with the cipher first that this processor is best at.
+/// Returns the cryptography of [`super::records`], with the cipher first that this processor is best at.
 pub(super) fn provider() -> CryptoProvider {
     let mut provider = suite::default_provider();
     #[cfg(target_arch = "x86_64")]
@@ -95,8 +95,11 @@ pub(super) fn provider() -> CryptoProvider {
         true => suite::cipher_suite::TLS13_AES_128_GCM_SHA256,
         false => suite::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
     };
-    provider.cipher_suites.retain(|suite| *suite != first);
-    provider.cipher_suites.insert(0, first);
+    let second = match has_aes {
+        true => suite::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        false => suite::cipher_suite::TLS13_AES_128_GCM_SHA256,
+    };
+    provider.cipher_suites = vec![first, second];
     provider
 }
 

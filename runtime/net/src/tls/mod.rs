@@ -6,7 +6,8 @@
 //! | [`channel`] | a connection that waits, for exchanges before there are ranks |
 //! | [`identity`] | the key of this process, and the settings of both sides |
 //! | [`locality`] | which connections stay within this host, and what proves it |
-//! | [`session`] | one encrypted connection: records, and the proof that both ends know the secret |
+//! | [`session`] | one encrypted connection: the handshake, the proof that both ends know the secret, reading and writing |
+//! | [`records`] | the records of an open connection, and their keys |
 //! | [`peer_socket`] | a socket between ranks, plain or encrypted, read and written alike |
 //!
 //! Keys are ephemeral: each process makes one when it first needs it, and no key is derived from the secret, so that a
@@ -21,6 +22,7 @@ mod channel;
 mod identity;
 mod locality;
 mod peer_socket;
+mod records;
 mod session;
 #[cfg(test)]
 pub(crate) mod tests;

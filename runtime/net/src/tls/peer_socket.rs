@@ -192,6 +192,14 @@ impl PeerSocket {
         self.session()?.pass_handshake(&mut BareSocket(&self.fd), to)
     }
 
+    /// Has keys be replaced after that many records.
+    #[cfg(test)]
+    pub(super) fn set_records_per_key(&self, records: u64) {
+        if let Some(mut session) = self.session() {
+            session.set_records_per_key(records);
+        }
+    }
+
     /// Ends writing. The peer can still read what was written.
     pub(crate) fn shut(&self) {
         if let Some(mut session) = self.session() {

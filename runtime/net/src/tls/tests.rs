@@ -282,6 +282,18 @@ fn a_changed_record_is_an_error_and_not_another_value() {
     assert_eq!(place, [0; 8]);
 }
 
+/// A key seals a bounded number of records, and the other side follows.
+#[test]
+fn keys_are_replaced_on_the_way() {
+    let (near, far) = open();
+    near.set_records_per_key(3);
+    far.set_records_per_key(1);
+    let bytes: Vec<u8> = (0..1_000_000u32).map(|i| i.wrapping_mul(2_654_435_761) as u8).collect();
+    assert!(carry(&near, &far, &bytes, 1 << 20) == bytes);
+    assert!(carry(&far, &near, &bytes, 10_000) == bytes);
+    assert!(carry(&near, &far, &bytes, 16_383) == bytes);
+}
+
 #[test]
 fn long_messages_go_through_full_sockets() {
     let (near, far) = open();
