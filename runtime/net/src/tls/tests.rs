@@ -306,7 +306,7 @@ fn long_messages_go_through_full_sockets() {
 #[test]
 fn a_channel_is_made_with_the_same_secret_alone() {
     let trust = |text: Option<&str>| {
-        let secret = text.map(|text| secret(text));
+        let secret = text.map(secret);
         ChannelTrust::of(&PathOptions { secret, ..PathOptions::default() })
     };
     let off = PathOptions {
