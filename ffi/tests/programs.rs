@@ -195,3 +195,9 @@ fn forked_children_in_c() {
         assert!(said.contains(&line), "{said}");
     }
 }
+
+#[test]
+fn memory_that_is_given_back_in_c() {
+    let said = run("cc", &["-std=gnu11"], "../ffi/tests/c/suspend.c");
+    assert!(said.contains("memory went and came back\n"), "{said}");
+}

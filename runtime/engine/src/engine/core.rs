@@ -12,7 +12,7 @@ use roundelay_compiler::plan::{PathShares, Plan};
 use super::plans::PlanTable;
 use super::recent::RecentList;
 use super::stop::StopHandle;
-use super::suspend::SuspensionState;
+use super::suspension::SuspensionState;
 use crate::bind::CallStats;
 use crate::bind::{BoundPlan, CallSizing, PlanKey};
 use crate::choose::MachineDescription;

@@ -18,7 +18,7 @@
 //! | `batch` | messages between single ranks |
 //! | `tolerant` | algorithms that go on without a failed rank |
 //! | `share` | division of a call over the paths |
-//! | `suspend` | memory that goes back to the system until the next call |
+//! | `suspension`, `suspend` | whether the ranks are suspended; memory that goes back to the system until the next call |
 //! | `stop` | the end of all of it from another thread |
 
 mod batch;
@@ -35,6 +35,7 @@ mod record;
 mod share;
 mod stop;
 mod suspend;
+mod suspension;
 mod tolerant;
 
 pub use self::core::EngineCore;

@@ -7,13 +7,13 @@
 //! memory. After the last round all connections are as before their first message. So it takes no agreement to resume:
 //! a call opens what it needs as the first call of a communicator does, on those ranks that it concerns.
 
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use super::core::{CallStaging, EngineCore};
+use super::suspension::{ACTIVE, REFUSING, RESUMING};
 use crate::executor::ExecutionBuffers;
 use crate::hints::SuspendedCalls;
-use crate::messages::{MessageMemory, MessengerGuard, suspended_error};
+use crate::messages::{MessageMemory, MessengerGuard};
 use crate::tunables::SUSPEND_QUIET_TIMEOUT;
 use roundelay_net::net::WaitPolicy;
 use roundelay_support::error::Error;
@@ -41,42 +41,6 @@ const BUSY: u64 = 1 << 63;
 const MOVED: u64 = 1 << 62;
 const EXPIRED: u64 = 1 << 61;
 const UNDER_WAY: u64 = EXPIRED - 1;
-
-const ACTIVE: u8 = 0;
-const REFUSING: u8 = 1;
-const RESUMING: u8 = 2;
-
-/// Whether a rank is suspended, and how it treats calls then. The thread that makes calls alone changes it.
-#[derive(Debug, Default)]
-pub(super) struct SuspensionState(AtomicU8);
-
-impl SuspensionState {
-    /// Fails if calls are refused. A call that is not refused resumes the rank.
-    #[inline]
-    pub(super) fn admit_call(&self) -> Result<(), Error> {
-        match self.0.load(Ordering::Relaxed) {
-            ACTIVE => Ok(()),
-            RESUMING => {
-                self.0.store(ACTIVE, Ordering::Relaxed);
-                Ok(())
-            }
-            _ => Err(suspended_error()),
-        }
-    }
-
-    fn replace(&self, state: u8) -> u8 {
-        self.0.swap(state, Ordering::Relaxed)
-    }
-
-    /// Returns true if calls are refused.
-    pub(super) fn refuses(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == REFUSING
-    }
-
-    fn is_active(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == ACTIVE
-    }
-}
 
 impl EngineCore {
     /// Returns true if the ranks are suspended, and no call has resumed this one.
@@ -259,18 +223,5 @@ mod tests {
         assert!(text(&[SUSPENDED; 2]).contains("suspended already"));
         let refused = check_terms(&[0, CANNOT_FREE]).expect_err("it cannot");
         assert!(matches!(&refused, Error::Unsupported(text) if text.contains("rank 1")));
-    }
-
-    #[test]
-    fn a_call_is_refused_or_resumes() {
-        let state = SuspensionState::default();
-        assert_eq!(state.admit_call(), Ok(()));
-        state.replace(REFUSING);
-        assert!(
-            matches!(state.admit_call(), Err(Error::Usage(text)) if text.contains("suspended=resume"))
-        );
-        assert!(!state.is_active());
-        state.replace(RESUMING);
-        assert_eq!((state.admit_call(), state.is_active()), (Ok(()), true));
     }
 }
