@@ -52,8 +52,8 @@ roundelay_support::tunables! {
     /// Lanes of a rank's proxies: connections to each rank on another host.
     pub(crate) const PROXY_LANES_MAX: u32 = 8;
     /// The bytes that a lane carries without a millisecond of pause before it has a helper, if others carry as
-    /// many: to move them takes the processor longer than to start one.
-    pub(crate) const PROXY_HELP_BYTES: u64 = 256 << 10;
+    /// many. A call has a second block, and so a second lane, from 16 KiB on.
+    pub(crate) const PROXY_HELP_BYTES: u64 = 16 << 10;
     /// The time for which a helper keeps a lane that carries less.
     pub(crate) const PROXY_HELP_TIME: Duration = Duration::from_secs(2);
     /// The time for which a proxy polls before it sleeps until an order comes.

@@ -97,6 +97,7 @@ impl ProxyThread {
             if moved {
                 // A proxy publishes no wait.
                 let _ = wait.progress();
+                is_busy = true;
                 self.lend();
                 continue;
             }
