@@ -131,9 +131,9 @@ fn memory_and_addresses_fall_and_results_are_right_afterwards() {
         }
         ranks.wait();
         if rank == 0 {
-            eprintln!(
+            say(&format!(
                 "resident {resident} -> {least} KiB, addresses {size} -> {addresses} KiB, shared {shared} -> {left}"
-            );
+            ));
         }
         comm.resume().expect("all ranks");
         sweep(comm, 2);
@@ -375,7 +375,7 @@ fn many_suspends_under_load_are_flat_and_right() {
             let now = (status("VmRSS:"), descriptors(), status("Threads:"));
             ranks.wait();
             if round + 1 == rounds && rank == 0 {
-                eprintln!("{rounds} rounds: KiB, descriptors, threads {first:?}, then {now:?}");
+                say(&format!("{rounds} rounds: KiB, descriptors, threads {first:?}, then {now:?}"));
             }
             if round < warm {
                 first = (first.0.max(now.0), first.1.max(now.1), first.2.max(now.2));
@@ -453,7 +453,9 @@ fn idle_parts_share_what_the_whole_has() {
             let opened = (descriptors() - opened) / (8 * PARTS);
             meeting.wait();
             if rank == 0 {
-                eprintln!("{over}: a part of 8 takes {each} bytes and {opened} descriptors a rank");
+                say(&format!(
+                    "{over}: a part of 8 takes {each} bytes and {opened} descriptors a rank"
+                ));
             }
             assert!(each < 64 << 10, "{over}: {each} bytes a rank");
             for part in &mut parts {

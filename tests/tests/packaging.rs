@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use expect_test::expect_file;
+use roundelay_tests::{CheckNeeds, skip};
 use serde_json::Value;
 
 /// Packages that are no crates of a registry: tests, and what is released as a library or a wheel.
@@ -142,7 +143,7 @@ fn a_release_refuses_what_does_not_fit() {
     let version = env!("CARGO_PKG_VERSION");
     let mut git = Command::new("git");
     if !git.args(["rev-parse", "HEAD"]).output().is_ok_and(|out| out.status.success()) {
-        println!("skipped: a release is made of a commit, and this tree is in no repository");
+        skip(CheckNeeds::Tool, "a release is made of a commit, and this tree is in no repository");
         return;
     }
     let tag = format!("refs/tags/v{version}");

@@ -71,7 +71,9 @@ pub(crate) fn suspended(gpu: &mut Communicator) -> Result<(), Error> {
         let refused = gpu.all_reduce_into(&mut b, &a, RedOp::Sum).expect_err("it is suspended");
         assert_eq!(refused.kind(), ErrorKind::Usage, "{refused}");
         // Those that look do not resume it, and what stays is readable.
-        (gpu.look()?, gpu.finish()?, gpu.synchronize(&stream)?);
+        gpu.look()?;
+        gpu.finish()?;
+        gpu.synchronize(&stream)?;
         a.copy_to(&mut vec![0.0; COUNT])?;
         assert!(gpu.suspend(SuspendDepth::Memory).is_err_and(|e| e.kind() == ErrorKind::Usage));
         assert!(gpu.memory_stats()?.suspended);
