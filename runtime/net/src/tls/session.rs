@@ -138,7 +138,7 @@ fn identity(certificates: Option<&CertificateIdentity>) -> Result<TlsIdentity, S
 
 /// The state of an encrypted connection, without its socket.
 pub(super) struct TlsSession {
-    stage: SessionStage,
+    stage: TlsStage,
     side: ProofSide,
     /// Room for what is read from the socket; records that are not opened yet lie in `fetched`, and content of the last
     /// one that was opened in `content`.
@@ -153,7 +153,7 @@ pub(super) struct TlsSession {
 }
 
 /// How far a session has come.
-enum SessionStage {
+enum TlsStage {
     Proving(Box<ProvingStage>),
     Open(Box<OpenStage>),
     /// It is of no use any more.
@@ -213,7 +213,7 @@ impl TlsSession {
         let (has_proved, proof, peer_bytes, owed) = (false, Vec::new(), 0, 0);
         let stage = ProvingStage { connection, secrets, has_proved, proof, peer_bytes, owed };
         TlsSession {
-            stage: SessionStage::Proving(stage.into()),
+            stage: TlsStage::Proving(stage.into()),
             side,
             records: Vec::new(),
             fetched: 0..0,
@@ -236,9 +236,9 @@ impl TlsSession {
     ) -> Result<SecureProgress, SecureError> {
         loop {
             self.flush(socket).map_err(SecureError::System)?;
-            let SessionStage::Proving(stage) = &mut self.stage else {
+            let TlsStage::Proving(stage) = &mut self.stage else {
                 return match self.stage {
-                    SessionStage::Open(_) => Ok(SecureProgress::Open),
+                    TlsStage::Open(_) => Ok(SecureProgress::Open),
                     _ => Err(SecureError::Closed),
                 };
             };
@@ -261,7 +261,7 @@ impl TlsSession {
                         return Err(SecureError::Plain(self.records[..n].to_vec()));
                     }
                     Ok(n) => {
-                        if let SessionStage::Proving(stage) = &mut self.stage {
+                        if let TlsStage::Proving(stage) = &mut self.stage {
                             stage.peer_bytes += n;
                         }
                     }
@@ -281,14 +281,13 @@ impl TlsSession {
 
     /// Gives records that were read to the handshake, until there is content or none are left.
     fn process_handshake(&mut self) -> Result<(), rustls::Error> {
-        let SessionStage::Proving(stage) = &mut self.stage else { return Ok(()) };
+        let TlsStage::Proving(stage) = &mut self.stage else { return Ok(()) };
         stage.process(&self.records, &mut self.fetched)
     }
 
     /// Goes on with keys of its own once both sides have proved the secret, each in one record.
     fn open(&mut self) -> Result<(), SecureError> {
-        let SessionStage::Proving(stage) = std::mem::replace(&mut self.stage, SessionStage::Over)
-        else {
+        let TlsStage::Proving(stage) = std::mem::replace(&mut self.stage, TlsStage::Over) else {
             return Ok(());
         };
         let ProvingStage { mut connection, secrets, .. } = *stage;
@@ -310,7 +309,7 @@ impl TlsSession {
         let key = |secret| RecordKey::new(algorithm, secret, 1).map_err(of);
         let (write, read) = (key(own)?, key(theirs)?);
         let open = OpenStage { write, read, records_per_key: TLS_KEY_RECORDS, is_ended: false };
-        self.stage = SessionStage::Open(open.into());
+        self.stage = TlsStage::Open(open.into());
         Ok(())
     }
 
@@ -346,7 +345,7 @@ impl TlsSession {
     ///
     /// The error of the socket.
     pub(super) fn flush<S: Write>(&mut self, socket: &mut S) -> io::Result<bool> {
-        if let SessionStage::Proving(stage) = &mut self.stage {
+        if let TlsStage::Proving(stage) = &mut self.stage {
             while stage.connection.wants_write() {
                 stage.connection.write_tls(&mut self.outgoing)?;
             }
@@ -367,7 +366,7 @@ impl TlsSession {
 
     /// Opens the next record that was read in whole. Returns false if there is none.
     fn open_record(&mut self) -> Result<bool, RecordError> {
-        let SessionStage::Open(stage) = &mut self.stage else { return Err(RecordError) };
+        let TlsStage::Open(stage) = &mut self.stage else { return Err(RecordError) };
         let Some(bytes) = record_bytes(&self.records[self.fetched.clone()])? else {
             return Ok(false);
         };
@@ -408,7 +407,7 @@ impl TlsSession {
                     if opened.map_err(|fault| io::Error::new(ErrorKind::InvalidData, fault))? {
                         continue;
                     }
-                    let is_ended = matches!(&self.stage, SessionStage::Open(open) if open.is_ended);
+                    let is_ended = matches!(&self.stage, TlsStage::Open(open) if open.is_ended);
                     // One system call at most that brings bytes, which waits if the socket does.
                     if is_ended || total > 0 || self.fetch(socket, TLS_READ_BYTES)? == 0 {
                         return Ok(total);
@@ -440,7 +439,7 @@ impl TlsSession {
         if !self.flush(socket)? {
             return Err(ErrorKind::WouldBlock.into());
         }
-        if let SessionStage::Proving(stage) = &mut self.stage {
+        if let TlsStage::Proving(stage) = &mut self.stage {
             // A refusal: no side goes on after it.
             let written = stage.connection.writer().write_vectored(places)?;
             self.flush(socket)?;
@@ -487,7 +486,7 @@ impl TlsSession {
     /// Appends a record to those that are to be sent, under a new key if this one has sealed enough.
     fn seal(&mut self, kind: u8, content: &[IoSlice<'_>]) -> io::Result<()> {
         let failed = |fault: RecordError| io::Error::other(fault);
-        let SessionStage::Open(stage) = &mut self.stage else {
+        let TlsStage::Open(stage) = &mut self.stage else {
             return Err(ErrorKind::NotConnected.into());
         };
         if stage.write.records() >= stage.records_per_key {
@@ -503,15 +502,15 @@ impl TlsSession {
         let next = || record_bytes(&self.records[self.fetched.clone()]);
         !self.content.is_empty()
             || match (&self.stage, next()) {
-                (SessionStage::Open(_), Ok(Some(bytes))) => self.fetched.len() >= bytes,
-                (SessionStage::Open(_), Err(_)) => true,
+                (TlsStage::Open(_), Ok(Some(bytes))) => self.fetched.len() >= bytes,
+                (TlsStage::Open(_), Err(_)) => true,
                 _ => false,
             }
     }
 
     /// Sends the peer word that nothing follows, if there is room for it.
     pub(super) fn close<S: Write>(&mut self, socket: &mut S) {
-        if let SessionStage::Proving(stage) = &mut self.stage {
+        if let TlsStage::Proving(stage) = &mut self.stage {
             stage.connection.send_close_notify();
         } else if self.seal(ALERT, &[IoSlice::new(&[1, 0])]).is_err() {
             return;
@@ -524,7 +523,7 @@ impl TlsSession {
 impl TlsSession {
     /// Has keys be replaced after that many records.
     pub(super) fn set_records_per_key(&mut self, records: u64) {
-        if let SessionStage::Open(stage) = &mut self.stage {
+        if let TlsStage::Open(stage) = &mut self.stage {
             stage.records_per_key = records;
         }
     }
@@ -536,12 +535,12 @@ impl TlsSession {
         to: &mut [u8],
     ) -> Option<usize> {
         let _ = self.flush(socket);
-        if matches!(&self.stage, SessionStage::Proving(stage) if stage.is_dry(&self.fetched)) {
+        if matches!(&self.stage, TlsStage::Proving(stage) if stage.is_dry(&self.fetched)) {
             let _ = self.fetch(socket, TLS_READ_BYTES);
         }
         let _ = self.process_handshake();
         let _ = self.flush(socket);
-        let SessionStage::Proving(stage) = &mut self.stage else { return None };
+        let TlsStage::Proving(stage) = &mut self.stage else { return None };
         stage.connection.reader().read(to).ok().filter(|&n| n > 0)
     }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::guest::GuestTrust;
 use super::host_addresses::reachable;
+use super::job::GuestTrust;
 use super::protocol::{
     CHALLENGE, DamagedFrame, GUEST, HOST_KEY, MAGIC, MODE_REFUSAL, StoreHello, StoreRequest,
     StoreVerdict, VERDICT, digest, failure, failure_body, frame, push_frame,

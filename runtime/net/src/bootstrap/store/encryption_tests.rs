@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use super::client::{ClientIdentity, StoreClient};
-use super::guest::{GuestRefusal, GuestTrust, StoreGuest};
-use super::job::ServedJob;
+use super::guest::{GuestRefusal, StoreGuest};
+use super::job::{GuestTrust, ServedJob};
 use super::protocol::{CHALLENGE, ROSTER, StoreHello, StoreVerdict, VERDICT, digest};
 use super::server::StoreServer;
 use super::stream::{StoreAddress, StoreListener, StoreStream};

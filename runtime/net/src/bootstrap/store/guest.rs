@@ -4,23 +4,11 @@ use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use super::client::{EntryFailure, StoreClient};
+use super::job::GuestTrust;
 use super::protocol::{StoreRequest, StoreVerdict};
 use super::stream::StoreAddress;
-use crate::paths::CertificateIdentity;
 use crate::tunables::GUEST_CULPRIT_TIMEOUT;
 use roundelay_support::abort::AbortRecord;
-use roundelay_support::encryption::EncryptionMode;
-
-/// What a guest proves to be let in, over a connection that is encrypted or not: as the ranks were given it.
-#[derive(Debug, Clone, Copy)]
-pub struct GuestTrust<'a> {
-    /// The secret of the job; empty if it has none.
-    pub secret: &'a [u8],
-    /// The encryption of its connections.
-    pub encryption: EncryptionMode,
-    /// The certificate that is shown, if the ranks have some.
-    pub certificates: Option<&'a CertificateIdentity>,
-}
 
 /// A connection to a store or a reporter that was let in as a guest.
 pub struct StoreGuest(StoreClient);

@@ -39,3 +39,14 @@ impl ServedJob {
         limits.places().max(ranks)
     }
 }
+
+/// What a guest proves to be let in, over a connection that is encrypted or not: as the ranks were given it.
+#[derive(Debug, Clone, Copy)]
+pub struct GuestTrust<'a> {
+    /// The secret of the job; empty if it has none.
+    pub secret: &'a [u8],
+    /// The encryption of its connections.
+    pub encryption: EncryptionMode,
+    /// The certificate that is shown, if the ranks have some.
+    pub certificates: Option<&'a CertificateIdentity>,
+}

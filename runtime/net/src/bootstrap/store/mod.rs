@@ -64,10 +64,11 @@ pub mod stream;
 mod tests;
 
 pub(crate) use client::{ClientIdentity, StoreClient};
-pub use guest::{GuestRefusal, GuestTrust, StoreGuest};
+pub use guest::{GuestRefusal, StoreGuest};
 pub(crate) use host_addresses::reachable;
 pub use host_addresses::{host_addresses, outward};
 pub use in_process::InProcessStore;
+pub use job::GuestTrust;
 pub use server::StoreServer;
 pub use stream::listen_everywhere;
 pub use stream::{StoreAddress, StoreListener};
