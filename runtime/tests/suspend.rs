@@ -409,10 +409,12 @@ fn a_rank_that_is_killed_while_others_resume_is_named() {
         let job =
             Job::run(scene::scene(launcher.timeout(Duration::from_secs(90)), MODULE, "killed"));
         assert!(job.took < Duration::from_secs(50), "before the deadline: {:?}", job.took);
+        let named = |line: &String| line.contains("rank 1") && line.starts_with("RL07");
+        // One that leaves the suspension last may learn of it there.
+        let resumed = [0, 2, 3].map(|rank| job.said[rank].iter().any(|line| line == "suspended"));
+        assert!(resumed.contains(&true), "{hosts}: {:?}", job.said);
         for rank in [0, 2, 3] {
-            let named = |line: &String| line.contains("rank 1") && line.starts_with("RL07");
-            let said = &job.said[rank];
-            assert!(said[0] == "suspended" && said.iter().any(named), "{hosts}: {:?}", job.said);
+            assert!(job.said[rank].last().is_some_and(named), "{hosts}: {:?}", job.said);
         }
     }
 }
