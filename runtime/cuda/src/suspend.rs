@@ -31,11 +31,13 @@ pub struct GpuMemory {
     pub pinned_bytes: u64,
 }
 
+/// Words of an arena, by offset.
+type SavedWords = Vec<(u64, Vec<u8>)>;
+
 /// What is made again when the ranks resume.
 #[derive(Debug, Default)]
 pub(crate) struct SuspendedMemory {
-    /// Words of the arena, by offset.
-    words: Vec<(u64, Vec<u8>)>,
+    words: SavedWords,
     /// Bytes of the pieces of the arena, and of each range of staging memory.
     arena: Vec<u64>,
     staging: Vec<Vec<u64>>,
@@ -47,22 +49,32 @@ impl ArenaLayout {
         [0..self.packets, self.batch..self.inbox(0)]
     }
 
-    /// Returns a peer to which pieces of messages were sent that it has not taken, by the counts of this rank: what lies
-    /// from `batch` on.
-    fn awaits_receive(&self, own: u32, ranks: u32, counts: &[u8]) -> Option<u32> {
+    /// Returns the pieces of messages that this rank has sent to others of its host, and those that it has received of
+    /// them, by its counts: what lies from `batch` on.
+    fn pieces(&self, own: u32, ranks: u32, counts: &[u8]) -> MessagePieces {
         let lanes = u64::from(batch::lanes(ranks));
         let word = |offset: u64| {
             let at = (offset - self.batch) as usize;
-            counts
-                .get(at..at + 8)
-                .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
+            let word = counts.get(at..at + 8).and_then(|word| word.try_into().ok());
+            word.map_or(0, u64::from_le_bytes)
         };
-        let differs = |&peer: &u32| {
-            (0..lanes)
-                .any(|lane| word(self.sent(peer) + 8 * lane) != word(self.freed(peer) + 8 * lane))
+        let all = |list: &dyn Fn(u32) -> u64| {
+            let peers = (0..ranks).filter(|&peer| peer != own);
+            let words = peers.flat_map(|peer| (0..lanes).map(move |lane| list(peer) + 8 * lane));
+            words.map(word).fold(0u64, u64::wrapping_add)
         };
-        (0..ranks).filter(|&peer| peer != own).find(differs)
+        MessagePieces {
+            sent: all(&|peer| self.sent(peer)),
+            received: all(&|peer| self.received(peer)),
+        }
     }
+}
+
+/// Pieces of messages since the beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct MessagePieces {
+    sent: u64,
+    received: u64,
 }
 
 /// Gives the memory of a rank's GPU back: all ranks together, after all calls.
@@ -75,7 +87,17 @@ pub(crate) fn suspend(rank: &mut GpuRank, core: &mut EngineCore) -> Result<Suspe
     rank.finish(core)?;
     // What kernels of peers write into this rank's arena is there, once they are done as well.
     core.words(0)?;
-    let words = agree(core, save(rank))?;
+    let (words, pieces) = agree(core, save(rank))?;
+    // Receivers tell of packets late, so a sender cannot know alone. No pair has received more than was sent, so the sums
+    // are equal if no piece is under way.
+    let sum = |words: Vec<u64>| words.into_iter().fold(0u64, u64::wrapping_add);
+    let under_way = sum(core.words(pieces.sent)?).wrapping_sub(sum(core.words(pieces.received)?));
+    if under_way != 0 {
+        return Err(Error::Usage(format!(
+            "messages between GPUs, of {under_way} pieces, were sent and not received: receive them before the ranks \
+             suspend"
+        )));
+    }
     let unmapped = unmap(&mut rank.memory).map_err(|fault| rank.device.fault(&fault));
     // Ranks return when the memory is free.
     match agree(core, unmapped) {
@@ -84,7 +106,7 @@ pub(crate) fn suspend(rank: &mut GpuRank, core: &mut EngineCore) -> Result<Suspe
     }
 }
 
-fn save(rank: &GpuRank) -> Result<Vec<(u64, Vec<u8>)>, Error> {
+fn save(rank: &GpuRank) -> Result<(SavedWords, MessagePieces), Error> {
     let GpuRank { memory, device, .. } = rank;
     let base = memory.arena.base(device.rank);
     let mut saved = Vec::new();
@@ -97,12 +119,8 @@ fn save(rank: &GpuRank) -> Result<Vec<(u64, Vec<u8>)>, Error> {
         saved.push((part.start, bytes));
     }
     let counts = saved.last().map(|(_, bytes)| &bytes[..]).unwrap_or_default();
-    match memory.layout.awaits_receive(device.rank, device.ranks, counts) {
-        None => Ok(saved),
-        Some(peer) => Err(Error::Usage(format!(
-            "a message to rank {peer} was sent and not received: receive it before the ranks suspend"
-        ))),
-    }
+    let pieces = memory.layout.pieces(device.rank, device.ranks, counts);
+    Ok((saved, pieces))
 }
 
 type PieceLists = (Vec<u64>, Vec<Vec<u64>>);
@@ -203,18 +221,21 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_were_not_received_are_found() {
+    fn pieces_of_messages_are_those_of_all_lanes_and_peers() {
         let (own, ranks) = (1, 3);
         let layout = ArenaLayout::new(ranks, &CudaOptions::default()).expect("a layout");
         let mut counts = vec![0; (layout.inbox(0) - layout.batch) as usize];
-        assert_eq!(layout.awaits_receive(own, ranks, &counts), None);
+        let none = MessagePieces { sent: 0, received: 0 };
+        assert_eq!(layout.pieces(own, ranks, &counts), none);
         let last = 8 * u64::from(batch::lanes(ranks) - 1);
-        let mut set =
-            |offset: u64, value: u8| counts[(offset + last - layout.batch) as usize] = value;
-        set(layout.sent(2), 3);
+        let mut set = |offset: u64, value: u8| counts[(offset - layout.batch) as usize] = value;
+        set(layout.sent(2) + last, 3);
+        set(layout.sent(0), 4);
         set(layout.received(0), 9);
-        assert_eq!(layout.awaits_receive(own, ranks, &counts), Some(2));
-        counts[(layout.freed(2) + last - layout.batch) as usize] = 3;
-        assert_eq!(layout.awaits_receive(own, ranks, &counts), None);
+        // Neither this rank's own, nor what a receiver has told.
+        set(layout.sent(1), 5);
+        set(layout.freed(2), 6);
+        let pieces = MessagePieces { sent: 7, received: 9 };
+        assert_eq!(layout.pieces(own, ranks, &counts), pieces);
     }
 }

@@ -10,6 +10,7 @@ use crate::comm::communicator::Communicator;
 use crate::launch::JobSetup;
 use roundelay_dsl::diag::codes;
 use roundelay_engine::messages::TransferKind;
+use roundelay_engine::progress::{PacketClient, PacketHeader};
 use roundelay_engine::tunables::WINDOW_COPY_BYTES;
 use roundelay_engine::window::{AtomicFetch, ServedPart, WindowRights};
 use roundelay_net::memory::Buffer;
@@ -76,6 +77,13 @@ fn forged(
         Ok(()) => None,
         Err(other) => panic!("another error: {other}"),
     }
+}
+
+/// Returns the bytes of a packet whose first word is its kind: those up to 5 are of messages, others of windows.
+fn packet(mut words: [u64; 6]) -> Vec<u8> {
+    let client = if words[0] <= 5 { PacketClient::Messages } else { PacketClient::Windows };
+    words[0] = PacketHeader::new(client, words[0] as u8).encode();
+    words.map(u64::to_le_bytes).concat()
 }
 
 /// Checks that the job was ended for this reason: a rank may hear of it in its wait, or before its wait has begun.
@@ -179,7 +187,7 @@ fn a_peer_that_breaks_the_protocol_ends_the_job() {
             (codes::USAGE, "that no receive of this rank takes"),
         ),
     ] {
-        let packet = words.map(u64::to_le_bytes).concat();
+        let packet = packet(words);
         two(|comm| {
             let window = comm.window(Buffer::from(vec![5u64; LEN])).expect("a window");
             let messenger = &window.parts.service.as_ref().expect("it is served").messenger;
@@ -209,12 +217,12 @@ fn a_peer_that_asks_and_takes_no_answers_ends_the_job() {
             let window = comm.window(Buffer::from(vec![5u64; LEN])).expect("a window");
             if comm.rank() == 0 {
                 window.wait_signal(1).expect("the other is ready");
-                let words = ask(key_of(&window)).map(u64::to_le_bytes).concat();
+                let asked = packet(ask(key_of(&window)));
                 let messenger = &window.parts.service.as_ref().expect("it is served").messenger;
                 let until = Instant::now() + Duration::from_secs(30);
                 let over = || over.load(Ordering::Acquire) || Instant::now() > until;
                 // More than sockets take.
-                messenger.flood(1, &words, 500_000, over);
+                messenger.flood(1, &asked, 500_000, over);
             } else {
                 window.signal(0).expect("a signal");
                 let error = window.wait_signal(0).expect_err("no signal comes");

@@ -42,14 +42,14 @@ fn packet(samples: &[Vec<u8>], keys: [u64; 2], dice: &mut SeededRandom) -> Vec<u
             5 => dice.below(8) as u64,
             _ => any,
         };
-        // The first word is the kind.
+        // The first word is the header: the client, then the kind.
         let place = 8 * (1 + dice.below(5));
         if at > 0 || dice.below(2) == 0 {
             bytes[place..place + 8].copy_from_slice(&word.to_le_bytes());
         }
     }
     // Most packets for a window name one.
-    if dice.below(4) > 0 && (6..=18).contains(&bytes[0]) && bytes[0] != 13 {
+    if dice.below(4) > 0 && (6..=18).contains(&bytes[1]) && bytes[1] != 13 {
         bytes[8..16].copy_from_slice(&keys[dice.below(2)].to_le_bytes());
     }
     bytes
