@@ -138,7 +138,11 @@ fn memory_and_addresses_fall_and_results_are_right_afterwards() {
         comm.resume().expect("all ranks");
         sweep(comm, 2);
         let again = comm.memory_stats().expect("figures");
-        assert!(!again.suspended && again.mapped_bytes <= before.mapped_bytes, "{again:?}");
+        assert!(!again.suspended, "{again:?}");
+        // Parts of peers are mapped when they are first reached, so that what is mapped between may differ.
+        comm.suspend(SuspendDepth::Memory).expect("ranks at rest");
+        let (last, _) = meet(comm);
+        assert!(last.suspended && last.mapped_bytes <= after.mapped_bytes, "{after:?} {last:?}");
     });
 }
 
