@@ -11,10 +11,18 @@ fi
 
 # timed LIMIT WHAT COMMAND …: runs it, prints the seconds, and fails beyond the limit.
 timed() {
-    local limit=$1 what=$2 began now
+    local limit=$1 what=$2 began now rc
     shift 2
     began=$(date +%s%N)
-    "$@" >log 2>&1 || {
+    # Not as a condition, in which a command that fails would end nothing.
+    set +e
+    (
+        set -e
+        "$@"
+    ) >log 2>&1
+    rc=$?
+    set -e
+    [ $rc = 0 ] || {
         cat log
         echo "$suite: failed: $what" >&2
         exit 1
