@@ -15,8 +15,8 @@ use std::time::Instant;
 
 use roundelay::Hints;
 use roundelay::internal::{
-    ChannelSocket, ChannelTrust, OwnerProcess, bind_within, channel_trust, give_up_in_children,
-    host_addresses, interface_address, listen_everywhere,
+    ChannelSocket, ChannelTrust, OwnerProcess, ProofSide, bind_within, channel_trust,
+    give_up_in_children, host_addresses, interface_address, listen_everywhere,
 };
 use roundelay::limits::BOARD;
 
@@ -36,7 +36,7 @@ struct IdBoard {
     /// The process that serves it: its children have it too, and not the thread.
     process: OwnerProcess,
     places: Vec<SocketAddr>,
-    /// What both sides prove, if connections are encrypted.
+    /// The proof of both sides, if connections are encrypted.
     trust: Option<ChannelTrust>,
     /// The notes of the tokens that are known; those that are expected are not there yet.
     notes: Mutex<BTreeMap<Token, Option<Vec<u8>>>>,
@@ -130,7 +130,12 @@ impl IdBoard {
     fn answer(&'static self, stream: &TcpStream, place: StrangerPlace) -> std::io::Result<()> {
         let until = Instant::now() + BOARD.patience;
         stream.set_write_timeout(Some(BOARD.patience))?;
-        let mut channel = ChannelSocket::accept(stream.try_clone()?, self.trust.as_ref(), until)?;
+        let mut channel = ChannelSocket::open(
+            stream.try_clone()?,
+            ProofSide::Accepting,
+            self.trust.as_ref(),
+            until,
+        )?;
         let mut head = [0; HEAD];
         channel.read_until(&mut head, until)?;
         let Some((token, what, bytes)) = request(&head) else { return Ok(()) };
@@ -311,7 +316,7 @@ fn ask_at(
     stream.set_write_timeout(Some(BOARD.patience))?;
     let trust = channel_trust().map_err(std::io::Error::other)?;
     let until = Instant::now() + left();
-    let mut stream = ChannelSocket::connect(stream, trust.as_ref(), until)?;
+    let mut stream = ChannelSocket::open(stream, ProofSide::Connecting, trust.as_ref(), until)?;
     stream.write_all(&framed(&id.token, what, note))?;
     let mut head = [0; HEAD];
     stream.read_until(&mut head, until)?;

@@ -22,6 +22,7 @@ use roundelay_support::error::Error;
 pub use roundelay_support::fork::{OwnerProcess, give_up_in_children};
 pub use roundelay_support::ports::bind_within;
 pub use roundelay_support::process::ChildStatuses;
+pub use roundelay_support::secret::ProofSide;
 pub use roundelay_support::secret::random as random_bytes;
 pub use roundelay_support::threads::{run_shared, run_together};
 pub use roundelay_support::tunables;

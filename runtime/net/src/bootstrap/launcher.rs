@@ -214,7 +214,9 @@ impl RankLauncher {
         match hints {
             // Hosts that ranks of this one pretend to be are no reason to encrypt: the secret is of this launcher's making.
             hints
-                if secret.is_some() && segment.is_none() && !says_encryption(hints.as_deref()) =>
+                if secret.is_some()
+                    && segment.is_none()
+                    && !decides_encryption(hints.as_deref()) =>
             {
                 let mut all = hints.unwrap_or_default();
                 all.push(if all.is_empty() { PLAIN } else { PLAIN_TOO });
@@ -262,9 +264,11 @@ impl RankLauncher {
 const PLAIN: &str = "encryption=off";
 const PLAIN_TOO: &str = ",encryption=off";
 
-/// Returns true if hints say whether connections are encrypted.
-fn says_encryption(hints: Option<&OsStr>) -> bool {
-    hints.is_some_and(|hints| hints.to_string_lossy().contains("encryption"))
+/// Returns true if hints say whether connections are encrypted: by that name, or by certificates.
+fn decides_encryption(hints: Option<&OsStr>) -> bool {
+    let text = hints.map(OsStr::to_string_lossy).unwrap_or_default();
+    let names = text.split(',').filter_map(|hint| hint.split_once('='));
+    names.map(|(name, _)| name.trim()).any(|name| name == "encryption" || name.starts_with("tls_"))
 }
 
 /// A started process.
@@ -444,5 +448,25 @@ fn ending(status: ExitStatus) -> ProcessEnding {
         (Some(code), _) => ProcessEnding::Exited(code),
         (None, Some(signal)) => ProcessEnding::Signalled(signal),
         (None, None) => ProcessEnding::Exited(-1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_decide_on_encryption_by_name_or_by_certificates() {
+        for (hints, decides) in [
+            ("encryption=required", true),
+            ("transport=tcp, encryption=off", true),
+            ("tls_cert=a.pem,tls_key=k.pem,tls_ca=ca.pem", true),
+            ("", false),
+            ("transport=tcp,doctor=true", false),
+            ("topology=encryption.toml", false),
+        ] {
+            assert_eq!(decides_encryption(Some(OsStr::new(hints))), decides, "{hints}");
+        }
+        assert!(!decides_encryption(None));
     }
 }

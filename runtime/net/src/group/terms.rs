@@ -54,7 +54,7 @@ impl JobTerms {
         if transports.is_empty() {
             return Err(Error::Start(format!(
                 "RDMA does not encrypt, and `encryption={mode}` excludes it: allow `transport=tcp` too, or `shm` \
-                 inside a host, or say `encryption=off` where nobody else reads that network"
+                 inside a host, or say `encryption=off` where no one else reads that network"
             )));
         }
         Ok(JobTerms { transports, ..self })

@@ -53,7 +53,7 @@ enum DialState {
 struct DialHandshake {
     stream: PeerSocket,
     hello: [u8; HELLO],
-    /// What proofs cover beside: this host, where the connection is in the clear because it does not leave it.
+    /// Bytes that proofs cover too: of this host, where the connection is in the clear because it does not leave it.
     binding: &'static [u8],
     /// The nonce that was sent and the proof that answered the challenge.
     proof: Option<([u8; NONCE], [u8; PROOF])>,

@@ -8,12 +8,12 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::certificates::CertificateIdentity;
 use super::peer_socket::PeerSocket;
-use super::session::SecureProgress;
+use super::secure_error::SecureProgress;
 use crate::paths::PathOptions;
 use roundelay_support::encryption::EncryptionMode;
-use roundelay_support::secret::JobSecret;
+use roundelay_support::secret::{JobSecret, ProofSide};
 
-/// What both ends of an encrypted channel prove.
+/// The proofs of both ends of an encrypted channel.
 #[derive(Debug, Clone)]
 pub struct ChannelTrust {
     secret: JobSecret,
@@ -35,38 +35,24 @@ impl ChannelTrust {
 pub struct ChannelSocket(PeerSocket);
 
 impl ChannelSocket {
-    /// Takes a connection that this side made, and encrypts it if there is what to prove.
+    /// Takes a connection of which no byte was used, and encrypts it if there is what to prove; `side` is this one's.
     ///
     /// # Errors
     ///
     /// Those of the system; `TimedOut` if the other side takes longer; `PermissionDenied` if it proves something else.
-    pub fn connect(
+    pub fn open(
         stream: TcpStream,
+        side: ProofSide,
         trust: Option<&ChannelTrust>,
         until: Instant,
     ) -> io::Result<Self> {
         let mut socket = PeerSocket::from(stream);
         if let Some(trust) = trust {
-            let begun = socket.connect_encryption(trust.certificates.as_ref());
-            begun.map_err(io::Error::other)?;
-            secure(&socket, trust, until)?;
-        }
-        Ok(ChannelSocket(socket))
-    }
-
-    /// Takes a connection that the other side made, as [`ChannelSocket::connect`] does.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn accept(
-        stream: TcpStream,
-        trust: Option<&ChannelTrust>,
-        until: Instant,
-    ) -> io::Result<Self> {
-        let mut socket = PeerSocket::from(stream);
-        if let Some(trust) = trust {
-            let begun = socket.accept_encryption(trust.certificates.as_ref());
+            let certificates = trust.certificates.as_ref();
+            let begun = match side {
+                ProofSide::Connecting => socket.connect_encryption(certificates),
+                ProofSide::Accepting => socket.accept_encryption(certificates),
+            };
             begun.map_err(io::Error::other)?;
             secure(&socket, trust, until)?;
         }

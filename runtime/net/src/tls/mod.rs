@@ -6,7 +6,9 @@
 //! | [`channel`] | a connection that waits, for exchanges before there are ranks |
 //! | [`identity`] | the key of this process, and the settings of both sides |
 //! | [`locality`] | which connections stay within this host, and what proves it |
-//! | [`session`] | one encrypted connection: the handshake, the proof that both ends know the secret, reading and writing |
+//! | [`session`] | one encrypted connection: reading and writing |
+//! | [`proving`] | its beginning: the handshake, and the proof that both ends know the secret |
+//! | [`secure_error`] | the reasons for which a connection cannot be encrypted |
 //! | [`records`] | the records of an open connection, and their keys |
 //! | [`peer_socket`] | a socket between ranks, plain or encrypted, read and written alike |
 //!
@@ -22,7 +24,9 @@ mod channel;
 mod identity;
 mod locality;
 mod peer_socket;
+mod proving;
 mod records;
+mod secure_error;
 mod session;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -31,4 +35,5 @@ pub use certificates::{CertificateFiles, CertificateIdentity};
 pub use channel::{ChannelSocket, ChannelTrust};
 pub(crate) use locality::host_binding;
 pub(crate) use peer_socket::PeerSocket;
-pub(crate) use session::{SecureError, SecureProgress, is_handshake};
+pub(crate) use secure_error::{SecureError, SecureProgress};
+pub(crate) use session::is_handshake;

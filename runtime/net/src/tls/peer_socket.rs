@@ -9,7 +9,8 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
 use super::certificates::CertificateIdentity;
 use super::locality::is_within_host;
-use super::session::{SecureError, SecureProgress, TlsSession};
+use super::secure_error::{SecureError, SecureProgress};
+use super::session::TlsSession;
 use crate::tunables::TLS_HANDSHAKE_BYTES_MAX;
 use roundelay_support::secret::JobSecret;
 

@@ -9,19 +9,17 @@ use rustls::{
     CipherSuite, ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection,
 };
 
-use super::certificates::{CertificateIdentity, reason};
+use super::certificates::CertificateIdentity;
 use super::identity::TlsIdentity;
+use super::proving::ProvingStage;
 use super::records::{
     ALERT, DATA, HANDSHAKE, RECORD_CONTENT_MAX, RECORD_HEADER, RecordError, RecordKey,
     TrafficSecrets, record_bytes,
 };
+use super::secure_error::{SecureError, SecureProgress};
 use crate::tunables::{TLS_HANDSHAKE_BYTES_MAX, TLS_KEY_RECORDS, TLS_READ_BYTES, TLS_WRITE_BYTES};
-use roundelay_support::secret::{JobSecret, PROOF, ProofSide};
+use roundelay_support::secret::{JobSecret, ProofSide};
 
-/// The label of the exporter (RFC 9266).
-const CHANNEL_BINDING: &[u8] = b"EXPORTER-Channel-Binding";
-/// The beginning of the transcript of a proof, so that it is none of another exchange.
-const PROOF_CONTEXT: &[u8] = b"tls channel";
 /// The message by which a side says that it goes on with its next key.
 const KEY_UPDATE: u8 = 24;
 /// The first bytes of a record of a handshake.
@@ -32,100 +30,9 @@ fn is_record(first: u8) -> bool {
     (20..=23).contains(&first)
 }
 
-/// Returns the bytes of the record of a handshake whose header these bytes begin with.
-fn handshake_bytes(header: &[u8]) -> usize {
-    RECORD_HEADER + usize::from(u16::from_be_bytes([header[3], header[4]]))
-}
-
 /// Returns true if bytes can be the beginning of an encrypted connection.
 pub(crate) fn is_handshake(bytes: &[u8]) -> bool {
     bytes.iter().zip(HANDSHAKE_RECORD).all(|(a, b)| *a == b)
-}
-
-/// The progress of a handshake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SecureProgress {
-    /// Something of the peer is awaited.
-    Waiting,
-    /// Both ends have proved that they know the secret.
-    Open,
-}
-
-/// The reason for which a connection cannot be encrypted.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SecureError {
-    /// The peer closed the connection.
-    #[error("it closed the connection while it was being encrypted")]
-    Closed,
-    /// The peer answers in the clear, with these bytes.
-    #[error("it does not encrypt")]
-    Plain(Vec<u8>),
-    /// The system failed.
-    #[error("{0}")]
-    System(#[source] io::Error),
-    /// The peer breaks the protocol.
-    #[error("it does not keep to the protocol of encrypted connections: {0}")]
-    Protocol(#[source] rustls::Error),
-    /// The peer's certificate is not accepted.
-    #[error(
-        "its certificate is not accepted: {}; see its `tls_cert`, and `tls_ca` and `tls_name` here", reason(.0)
-    )]
-    Certificate(#[source] rustls::Error),
-    /// The peer does not accept the certificate of this side.
-    #[error(
-        "it does not accept this side's certificate ({0:?}): see `tls_cert` here, and its `tls_ca` and `tls_name`"
-    )]
-    CertificateRefused(rustls::AlertDescription),
-    /// One side has certificates and the other has none.
-    #[error(
-        "one side has a certificate and the other has none: give all ranks `tls_cert`, `tls_key` and `tls_ca`, or none"
-    )]
-    CertificateMissing,
-    /// The peer has another secret, or a relay stands between.
-    #[error(
-        "it cannot prove that it knows the secret on this connection: give all ranks the same secret, or look for who \
-         stands between the hosts"
-    )]
-    Unproved,
-}
-
-impl SecureError {
-    fn of(fault: rustls::Error) -> SecureError {
-        use rustls::AlertDescription as Alert;
-        use rustls::{Error, PeerIncompatible};
-        match fault {
-            Error::InvalidCertificate(_) => SecureError::Certificate(fault),
-            // Ranks have all else in common: what they cannot agree on is the kind of certificate.
-            Error::NoCertificatesPresented
-            | Error::AlertReceived(
-                Alert::CertificateRequired
-                | Alert::UnsupportedCertificate
-                | Alert::HandshakeFailure,
-            )
-            | Error::PeerIncompatible(
-                PeerIncompatible::IncorrectCertificateTypeExtension
-                | PeerIncompatible::UnsolicitedCertificateTypeExtension,
-            ) => SecureError::CertificateMissing,
-            Error::AlertReceived(
-                alert @ (Alert::BadCertificate
-                | Alert::CertificateRevoked
-                | Alert::CertificateExpired
-                | Alert::CertificateUnknown
-                | Alert::UnknownCA),
-            ) => SecureError::CertificateRefused(alert),
-            fault => SecureError::Protocol(fault),
-        }
-    }
-
-    /// Returns true if it is about certificates: another try ends alike.
-    pub(crate) fn is_of_certificates(&self) -> bool {
-        matches!(
-            self,
-            SecureError::Certificate(_)
-                | SecureError::CertificateRefused(_)
-                | SecureError::CertificateMissing
-        )
-    }
 }
 
 /// Returns the identity with certificates, or that of this process.
@@ -152,25 +59,12 @@ pub(super) struct TlsSession {
     unreported: usize,
 }
 
-/// How far a session has come.
+/// The stage of a session.
 enum TlsStage {
     Proving(Box<ProvingStage>),
     Open(Box<OpenStage>),
     /// It is of no use any more.
     Over,
-}
-
-/// A handshake, and the proofs after it.
-struct ProvingStage {
-    connection: Connection,
-    secrets: Arc<TrafficSecrets>,
-    has_proved: bool,
-    /// The peer's proof, as far as it has come.
-    proof: Vec<u8>,
-    /// Bytes of the peer before it is proved.
-    peer_bytes: usize,
-    /// Bytes of the record at hand that were not given to the connection yet; 0 where a header is next.
-    owed: usize,
 }
 
 /// The keys of both directions.
@@ -210,10 +104,8 @@ impl TlsSession {
     }
 
     fn new(connection: Connection, secrets: Arc<TrafficSecrets>, side: ProofSide) -> TlsSession {
-        let (has_proved, proof, peer_bytes, owed) = (false, Vec::new(), 0, 0);
-        let stage = ProvingStage { connection, secrets, has_proved, proof, peer_bytes, owed };
         TlsSession {
-            stage: TlsStage::Proving(stage.into()),
+            stage: TlsStage::Proving(ProvingStage::new(connection, secrets).into()),
             side,
             records: Vec::new(),
             fetched: 0..0,
@@ -542,80 +434,6 @@ impl TlsSession {
         let _ = self.flush(socket);
         let TlsStage::Proving(stage) = &mut self.stage else { return None };
         stage.connection.reader().read(to).ok().filter(|&n| n > 0)
-    }
-}
-
-impl ProvingStage {
-    /// Proves the secret in turn; returns true if both sides have.
-    fn exchange_proofs(
-        &mut self,
-        side: ProofSide,
-        secret: &JobSecret,
-    ) -> Result<bool, SecureError> {
-        let mut exporter = [0; 32];
-        self.connection
-            .export_keying_material(&mut exporter, CHANNEL_BINDING, None)
-            .map_err(SecureError::Protocol)?;
-        let transcript: [&[u8]; 2] = [PROOF_CONTEXT, &exporter];
-        if side == ProofSide::Connecting && !self.has_proved {
-            self.prove(secret.proof(side, &transcript))?;
-            return Ok(false);
-        }
-        let mut buffer = [0; PROOF];
-        let wanted = PROOF - self.proof.len();
-        match self.connection.reader().read(&mut buffer[..wanted]) {
-            Ok(0) => return Err(SecureError::Closed),
-            Ok(n) => self.proof.extend_from_slice(&buffer[..n]),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-            Err(e) => return Err(SecureError::System(e)),
-        }
-        if self.proof.len() < PROOF {
-            return Ok(false);
-        }
-        let theirs = match side {
-            ProofSide::Connecting => ProofSide::Accepting,
-            ProofSide::Accepting => ProofSide::Connecting,
-        };
-        if !secret.accepts(&self.proof, theirs, &transcript) {
-            return Err(SecureError::Unproved);
-        }
-        if side == ProofSide::Accepting {
-            self.prove(secret.proof(side, &transcript))?;
-        }
-        Ok(true)
-    }
-
-    fn prove(&mut self, proof: [u8; PROOF]) -> Result<(), SecureError> {
-        self.has_proved = true;
-        self.connection.writer().write_all(&proof).map_err(SecureError::System)
-    }
-
-    /// Returns true if nothing more can be processed before something is read: less than the header of a record is left.
-    fn is_dry(&self, fetched: &Range<usize>) -> bool {
-        fetched.is_empty() || self.owed == 0 && fetched.len() < RECORD_HEADER
-    }
-
-    /// Gives records to the connection, one at a time, until there is content: what follows is not its own.
-    fn process(&mut self, records: &[u8], fetched: &mut Range<usize>) -> Result<(), rustls::Error> {
-        while !self.is_dry(fetched) {
-            if self.owed == 0 {
-                self.owed = handshake_bytes(&records[fetched.clone()]);
-            }
-            let now = self.owed.min(fetched.len());
-            let mut left = &records[fetched.start..fetched.start + now];
-            fetched.start += now;
-            self.owed -= now;
-            while !left.is_empty() {
-                // It takes bytes of memory, and has room for a record.
-                if self.connection.read_tls(&mut left).unwrap_or(0) == 0 {
-                    return Err(rustls::Error::General("it has no room for a record".into()));
-                }
-            }
-            if self.connection.process_new_packets()?.plaintext_bytes_to_read() > 0 {
-                break;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::{ChannelSocket, ChannelTrust, PeerSocket, SecureError, SecureProgress, is_handshake};
 use crate::paths::PathOptions;
 use roundelay_support::encryption::EncryptionMode;
-use roundelay_support::secret::JobSecret;
+use roundelay_support::secret::{JobSecret, ProofSide};
 
 fn streams() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -328,14 +328,20 @@ fn a_channel_is_made_with_the_same_secret_alone() {
         let exchanged = std::thread::scope(|scope| {
             let accepts = scope.spawn(move || {
                 let (stream, _) = listener.accept().expect("accepted");
-                let mut channel = ChannelSocket::accept(stream, trust(far).as_ref(), until)?;
+                let mut channel =
+                    ChannelSocket::open(stream, ProofSide::Accepting, trust(far).as_ref(), until)?;
                 let mut word = [0; 4];
                 channel.read_until(&mut word, until)?;
                 channel.write_all(&word)
             });
             let stream = TcpStream::connect(at).expect("reached");
             let connects = || {
-                let mut channel = ChannelSocket::connect(stream, trust(near).as_ref(), until)?;
+                let mut channel = ChannelSocket::open(
+                    stream,
+                    ProofSide::Connecting,
+                    trust(near).as_ref(),
+                    until,
+                )?;
                 channel.write_all(b"word")?;
                 let mut word = [0; 4];
                 channel.read_until(&mut word, until).map(|()| word)

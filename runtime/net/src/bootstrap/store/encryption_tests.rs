@@ -109,7 +109,7 @@ fn neither_side_goes_on_against_its_hint() {
     }
 }
 
-/// What a relay on this host passes on from another one has proofs of that host, whose secret is right.
+/// A relay on this host passes proofs of another host on, whose secret is right.
 #[test]
 fn a_proof_of_another_host_is_refused_though_the_secret_is_right() {
     let (_server, at) = serve(EncryptionMode::Auto);

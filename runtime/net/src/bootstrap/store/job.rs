@@ -40,7 +40,7 @@ impl ServedJob {
     }
 }
 
-/// What a guest proves to be let in, over a connection that is encrypted or not: as the ranks were given it.
+/// The proofs with which a guest is let in, over a connection that is encrypted or not: as the ranks were given it.
 #[derive(Debug, Clone, Copy)]
 pub struct GuestTrust<'a> {
     /// The secret of the job; empty if it has none.

@@ -26,9 +26,9 @@ impl Drop for CertificateFolder {
     }
 }
 
-type Authority = CertifiedIssuer<'static, KeyPair>;
+type TestAuthority = CertifiedIssuer<'static, KeyPair>;
 
-fn authority(name: &str) -> Authority {
+fn authority(name: &str) -> TestAuthority {
     let mut params = CertificateParams::new(Vec::new()).expect("parameters");
     params.distinguished_name.push(rcgen::DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -54,10 +54,10 @@ impl CertificateFolder {
     /// Makes the files of a rank: its certificate by one authority for a name until a year, and what it accepts.
     fn files(
         &self,
-        by: &Authority,
+        by: &TestAuthority,
         name: &str,
         until: i32,
-        accepted: &[&Authority],
+        accepted: &[&TestAuthority],
     ) -> CertificateFiles {
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
         params.not_after = date_time_ymd(until, 1, 1);
@@ -73,7 +73,7 @@ impl CertificateFolder {
     }
 }
 
-fn made(by: &Authority, name: &str, accepted: &[&Authority]) -> CertificateIdentity {
+fn made(by: &TestAuthority, name: &str, accepted: &[&TestAuthority]) -> CertificateIdentity {
     let folder = CertificateFolder::new();
     let files =
         CertificateFiles { name: Some(name.into()), ..folder.files(by, name, 4000, accepted) };

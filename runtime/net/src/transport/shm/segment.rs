@@ -247,7 +247,7 @@ impl ShmSegment {
         }
     }
 
-    /// Gives the memory of the first connections from one rank to another back, those of so many channels. Neither end
+    /// Gives the memory of the first connections from one rank to another back, those of that many channels. Neither end
     /// of them is open in any process.
     ///
     /// # Errors
