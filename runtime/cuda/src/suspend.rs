@@ -34,7 +34,7 @@ pub struct GpuMemory {
 /// Words of an arena, by offset.
 type SavedWords = Vec<(u64, Vec<u8>)>;
 
-/// What is made again when the ranks resume.
+/// The contents and sizes that are made again when the ranks resume.
 #[derive(Debug, Default)]
 pub(crate) struct SuspendedMemory {
     words: SavedWords,
@@ -49,32 +49,22 @@ impl ArenaLayout {
         [0..self.packets, self.batch..self.inbox(0)]
     }
 
-    /// Returns the pieces of messages that this rank has sent to others of its host, and those that it has received of
-    /// them, by its counts: what lies from `batch` on.
-    fn pieces(&self, own: u32, ranks: u32, counts: &[u8]) -> MessagePieces {
+    /// Returns the pieces of messages that this rank has sent to others of its host, less those that it has received of
+    /// them, wrapping: by its counts, which lie from `batch` on.
+    fn pieces_sent_less_received(&self, own: u32, ranks: u32, counts: &[u8]) -> u64 {
         let lanes = u64::from(batch::lanes(ranks));
         let word = |offset: u64| {
             let at = (offset - self.batch) as usize;
             let word = counts.get(at..at + 8).and_then(|word| word.try_into().ok());
             word.map_or(0, u64::from_le_bytes)
         };
-        let all = |list: &dyn Fn(u32) -> u64| {
-            let peers = (0..ranks).filter(|&peer| peer != own);
-            let words = peers.flat_map(|peer| (0..lanes).map(move |lane| list(peer) + 8 * lane));
-            words.map(word).fold(0u64, u64::wrapping_add)
-        };
-        MessagePieces {
-            sent: all(&|peer| self.sent(peer)),
-            received: all(&|peer| self.received(peer)),
-        }
+        let peers = (0..ranks).filter(|&peer| peer != own);
+        let words = peers.flat_map(|peer| (0..lanes).map(move |lane| (peer, 8 * lane)));
+        words.fold(0u64, |sum, (peer, at)| {
+            sum.wrapping_add(word(self.sent(peer) + at))
+                .wrapping_sub(word(self.received(peer) + at))
+        })
     }
-}
-
-/// Pieces of messages since the beginning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct MessagePieces {
-    sent: u64,
-    received: u64,
 }
 
 /// Gives the memory of a rank's GPU back: all ranks together, after all calls.
@@ -88,10 +78,9 @@ pub(crate) fn suspend(rank: &mut GpuRank, core: &mut EngineCore) -> Result<Suspe
     // What kernels of peers write into this rank's arena is there, once they are done as well.
     core.words(0)?;
     let (words, pieces) = agree(core, save(rank))?;
-    // Receivers tell of packets late, so a sender cannot know alone. No pair has received more than was sent, so the sums
-    // are equal if no piece is under way.
-    let sum = |words: Vec<u64>| words.into_iter().fold(0u64, u64::wrapping_add);
-    let under_way = sum(core.words(pieces.sent)?).wrapping_sub(sum(core.words(pieces.received)?));
+    // Receivers report packets late, so a sender cannot know alone. No rank has received more of another than that has
+    // sent, so the sum is 0 if no piece is under way.
+    let under_way = core.words(pieces)?.into_iter().fold(0u64, u64::wrapping_add);
     if under_way != 0 {
         return Err(Error::Usage(format!(
             "messages between GPUs, of {under_way} pieces, were sent and not received: receive them before the ranks \
@@ -106,7 +95,8 @@ pub(crate) fn suspend(rank: &mut GpuRank, core: &mut EngineCore) -> Result<Suspe
     }
 }
 
-fn save(rank: &GpuRank) -> Result<(SavedWords, MessagePieces), Error> {
+/// Reads the words that last, and counts the pieces of messages that are under way as far as this rank knows.
+fn save(rank: &GpuRank) -> Result<(SavedWords, u64), Error> {
     let GpuRank { memory, device, .. } = rank;
     let base = memory.arena.base(device.rank);
     let mut saved = Vec::new();
@@ -119,7 +109,7 @@ fn save(rank: &GpuRank) -> Result<(SavedWords, MessagePieces), Error> {
         saved.push((part.start, bytes));
     }
     let counts = saved.last().map(|(_, bytes)| &bytes[..]).unwrap_or_default();
-    let pieces = memory.layout.pieces(device.rank, device.ranks, counts);
+    let pieces = memory.layout.pieces_sent_less_received(device.rank, device.ranks, counts);
     Ok((saved, pieces))
 }
 
@@ -221,21 +211,20 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_messages_are_those_of_all_lanes_and_peers() {
+    fn pieces_under_way_are_those_of_all_lanes_and_peers() {
         let (own, ranks) = (1, 3);
         let layout = ArenaLayout::new(ranks, &CudaOptions::default()).expect("a layout");
         let mut counts = vec![0; (layout.inbox(0) - layout.batch) as usize];
-        let none = MessagePieces { sent: 0, received: 0 };
-        assert_eq!(layout.pieces(own, ranks, &counts), none);
+        assert_eq!(layout.pieces_sent_less_received(own, ranks, &counts), 0);
         let last = 8 * u64::from(batch::lanes(ranks) - 1);
         let mut set = |offset: u64, value: u8| counts[(offset - layout.batch) as usize] = value;
         set(layout.sent(2) + last, 3);
         set(layout.sent(0), 4);
         set(layout.received(0), 9);
-        // Neither this rank's own, nor what a receiver has told.
+        // Neither this rank's own, nor what a receiver has reported.
         set(layout.sent(1), 5);
         set(layout.freed(2), 6);
-        let pieces = MessagePieces { sent: 7, received: 9 };
-        assert_eq!(layout.pieces(own, ranks, &counts), pieces);
+        let pieces = layout.pieces_sent_less_received(own, ranks, &counts);
+        assert_eq!(pieces, 7u64.wrapping_sub(9));
     }
 }

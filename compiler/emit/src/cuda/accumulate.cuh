@@ -6,6 +6,7 @@ struct Accumulate {
     u64 there, data, elements;
 };
 
+// In place of `swap_word`, which orders what is around it: here a signal or the end of the kernel does.
 INLINE u32 swap_bits(u64 word, u32 compared, u32 value) {
     u32 before;
     asm volatile("atom.relaxed.sys.global.cas.b32 %0, [%1], %2, %3;"

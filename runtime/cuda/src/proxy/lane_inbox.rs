@@ -23,7 +23,7 @@ pub(super) enum ProxyOrder {
 #[derive(Debug, Default)]
 pub(super) struct LaneInbox {
     orders: Mutex<VecDeque<ProxyOrder>>,
-    /// How many there are: a poll reads no lock.
+    /// The number of them, which a poll reads without a lock.
     count: AtomicUsize,
     /// True once there will be no more.
     is_closed: AtomicBool,

@@ -1,4 +1,4 @@
-//! What a lane does: it takes orders, enters the calls that kernels enter, and moves both ways.
+//! The progress of a lane: it takes orders, enters the calls that kernels enter, and moves both ways.
 
 use std::sync::atomic::Ordering;
 

@@ -39,14 +39,14 @@ enum ThreadRole {
 /// The helpers of a main thread.
 struct HelperThreads {
     threads: Vec<JoinHandle<()>>,
-    /// How many there may be.
+    /// The most of them at a time.
     most: usize,
     back: (Sender<ProxyLane>, Receiver<ProxyLane>),
 }
 
-/// What a helper has beside its lane.
+/// The task of a helper, beside its lane.
 struct HelperTask {
-    /// Where the lane goes when there is nothing long any more, and the thread there.
+    /// The way back for the lane once messages are short again, and the thread at its end.
     back: Sender<ProxyLane>,
     main: Thread,
     /// The time at which the lane last carried much.
@@ -206,7 +206,7 @@ impl ProxyThread {
         self.lanes.iter().flat_map(|lane| &lane.streams)
     }
 
-    /// Sleeps until a connection has something, or for so long.
+    /// Sleeps until a connection has something, or for that long.
     fn sleep_on_sockets(&self, most: Duration) {
         let descriptors: Vec<_> = self
             .streams()

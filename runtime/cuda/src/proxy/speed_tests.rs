@@ -20,18 +20,18 @@ use super::tests::{PATIENCE, Rank, World, everywhere, long};
 use roundelay_tests::{runs_alone, until};
 
 /// The blocks of one direction: what each has moved since the beginning.
-struct Kernel {
+struct KernelBlocks {
     dir: MessageDirection,
     slots: Arc<PeerSlots>,
     counts: Vec<u64>,
 }
 
-impl Kernel {
+impl KernelBlocks {
     fn new(dir: MessageDirection, slots: &Arc<PeerSlots>) -> Self {
-        Kernel { dir, slots: slots.clone(), counts: vec![0; slots.blocks() as usize] }
+        KernelBlocks { dir, slots: slots.clone(), counts: vec![0; slots.blocks() as usize] }
     }
 
-    /// Moves a message of so many bytes.
+    /// Moves a message of that many bytes.
     fn carry(&mut self, bytes: u64, is_over: impl Fn() -> bool) {
         let blocks = self.slots.blocks();
         let mut left: Vec<Vec<u64>> = (0..blocks)
@@ -75,9 +75,9 @@ impl Kernel {
 }
 
 /// Orders a message in each direction, and moves them: rank 0 first sends.
-fn exchange(rank: &Rank<'_>, kernels: &mut [Kernel; 2], bytes: u64) {
+fn exchange(rank: &Rank<'_>, kernels: &mut [KernelBlocks; 2], bytes: u64) {
     let own = rank.core.rank();
-    let end = |kernel: &Kernel| BatchEnd {
+    let end = |kernel: &KernelBlocks| BatchEnd {
         peer: 1 - own,
         dir: kernel.dir,
         slots: kernel.slots.clone(),
@@ -107,7 +107,7 @@ fn messages_of_kernels_take_their_time() {
             let slots = rank.lanes.peer_slots(1 - own, || Ok(PeerSlots::plain(2)));
             let slots = slots.expect("plain memory");
             let mut kernels = [MessageDirection::Send, MessageDirection::Recv]
-                .map(|dir| Kernel::new(dir, &slots));
+                .map(|dir| KernelBlocks::new(dir, &slots));
             for &bytes in sizes {
                 let times = match (is_timed, bytes) {
                     (false, _) => 2,
@@ -128,7 +128,7 @@ fn messages_of_kernels_take_their_time() {
                     );
                 }
             }
-            let moved = |kernel: &Kernel| kernel.counts.iter().sum::<u64>();
+            let moved = |kernel: &KernelBlocks| kernel.counts.iter().sum::<u64>();
             assert_eq!(moved(&kernels[0]), moved(&kernels[1]), "as many pieces as came");
             assert!(moved(&kernels[0]) > 0);
             if is_timed {
@@ -174,7 +174,7 @@ fn one_thread_serves_all_lanes_and_has_helpers_while_messages_are_long() {
             let slots = rank.lanes.peer_slots(1 - own, || Ok(PeerSlots::plain(2)));
             let slots = slots.expect("plain memory");
             let mut kernels = [MessageDirection::Send, MessageDirection::Recv]
-                .map(|dir| Kernel::new(dir, &slots));
+                .map(|dir| KernelBlocks::new(dir, &slots));
             for _ in 0..30 {
                 exchange(rank, &mut kernels, 8);
                 assert_eq!(proxy_threads(own), 1, "one lane needs no helper");

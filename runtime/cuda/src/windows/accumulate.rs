@@ -5,13 +5,13 @@ use std::sync::Arc;
 use roundelay_emit::cuda::accumulate::{PARAMS, accumulate as kernel_text, accumulates};
 use roundelay_emit::cuda::{Element, Operator};
 
-use super::kernel::window_params;
+use super::kernel::{kernel_words, window_params};
 use super::part::{WindowPart, WindowRoute, WindowSpan, route};
 use super::table::WindowTable;
 use crate::backend::{CudaStream, LoadedKernel, RelaxedCapture};
 use crate::buffer::DevicePtr;
 use crate::device::RankDevice;
-use crate::params::{WORDS, words};
+use crate::params::WORDS;
 use crate::rank::GpuRank;
 use crate::tunables::{ACCUMULATE_BLOCKS_MAX, ACCUMULATE_THREADS};
 use roundelay_engine::EngineCore;
@@ -50,10 +50,7 @@ pub(crate) fn accumulate(
     }
     let kernel = table.accumulate_kernel(&mut rank.device, (dtype, op))?;
     let elements = there.bytes / size;
-    let mut params = words(&window_params(rank, core.timeout())).to_vec();
-    // An address a rank of four kinds, which this kernel has no use for.
-    params.extend([0; 4]);
-    params.extend([place.0, own.0, elements]);
+    let params = kernel_words(&window_params(rank, core.timeout()), &[place.0, own.0, elements]);
     let blocks = elements.div_ceil(u64::from(ACCUMULATE_THREADS)).min(ACCUMULATE_BLOCKS_MAX);
     let grid = (blocks as u32, ACCUMULATE_THREADS);
     // SAFETY: the words are those of the kernel's parameter. The arena and the mailbox live as long as `rank`; `route`

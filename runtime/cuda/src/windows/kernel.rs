@@ -31,12 +31,14 @@ pub(super) fn fetches(fetch: AtomicFetch, word: u64, own: u64) -> WindowParams {
 
 /// Returns the words of the kernel's parameter.
 pub(super) fn words_of(all: &abi::KernelParams, fixed: &WindowParams) -> Vec<u64> {
-    let mut params = words(all).to_vec();
-    // An address a rank of four kinds, which this kernel has no use for.
-    params.extend([0; 4]);
     let WindowParams { operation, peer, word, own, operand, compared } = *fixed;
-    params.extend([operation as u64, peer, word, own, operand, compared]);
-    params
+    kernel_words(all, &[operation as u64, peer, word, own, operand, compared])
+}
+
+/// Returns the words of the parameter of a kernel that is no program's.
+pub(super) fn kernel_words(all: &abi::KernelParams, own: &[u64]) -> Vec<u64> {
+    // An address a rank of four kinds, which such kernels have no use for.
+    [&words(all)[..], &[0; 4], own].concat()
 }
 
 const _: () = assert!(PARAMS == 8 * (WORDS + 4 + 6));
