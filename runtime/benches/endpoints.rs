@@ -11,10 +11,10 @@ mod timing;
 use std::time::Duration;
 
 use roundelay::endpoint::{Endpoint, EndpointLink, RemoteRegion};
-use roundelay::launch::{JobSetup, RankLauncher};
+use roundelay::launch::JobSetup;
 use roundelay::window::WindowRights;
 use roundelay::{Communicator, Error};
-use timing::{SIZES, median};
+use timing::{SIZES, median, run_pair};
 
 /// The time that is spent on each size and operation.
 const TIME: Duration = Duration::from_millis(500);
@@ -26,10 +26,7 @@ fn main() -> Result<(), Error> {
     if Communicator::is_launched()? {
         return run();
     }
-    let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
-    let outcome = RankLauncher::new(2).program(program).run(|_rank, line| println!("{line}"))?;
-    assert!(outcome.cause.is_none(), "{:?}", outcome.cause);
-    Ok(())
+    run_pair(None)
 }
 
 fn run() -> Result<(), Error> {

@@ -11,11 +11,10 @@ mod timing;
 
 use std::time::{Duration, Instant};
 
-use roundelay::launch::RankLauncher;
 use roundelay::message::TaggedMessages;
 use roundelay::{Communicator, Error, RedOp};
 use rustix::time::{ClockId, clock_gettime};
-use timing::{SIZES, median};
+use timing::{SIZES, median, run_pair};
 
 /// The time that is spent on each size and operation.
 const TIME: Duration = Duration::from_millis(150);
@@ -28,14 +27,7 @@ fn main() -> Result<(), Error> {
     if Communicator::is_launched()? {
         return run();
     }
-    let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
-    let mut launcher = RankLauncher::new(2).program(program);
-    if let Ok(transport) = std::env::var("TRANSPORT") {
-        launcher = launcher.hints(format!("transport={transport}"));
-    }
-    let outcome = launcher.run(|_rank, line| println!("{line}"))?;
-    assert!(outcome.cause.is_none(), "{:?}", outcome.cause);
-    Ok(())
+    run_pair(std::env::var("TRANSPORT").ok().as_deref())
 }
 
 fn run() -> Result<(), Error> {

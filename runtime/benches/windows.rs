@@ -9,9 +9,8 @@ mod timing;
 
 use std::time::Duration;
 
-use roundelay::launch::RankLauncher;
 use roundelay::{Communicator, Error};
-use timing::{SIZES, median};
+use timing::{SIZES, median, run_pair};
 
 /// The time that is spent on each size and operation.
 const TIME: Duration = Duration::from_millis(200);
@@ -20,14 +19,7 @@ fn main() -> Result<(), Error> {
     if Communicator::is_launched()? {
         return run();
     }
-    let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
-    let mut launcher = RankLauncher::new(2).program(program);
-    if let Ok(transport) = std::env::var("TRANSPORT") {
-        launcher = launcher.hints(format!("transport={transport}"));
-    }
-    let outcome = launcher.run(|_rank, line| println!("{line}"))?;
-    assert!(outcome.cause.is_none(), "{:?}", outcome.cause);
-    Ok(())
+    run_pair(std::env::var("TRANSPORT").ok().as_deref())
 }
 
 fn run() -> Result<(), Error> {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use roundelay::Error;
+use roundelay::launch::RankLauncher;
 
 /// The lengths that are measured, in bytes.
 pub(crate) const SIZES: [usize; 8] =
@@ -26,4 +27,16 @@ pub(crate) fn median(
     }
     times.sort_by(f64::total_cmp);
     Ok(times[times.len() / 2])
+}
+
+/// Runs this program as two ranks, over a transport if one is named, and prints what they print.
+pub(crate) fn run_pair(transport: Option<&str>) -> Result<(), Error> {
+    let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
+    let mut launcher = RankLauncher::new(2).program(program);
+    if let Some(transport) = transport {
+        launcher = launcher.hints(format!("transport={transport}"));
+    }
+    let outcome = launcher.run(|_rank, line| println!("{line}"))?;
+    assert!(outcome.cause.is_none(), "{:?}", outcome.cause);
+    Ok(())
 }
