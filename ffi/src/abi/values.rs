@@ -4,8 +4,9 @@ use std::ffi::{c_char, c_void};
 
 use roundelay::Error;
 
-/// The version of this interface. Within one functions are only added, and fields only at the end of `rl_options`.
-pub const RL_ABI_VERSION: u32 = 4;
+/// The version of this interface, which the name of the library ends with (`libroundelay.so.1`). Within one functions
+/// are only added, and fields only at the end of `rl_options`.
+pub const RL_ABI_VERSION: u32 = 1;
 
 /// The type of elements in memory: `RL_F16` to `RL_BOOL`.
 pub type rl_dtype = i32;
