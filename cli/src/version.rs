@@ -1,4 +1,4 @@
-//! What this build of the program is.
+//! The identity of this build: version, commit, features, target.
 
 use std::sync::LazyLock;
 

@@ -134,7 +134,7 @@ impl TwoHosts {
 
     /// Runs something while all bytes on the cable are read; returns which of the words were there. `None`, and a skip,
     /// where nothing can read them.
-    fn heard(&self, words: &[&str], run: impl FnOnce()) -> Option<Vec<bool>> {
+    fn overhear(&self, words: &[&str], run: impl FnOnce()) -> Option<Vec<bool>> {
         let mut ear = self.on(1, "python3");
         ear.args(["-c", EAR]).args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut ear = ear.spawn().expect("it runs");
@@ -211,7 +211,7 @@ fn ranks_meet_where_the_way_outward_is_another_network() {
     hosts.sum();
 }
 
-/// What begins every message to a store, and every connection between ranks, in the clear.
+/// The words that begin every message to a store, and every connection between ranks, in the clear.
 const PLAIN_WORDS: [&str; 2] = ["rndlst", "rndelay"];
 
 #[test]
@@ -229,12 +229,12 @@ fn a_secret_encrypts_what_two_hosts_send_unless_that_is_turned_off() {
         (&[], true),
     ] {
         let run = || hosts.both(call, [variables; 2]).map(|ran| drop(ran.ok()));
-        let Some(heard) = hosts.heard(&PLAIN_WORDS, || {
+        let Some(found) = hosts.overhear(&PLAIN_WORDS, || {
             run();
         }) else {
             return;
         };
-        assert_eq!(heard, [is_plain; 2], "{variables:?}");
+        assert_eq!(found, [is_plain; 2], "{variables:?}");
         let routes = hosts.both(&["route"], [variables; 2]).map(|ran| ran.ok().out);
         assert_eq!(routes.concat().contains("encrypted"), !is_plain, "{variables:?}: {routes:?}");
     }

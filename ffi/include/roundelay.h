@@ -12,8 +12,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-// The version of this interface. Within one functions are only added, and fields only at the end of `rl_options`.
-#define RL_ABI_VERSION 4
+// The version of this interface, which the name of the library ends with (`libroundelay.so.1`). Within one functions
+// are only added, and fields only at the end of `rl_options`.
+#define RL_ABI_VERSION 1
 
 // The rank of `rl_recv` that stands for any.
 #define RL_ANY_RANK UINT32_MAX
@@ -159,7 +160,7 @@ typedef enum rl_memory {
 
 // Options of one call. All bytes 0 is what the communicator has: zero the structure, then set what is needed.
 typedef struct {
-  // `sizeof(rl_options)` of the header that the caller was compiled with, or 0 for that of version 4 of the
+  // `sizeof(rl_options)` of the header that the caller was compiled with, or 0 for that of version 1 of the
   // interface.
   uint64_t size;
   // The longest time without progress, in milliseconds.

@@ -15,7 +15,7 @@ use rustix::process::{Signal, getpid, kill_process};
 const MODULE: &str = module_path!();
 /// Parts that are split off, to be counted.
 const PARTS: u64 = 20;
-/// What nothing computes by chance.
+/// A value that no call computes by chance.
 const POISON: f32 = -12_345.5;
 
 /// Runs a rank of a launched job; not a test by itself.

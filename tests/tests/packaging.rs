@@ -1,4 +1,4 @@
-//! What a registry asks of packages, and the scripts and recipes of a release: their form, and that they refuse.
+//! The metadata that a registry asks for, and the scripts and recipes of a release: their form, and that they refuse.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -75,7 +75,7 @@ pub struct rl_buffer {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct rl_options {
-    /// `sizeof(rl_options)` of the header that the caller was compiled with, or 0 for that of version 4 of the
+    /// `sizeof(rl_options)` of the header that the caller was compiled with, or 0 for that of version 1 of the
     /// interface.
     pub size: u64,
     /// The longest time without progress, in milliseconds.
@@ -106,7 +106,7 @@ impl rl_options {
     ///
     /// # Safety
     ///
-    /// An address that is not NULL is that of as many bytes as `size` says, or of the structure of version 4.
+    /// An address that is not NULL is that of as many bytes as `size` says, or of the structure of version 1.
     pub(super) unsafe fn read(options: *const rl_options) -> Result<Option<rl_options>, Error> {
         // SAFETY: what the caller promises.
         let Some(given) = (unsafe { options.as_ref() }) else { return Ok(None) };

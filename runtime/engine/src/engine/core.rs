@@ -72,7 +72,7 @@ pub struct EngineCore {
     pub(crate) history: u64,
     /// The failure that ended the communicator.
     pub failed: Option<String>,
-    /// Whether the ranks are suspended.
+    /// The state of suspension.
     pub(super) suspension: SuspensionState,
     /// The flight recorder.
     pub recorder: FlightRecorder,

@@ -3,7 +3,7 @@
 //!
 //! All ranks suspend together, in rounds of words. The first compares what they ask for. Rounds follow until nothing is
 //! under way between them: in two rounds after each other all messages that were sent had been consumed, and no rank had
-//! moved one in between. Then each drops its ends of all connections, and a round later, when nobody uses them, their
+//! moved one in between. Then each drops its ends of all connections, and a round later, when no rank uses them, their
 //! memory. After the last round all connections are as before their first message. So it takes no agreement to resume:
 //! a call opens what it needs as the first call of a communicator does, on those ranks that it concerns.
 
@@ -18,7 +18,7 @@ use crate::tunables::SUSPEND_QUIET_TIMEOUT;
 use roundelay_net::net::WaitPolicy;
 use roundelay_support::error::Error;
 
-/// What a suspended communicator gives back to the system.
+/// The resources that a suspended communicator gives back to the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SuspendDepth {
     /// Memory: connections for data between hosts stay, with what their devices keep in place.

@@ -1,4 +1,4 @@
-//! Whether a rank is suspended, and how it treats calls meanwhile.
+//! The state of suspension of a rank: calls are made, refused, or resume it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -12,7 +12,7 @@ pub(super) const REFUSING: u8 = 1;
 /// The first call resumes the rank.
 pub(super) const RESUMING: u8 = 2;
 
-/// Whether a rank is suspended, and how it treats calls then. The thread that makes calls alone changes it.
+/// The state of suspension of a rank. The thread that makes calls alone changes it.
 #[derive(Debug, Default)]
 pub(super) struct SuspensionState(AtomicU8);
 

@@ -328,7 +328,7 @@ mod tests {
     fn ten_thousand_receives_are_each_found_in_the_time_of_one() {
         use std::time::{Duration, Instant};
         const COUNT: u64 = 10_000;
-        /// The time of a message and its receive while so many others wait.
+        /// The time of a message and its receive while that many others wait.
         fn time(waiting: u64) -> Duration {
             let mut matching: TagMatcher<u64, ()> = TagMatcher::new();
             for tag in 0..waiting {

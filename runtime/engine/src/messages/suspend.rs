@@ -20,11 +20,11 @@ pub(crate) struct MessageTraffic {
 /// Bytes that a rank's messages keep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MessageMemory {
-    /// Of this process, for messages under way through sockets, and those that came before their receives.
+    /// Bytes of this process for messages under way through sockets, and those that came before their receives.
     pub staging_bytes: u64,
-    /// In place for devices.
+    /// Bytes in place for devices.
     pub pinned_bytes: u64,
-    /// Of the buffers with which connections are encrypted.
+    /// Bytes of the buffers with which connections are encrypted.
     pub encryption_bytes: u64,
 }
 

@@ -5,7 +5,7 @@
 //!          client    kind    channel    number
 //! ```
 //!
-//! What follows is the client's: 40 bytes of tagged messages and windows, 24 of proxies of kernels, 8 of tolerant
+//! The client's words follow: 40 bytes of tagged messages and windows, 24 of proxies of kernels, 8 of tolerant
 //! calls. Both ends know the length of the packets of a connection, so that they know how many bytes come next.
 
 /// A client of the progress engine, as packets name it.
@@ -35,7 +35,7 @@ impl PacketClient {
 pub struct PacketHeader {
     /// The client that it is for.
     pub client: PacketClient,
-    /// What it says, as the client numbers it.
+    /// The kind of packet, as the client numbers them.
     pub kind: u8,
     /// The channel of a kernel's link; otherwise 0.
     pub channel: u16,

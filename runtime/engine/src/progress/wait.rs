@@ -459,9 +459,9 @@ mod tests {
     }
 
     /// A thread beside a rank.
-    struct Beside(bool);
+    struct BesideTask(bool);
 
-    impl WaitingRank for Beside {
+    impl WaitingRank for BesideTask {
         fn is_aborted(&self) -> bool {
             self.0
         }
@@ -469,7 +469,7 @@ mod tests {
 
     #[test]
     fn a_proxy_spins_then_yields_then_sleeps_and_ends_with_its_rank() {
-        let (mut wait, mut rank) = (WaitLoop::for_proxy(), Beside(false));
+        let (mut wait, mut rank) = (WaitLoop::for_proxy(), BesideTask(false));
         let often = |wait: &WaitLoop| wait.polls_sockets(8);
         let mut sockets = u32::from(often(&wait));
         for _ in 0..FAST_POLLS {
