@@ -63,7 +63,10 @@ fn dialed_at(
     let is_over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let progress = scope.spawn(|| {
-            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+            // The side that connects may know first: the listener has counted the connection once none is pending.
+            let start = Instant::now();
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) || listener.has_pending() {
+                assert!(start.elapsed() < PATIENCE, "the listener still has a connection");
                 listener.progress();
                 std::thread::yield_now();
             }
