@@ -353,6 +353,17 @@ rl_status rl_alloc(const rl_comm *comm, uint64_t bytes, rl_allocation **allocati
 // `allocation` is NULL or live, and no operation or window uses it any more.
 rl_status rl_allocation_free(rl_allocation *allocation);
 
+// Allocates memory of a GPU as `cudaMalloc` does, for the pools of other libraries: windows of it can be made, and
+// peers map it, where those of the library's own allocator cannot. Returns NULL if there is no room for it, no such
+// GPU or no driver; `rl_last_error` says which. The arguments are those of an allocator of torch
+// (`CUDAPluggableAllocator`); the stream is not used.
+void *rl_cuda_alloc(ptrdiff_t bytes, int device, void *_stream);
+
+// Frees memory of `rl_cuda_alloc`. NULL is ignored. What fails is in `rl_last_error`.
+//
+// `address` is NULL or of `rl_cuda_alloc` for this device, and nothing uses the memory any more.
+void rl_cuda_free(void *address, ptrdiff_t _bytes, int device, void *_stream);
+
 // Reduces the vectors of all ranks, each of `count` elements, and leaves the result on every rank.
 //
 // `comm` is a live communicator. `data` hold that many elements of the type until the operation has ended; meanwhile

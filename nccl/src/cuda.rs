@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys;
-use roundelay::cuda::probe;
+use roundelay::cuda::{DriverError, allocate_bytes, free_bytes, probe};
 
 use crate::failure::{CallFailure, Outcome, ResultCode};
 
@@ -109,25 +109,17 @@ pub(crate) fn enter(device: u32) -> Outcome {
 
 /// Allocates memory of the current device.
 pub(crate) fn alloc(bytes: usize) -> Outcome<u64> {
-    enter(device()?)?;
-    let mut address = 0;
-    let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    // SAFETY: one address is written. A stream that is captured would not let this thread allocate: its mode is
-    // exchanged meanwhile.
-    unsafe {
-        cuda!(cuThreadExchangeStreamCaptureMode(&raw mut mode))?;
-        let allocated = cuda!(cuMemAlloc_v2(&raw mut address, bytes));
-        cuda!(cuThreadExchangeStreamCaptureMode(&raw mut mode))?;
-        allocated?;
-    }
-    Ok(address)
+    allocate_bytes(device()?, bytes).map_err(driver_failure)
 }
 
 /// Frees memory of [`alloc`].
 pub(crate) fn free(address: u64) -> Outcome {
-    enter(device()?)?;
     // SAFETY: the caller gives back what it was given, once.
-    unsafe { cuda!(cuMemFree_v2(address)) }
+    unsafe { free_bytes(device()?, address) }.map_err(driver_failure)
+}
+
+fn driver_failure(error: DriverError) -> CallFailure {
+    CallFailure { code: ResultCode::UnhandledCudaError, text: error.to_string() }
 }
 
 /// A stream by the handle that callers have.

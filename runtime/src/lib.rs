@@ -104,7 +104,8 @@ pub mod cuda {
     pub use roundelay_cuda::{
         BlockLayout, CountedShape, Cuda, CudaBuffer, CudaDevice, CudaGraph, CudaKernel, CudaLaunch,
         CudaMachine, CudaOptions, CudaSlice, CudaStream, CudaWork, DeviceFunction, DeviceProtocol,
-        DevicePtr, DriverError, GpuDirect, KernelArg, KernelGrid, NvrtcCompiler, NvrtcError, probe,
+        DevicePtr, DriverError, GpuDirect, KernelArg, KernelGrid, NvrtcCompiler, NvrtcError,
+        allocate_bytes, free_bytes, probe,
     };
 }
 

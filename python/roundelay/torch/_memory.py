@@ -251,3 +251,14 @@ def shared(comm: Communicator, count: int, dtype: torch.dtype) -> Tensor:
     if count == 0:
         return torch.empty(0, dtype=dtype)
     return torch.frombuffer(mapped(comm.alloc(count * dtype.itemsize)), dtype=dtype)
+
+
+def tensor_at(address: int, like: Tensor) -> Tensor:
+    """Return a contiguous tensor as another one, in memory of a peer's GPU that is mapped at an address, which it does not keep."""
+    if like.numel() == 0:
+        return torch.empty_like(like)
+    nbytes = like.numel() * like.element_size()
+    storage: Any = torch._C._construct_storage_from_data_pointer(address, like.device, nbytes)
+    made = torch.empty(0, dtype=like.dtype, device=like.device)
+    made.set_(storage, 0, like.shape, like.stride())
+    return made

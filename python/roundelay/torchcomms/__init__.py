@@ -41,14 +41,17 @@ from ._types import (
 )
 
 if TYPE_CHECKING:
+    from ._allocator import get_mem_allocator
     from ._batch import BatchSendRecv
     from ._comm import TorchComm, new_comm
     from ._hooks import OpName, PostHookArgs, PreHookArgs, RemovableHandle
+    from ._persistent import AllGatherPHandle
     from ._window import TorchCommWinAccessType, TorchCommWindow, TorchCommWindowAttr
     from ._work import TorchWork
 
 __all__ = [
     "AllGatherOptions",
+    "AllGatherPHandle",
     "AllGatherSingleOptions",
     "AllReduceOptions",
     "AllToAllOptions",
@@ -82,12 +85,15 @@ __all__ = [
     "TorchCommWindowAttr",
     "TorchWork",
     "WorkStatus",
+    "get_mem_allocator",
     "new_comm",
 ]
 
 _LATER = {
+    "AllGatherPHandle": "_persistent",
     "BatchSendRecv": "_batch",
     "TorchComm": "_comm",
+    "get_mem_allocator": "_allocator",
     "new_comm": "_comm",
     "OpName": "_hooks",
     "PostHookArgs": "_hooks",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from ..errors import UnsupportedError, UsageError
 from ..torch._join import join
 from ..torch._memory import shared
 from ..torch._work import Done
+from ._allocator import get_mem_allocator
 from ._base import CallHints, CallTimeout
 from ._batch import BatchSendRecv
 from ._collectives import Collectives
@@ -23,6 +24,7 @@ from ._engine import Engine
 from ._hints import checked_hints
 from ._hooks import OpName, PostHookArgs, PreHookArgs, operation
 from ._join import below, meet, place
+from ._persistent import AllGatherPHandle
 from ._types import CommOptions, checked_timeout
 from ._window import TorchCommWindow
 from ._work import TorchWork
@@ -253,15 +255,48 @@ class TorchComm(Collectives):
         self._live("new_window")
         return TorchCommWindow(self, tensor)
 
-    # What is not there.
+    # Persistent operations.
 
-    def all_gather_p_init(self, output: Tensor, hints: CallHints = None, timeout: CallTimeout = None) -> NoReturn:
-        """Raise ``UnsupportedError``."""
-        raise UnsupportedError("all_gather_p_init not implemented: use all_gather_single")
+    def all_gather_p_init(
+        self, output: Tensor, hints: CallHints = None, timeout: CallTimeout = None
+    ) -> AllGatherPHandle:
+        """Make a handle of an all_gather to ``output``, of ``size`` times as many elements as the inputs.
 
-    def get_mem_allocator(self) -> NoReturn:
-        """Raise ``UnsupportedError``."""
-        raise UnsupportedError("roundelay has no allocator: any tensor will do")
+        ``hints`` and ``timeout`` are those of its calls, unless a call has its own.
+        """
+        self._live("all_gather_p_init")
+        checked_timeout(timeout)
+        return AllGatherPHandle(self, output, hints, timeout)
+
+    def all_gather_p_exec(
+        self,
+        handle: AllGatherPHandle,
+        input: Tensor,
+        async_op: bool,
+        hints: CallHints = None,
+        timeout: CallTimeout = None,
+    ) -> TorchWork:
+        """Collect the inputs of all ranks in the output of a handle."""
+        output = handle.output_of(self, "all_gather_p_exec")
+        hints = {**(handle.hints or {}), **(hints or {})} or None
+        return self.all_gather_single(output, input, async_op, hints, handle.timeout if timeout is None else timeout)
+
+    def all_gather_p_free(self, handle: AllGatherPHandle) -> None:
+        """Forget the output of a handle, which is of no use any more."""
+        handle.output_of(self, "all_gather_p_free")
+        handle.free()
+
+    # Memory of GPUs.
+
+    def get_mem_allocator(self) -> Any:
+        """Return the allocator of :func:`get_mem_allocator`."""
+        self._there("get_mem_allocator")
+        return get_mem_allocator("roundelay")
+
+    @property
+    def mem_allocator(self) -> Any:
+        """The same, by the older name."""
+        return self.get_mem_allocator()
 
     def tensor_register(self, tensor: Tensor) -> None:
         """Do nothing: roundelay needs no registration."""

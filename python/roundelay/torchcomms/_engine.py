@@ -93,6 +93,10 @@ class Engine(Operations):
         self._local = _Local()
         self._calls = Calls(_Hinted(native, self._local), timeout.total_seconds())  # type: ignore[arg-type]
 
+    def comm_on(self, device: torch.device) -> Any:
+        """Return the native communicator of a device; the first call for a GPU is collective."""
+        return self._calls.on(device) if device.type == "cuda" else self.native
+
     def set_timeout(self, timeout: timedelta) -> None:
         """Set the longest time without progress of operations that follow, on the hosts and on the GPUs."""
         self._calls.set_timeout(timeout.total_seconds())

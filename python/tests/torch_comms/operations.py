@@ -115,6 +115,54 @@ def odd_windows(comm: TorchComm, background: bool) -> None:
 
 
 @case
+def windows(comm: TorchComm, background: bool) -> None:
+    """What is put and signalled is there for what follows, on a GPU in its stream."""
+    if python_only:
+        return
+    rank, size = comm.get_rank(), comm.get_size()
+    after, before = (rank + 1) % size, (rank - 1) % size
+    table = torch.full((size, 1000), -1.0)
+    window = comm.new_window(table)
+    for turn in range(10):
+        given = of(rank + turn, 1000)
+        window.put(given, after, rank * 1000, background)
+        given.fill_(-2.0)
+        window.signal(after, background)
+        work = window.wait_signal(before, background)
+        if work is not None:
+            work.wait()
+        seen = table.clone()
+        same(seen[before], of(before + turn, 1000))
+        if before != rank:
+            assert bool((seen[rank] == -1.0).all())
+        comm.barrier(False)
+    if on_gpu(comm) and ours:
+        theirs = window.map_remote_tensor(after)
+        same(theirs[rank], of(rank + 9, 1000))
+        comm.barrier(False)
+    refused("float64", lambda: window.put(torch.zeros(1, dtype=torch.float64), after, 0, False))
+    if on_gpu(comm):
+        refused("cpu", lambda: window.put(torch.zeros(1, device="cpu"), after, 0, False))
+    window.tensor_deregister()
+
+
+@case
+def persistent(comm: TorchComm, background: bool) -> None:
+    """One handle serves many calls."""
+    if python_only:
+        return
+    rank, size = comm.get_rank(), comm.get_size()
+    output = torch.full((size * 7,), -1.0)
+    handle = comm.all_gather_p_init(output)
+    for turn in range(5):
+        comm.all_gather_p_exec(handle, of(rank + turn, 7), background).wait()
+        same(output.clone(), torch.cat([of(each + turn, 7) for each in range(size)]))
+        output.fill_(-1.0)
+    comm.all_gather_p_free(handle)
+    refused("free", lambda: comm.all_gather_p_exec(handle, of(rank, 7), background))
+
+
+@case
 def elsewhere(comm: TorchComm, background: bool) -> None:
     if not ours and on_gpu(comm):
         refused('group("cuda:roundelay")', lambda: comm.all_reduce(torch.ones(4, device="cpu"), ReduceOp.SUM, background))

@@ -82,16 +82,28 @@ def test_unknown_hints(alone: TorchComm) -> None:
         alone.set_hints({"roundelay::algorithm": "ring", "ncclx::useCtran": "1", "persistent_store": "true"})
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda c: c.all_gather_p_init(ones()),
-        lambda c: c.get_mem_allocator(),
-    ],
-)
-def test_what_is_not_there_says_so(alone: TorchComm, call: Callable[[TorchComm], Any]) -> None:
-    with pytest.raises(roundelay.UnsupportedError, match="roundelay|not implemented"):
-        call(alone)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, whose memory can be allocated")
+def test_without_a_gpu_there_is_no_allocator(alone: TorchComm) -> None:
+    for call in (alone.get_mem_allocator, lambda: alone.mem_allocator):
+        with pytest.raises(roundelay.UnsupportedError, match="torch sees no GPU"):
+            call()
+    with pytest.raises(roundelay.UsageError, match="only, not gloo"):
+        torchcomms.get_mem_allocator("gloo")
+
+
+def test_persistent_handles(alone: TorchComm) -> None:
+    """A handle is good for its communicator until it is freed."""
+    output = torch.full((4,), -1.0)
+    handle = alone.all_gather_p_init(output, hints={"algorithm": "ring"})
+    alone.all_gather_p_exec(handle, torch.arange(4.0), async_op=True).wait()
+    assert output.tolist() == [0.0, 1.0, 2.0, 3.0]
+    wrong = alone.all_gather_p_init(output, hints={"roundelay::algoritm": "ring"})
+    with pytest.raises(roundelay.SettingsError, match="algoritm"):
+        alone.all_gather_p_exec(wrong, ones(), False)
+    alone.all_gather_p_free(handle)
+    for call in (lambda: alone.all_gather_p_exec(handle, ones(), False), lambda: alone.all_gather_p_free(handle)):
+        with pytest.raises(roundelay.UsageError, match="was freed"):
+            call()
 
 
 def test_after_finalize(alone: TorchComm) -> None:

@@ -110,7 +110,6 @@ def refused(job: Rank, hosts: Communicator, comm: Communicator) -> None:
         raises(roundelay.UsageError, "RL0712", lambda: window.fetch_add(1, last, before=data.cpu()))
         raises(roundelay.UsageError, "RL0712", lambda: window.fetch_add(1, last, 1, before=data))
         raises(roundelay.UnsupportedError, "RL0706", lambda: window.put(data, last, async_op=True))
-        raises(roundelay.UnsupportedError, "RL0706", lambda: window.accumulate(data, last))
         raises(roundelay.UnsupportedError, "RL0706", lambda: window.take_signal(last))
         raises(roundelay.UnsupportedError, "RL0706", lambda: window.withdraw("read"))
         raises(roundelay.UnsupportedError, "RL0706", lambda: comm.window(data, peers_may=["read"]))

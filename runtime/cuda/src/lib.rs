@@ -74,7 +74,9 @@ pub use setup::{context, open};
 pub use suspend::GpuMemory;
 pub use windows::{CopyDirection, WindowPart, WindowSpan};
 
-pub use crate::backend::{CudaDevice, CudaStream, DriverError, NvrtcError};
+pub use crate::backend::{
+    CudaDevice, CudaStream, DriverError, NvrtcError, allocate_bytes, free_bytes,
+};
 pub use roundelay_compiler::device::DeviceProtocol;
 
 /// The engine of the memory of NVIDIA GPUs.

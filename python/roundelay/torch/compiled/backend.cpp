@@ -380,7 +380,14 @@ class Backend : public c10d::Backend {
     return true;
   }
   c10::intrusive_ptr<c10d::Window> new_window(const std::optional<Tensor>& tensor) override {
-    return c10::make_intrusive<Window>(calls_.hosts(), rank_, calls_.timeout.load(), tensor);
+    // A window does not keep its group alive.
+    c10::weak_intrusive_ptr<Backend> group(c10::intrusive_ptr<Backend>::reclaim_copy(this));
+    auto comm_of = [group](at::Device device) {
+      const auto found = group.lock();
+      ROUNDELAY_CHECK(DistBackendError, found, "roundelay: the process group of the window is gone");
+      return found->calls_.on(device);
+    };
+    return c10::make_intrusive<Window>(comm_of, rank_, calls_.timeout.load(), tensor);
   }
 #endif
 

@@ -1,4 +1,5 @@
-// Windows: tensors in host memory that the other ranks put to, by torch's interface for it (2.15 and later).
+// Windows: tensors that the other ranks put to, in memory of the host or of a GPU, by torch's interface for it (2.15 and
+// later).
 
 #pragma once
 
@@ -12,8 +13,14 @@ namespace roundelay {
 
 class Window : public c10d::Window {
  public:
-  Window(std::shared_ptr<rl_comm> comm, int rank, Milliseconds limit, const std::optional<Tensor>& tensor)
-      : comm_(std::move(comm)), rank_(rank), limit_(limit), window_([this](int32_t status) { check(status); }) {
+  // Returns the communicator of a device, which lives as long as the pointer.
+  using CommOf = std::function<std::shared_ptr<rl_comm>(at::Device)>;
+
+  Window(CommOf comm_of, int rank, Milliseconds limit, const std::optional<Tensor>& tensor)
+      : comm_of_(std::move(comm_of)),
+        rank_(rank),
+        limit_(limit),
+        window_([this](int32_t status) { check(status); }) {
     if (tensor) {
       tensor_register(*tensor, true);
     }
@@ -26,6 +33,7 @@ class Window : public c10d::Window {
 
   void tensor_register(const Tensor& tensor, bool) override {
     WithoutInterpreter others;
+    comm_ = comm_of_(tensor.device());
     window_.add(comm_.get(), tensor);
   }
 
@@ -39,12 +47,11 @@ class Window : public c10d::Window {
     window_.check_there();
     ROUNDELAY_CHECK(ValueError, at >= 0, "roundelay: put: elements are counted from 0, not from ", at);
     WithoutInterpreter others;
-    window_.put(tensor, static_cast<uint32_t>(peer), at, opts.timeout);
-    return done();
+    return done({window_.put(tensor, static_cast<uint32_t>(peer), at, opts.timeout)});
   }
 
-  // The peer's tensor as it is mapped here, if that is one of `allocate_tensor`. It is part of the window as long as
-  // that is registered.
+  // The peer's tensor as it is mapped here, if that is one of `allocate_tensor` or on a GPU of this host. It is part of the
+  // window as long as that is registered.
   Tensor map_remote_tensor(int64_t peer) override {
     window_.check_there();
     WithoutInterpreter others;
@@ -58,20 +65,29 @@ class Window : public c10d::Window {
     bool is_alike = bytes == own.nbytes();
     std::vector<int64_t> shape = {static_cast<int64_t>(bytes / own.element_size())};
     auto kept = c10::intrusive_ptr<Window>::reclaim_copy(this);
-    return at::from_blob(
-        address, is_alike ? own.sizes() : at::IntArrayRef(shape), [kept](void*) {}, own.options());
+    // Memory of another GPU is the driver's there, and this one's for the kernels that are started here.
+    return at::for_blob(address, is_alike ? own.sizes() : at::IntArrayRef(shape))
+        .deleter([kept](void*) {})
+        .options(own.options())
+        .target_device(own.device())
+        .make_tensor();
   }
 
   WorkPtr signal(int64_t peer, bool, const c10d::SignalOptions&) override {
     window_.check_there();
     WithoutInterpreter others;
     window_.signal(static_cast<uint32_t>(peer));
-    return done();
+    return done({});
   }
 
   WorkPtr wait_signal(int64_t peer, bool async, const c10d::WaitSignalOptions& opts) override {
     window_.check_there();
     Milliseconds limit = opts.timeout.count() > 0 ? opts.timeout : Milliseconds(0);
+    if (window_.is_on_gpu()) {
+      WithoutInterpreter others;
+      window_.enqueue_wait(static_cast<uint32_t>(peer), limit);
+      return done({});
+    }
     auto work = c10::make_intrusive<Signalled>(
         c10::intrusive_ptr<Window>::reclaim_copy(this), static_cast<uint32_t>(peer), limit);
     if (!async) {
@@ -125,7 +141,12 @@ class Window : public c10d::Window {
     bool taken_ = false;
   };
 
-  WorkPtr done() const {
+  // On a GPU what was put into the current stream has ended when that has; it keeps tensors until then.
+  WorkPtr done(Tensors kept) const {
+    if (window_.is_on_gpu()) {
+      return c10::make_intrusive<OnStream>(
+          rank_, c10d::OpType::UNKNOWN, Tensors{}, std::move(kept), window_.tensor()->device(), true);
+    }
     return c10::make_intrusive<Done>(rank_, c10d::OpType::UNKNOWN, Tensors{});
   }
   void check(int32_t status) const {
@@ -134,6 +155,7 @@ class Window : public c10d::Window {
     }
   }
 
+  CommOf comm_of_;
   std::shared_ptr<rl_comm> comm_;
   int rank_;
   Milliseconds limit_;

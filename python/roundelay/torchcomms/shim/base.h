@@ -11,7 +11,9 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <variant>
 
@@ -137,7 +139,7 @@ class Base : public TorchCommBackend {
 
   std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor) override {
     live("new_window");
-    auto window = std::make_shared<Window>(host_, size_);
+    auto window = std::make_shared<Window>(host_, comm_, device_, size_, options_.timeout);
     if (tensor) {
       window->tensor_register(*tensor, true);
     }
@@ -191,8 +193,35 @@ class Base : public TorchCommBackend {
     return c10::make_intrusive<TorchWorkCompleted>();
   }
 
-  AllGatherPHandle all_gather_p_init(at::Tensor&, const AllGatherPInitOptions&) override {
-    refuse("all_gather_p_init not implemented: use all_gather_single");
+  // A persistent all_gather is one whose output is known: nothing else is set up before the first call.
+  AllGatherPHandle all_gather_p_init(at::Tensor& output, const AllGatherPInitOptions& options) override {
+    live("all_gather_p_init");
+    if (output.numel() % size_ != 0) {
+      refuse("all_gather_p_init: the output has ", output.numel(), " elements, which ", size_, " ranks do not divide");
+    }
+    std::lock_guard<std::mutex> lock(persistent_mutex_);
+    auto made = std::make_unique<PersistentGather>(PersistentGather{output, options.hints, options.timeout});
+    return persistent_.emplace(made.get(), std::move(made)).first->first;
+  }
+
+  c10::intrusive_ptr<TorchWork> all_gather_p_exec(
+      AllGatherPHandle handle, const at::Tensor& input, bool async_op, const AllGatherPExecOptions& options) override {
+    live("all_gather_p_exec");
+    const PersistentGather found = persistent(handle, "all_gather_p_exec");
+    AllGatherSingleOptions own;
+    own.hints = found.hints;
+    for (const auto& [key, value] : options.hints) {
+      own.hints[key] = value;
+    }
+    own.timeout = options.timeout.count() > 0 ? options.timeout : found.timeout;
+    at::Tensor output = found.output;
+    return all_gather_single(output, input, async_op, own);
+  }
+
+  void all_gather_p_free(AllGatherPHandle handle) override {
+    (void)persistent(handle, "all_gather_p_free");
+    std::lock_guard<std::mutex> lock(persistent_mutex_);
+    persistent_.erase(handle);
   }
 
   std::shared_ptr<TorchCommBackend> split(
@@ -312,6 +341,24 @@ class Base : public TorchCommBackend {
       refuse(what, ": the communicator ", name_, " has no ranks yet: call reconfigure first");
     }
   }
+
+  struct PersistentGather {
+    at::Tensor output;
+    Hints hints;
+    milliseconds timeout;
+  };
+
+  PersistentGather persistent(AllGatherPHandle handle, const char* what) const {
+    std::lock_guard<std::mutex> lock(persistent_mutex_);
+    const auto found = persistent_.find(handle);
+    if (found == persistent_.end()) {
+      refuse(what, ": the handle is none of ", name_, ", or was freed: call all_gather_p_init");
+    }
+    return *found->second;
+  }
+
+  mutable std::mutex persistent_mutex_;
+  std::map<AllGatherPHandle, std::unique_ptr<PersistentGather>> persistent_;
 
   void peer(int rank, const char* what) const {
     if (rank < 0 || rank >= size_) {

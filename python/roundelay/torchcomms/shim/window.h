@@ -1,10 +1,11 @@
-// Windows: tensors in host memory that the other ranks put to.
+// Windows: tensors that the other ranks put to, in memory of the host or of the communicator's GPU.
 
 #pragma once
 
 #include <comms/torchcomms/TorchCommWindow.hpp>
 
 #include "errors.h"
+#include "work.h"
 
 #include "../../native/window.h"
 
@@ -13,10 +14,15 @@ namespace {
 
 class Window : public TorchCommWindow {
  public:
-  Window(const rl_comm* comm, int size) : comm_(comm), size_(size) {}
+  // `comm` is the communicator of a device of its own, `host` that of the hosts.
+  Window(const rl_comm* host, const rl_comm* comm, at::Device device, int size, milliseconds timeout)
+      : host_(host), comm_(comm), device_(device), size_(size), timeout_(timeout) {}
 
   void tensor_register(const at::Tensor& tensor, bool) override {
-    window_.add(comm_, tensor);
+    if (tensor.is_cuda() && tensor.device() != device_) {
+      refuse("tensor_register: the tensor is on ", tensor.device(), ", the communicator on ", device_);
+    }
+    window_.add(tensor.is_cuda() ? comm_ : host_, tensor);
     buf_tensor_ = tensor;
     buf_dtype_ = tensor.scalar_type();
     buf_device_ = tensor.device();
@@ -38,8 +44,7 @@ class Window : public TorchCommWindow {
   c10::intrusive_ptr<TorchWork> put(
       const at::Tensor& tensor, int peer, size_t at, bool, const PutOptions& options) override {
     window_.check_there();
-    window_.put(tensor, of(peer), at, options.timeout);
-    return c10::make_intrusive<TorchWorkCompleted>();
+    return done({window_.put(tensor, of(peer), at, options.timeout)});
   }
 
   at::Tensor map_remote_tensor(int) override {
@@ -49,12 +54,16 @@ class Window : public TorchCommWindow {
   c10::intrusive_ptr<TorchWork> signal(int peer, bool, const SignalOptions&) override {
     window_.check_there();
     window_.signal(of(peer));
-    return c10::make_intrusive<TorchWorkCompleted>();
+    return done({});
   }
 
-  // Waits here with `async_op` too: the signal is taken when it returns.
+  // Waits here with `async_op` too: the signal is taken when it returns. On a GPU the current stream waits.
   c10::intrusive_ptr<TorchWork> wait_signal(int peer, bool, const WaitSignalOptions& options) override {
     window_.check_there();
+    if (window_.is_on_gpu()) {
+      window_.enqueue_wait(of(peer), options.timeout);
+      return done({});
+    }
     if (!window_.wait_signal(of(peer), options.timeout, [] {})) {
       refuse(
           "Timed out waiting ", options.timeout.count(), "ms for a signal of rank ", peer,
@@ -79,8 +88,18 @@ class Window : public TorchCommWindow {
     return static_cast<uint32_t>(peer);
   }
 
+  c10::intrusive_ptr<TorchWork> done(Tensors kept) const {
+    if (window_.is_on_gpu()) {
+      return c10::make_intrusive<OnStream>(device_, std::move(kept), timeout_);
+    }
+    return c10::make_intrusive<TorchWorkCompleted>();
+  }
+
+  const rl_comm* host_;
   const rl_comm* comm_;
+  const at::Device device_;
   const int size_;
+  const milliseconds timeout_;
   roundelay::TensorWindow window_{check};
 };
 

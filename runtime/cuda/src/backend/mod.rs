@@ -16,6 +16,7 @@
 //! | [`device`], [`fault`], [`library`], `devices` | a GPU, failed calls, loading the driver, the GPUs that it shows |
 //! | [`context`], [`stream`], [`graph`] | contexts, streams and events, captures and graphs |
 //! | [`memory`], [`network`], [`multicast`] | memory: shared by descriptors, for network devices, at one address on all |
+//! | [`raw_memory`] | memory by its address alone, for allocators of other libraries |
 //! | [`mailbox`] | the words by which kernels are aborted and report |
 //! | [`module`], [`kernels`], [`cache`], [`nvrtc`], [`wheels`] | kernels, and where their code comes from |
 
@@ -35,6 +36,7 @@ mod module;
 pub(crate) mod multicast;
 mod network;
 pub(crate) mod nvrtc;
+mod raw_memory;
 mod stream;
 mod wheels;
 
@@ -53,6 +55,7 @@ pub(crate) use module::{LaunchGrid, LoadedKernel};
 pub(crate) use network::NetworkMemory;
 pub(crate) use nvrtc::CompileMode;
 pub use nvrtc::NvrtcError;
+pub use raw_memory::{allocate_bytes, free_bytes};
 pub use stream::CudaStream;
 pub(crate) use stream::{SideStream, StreamEvent};
 pub use wheels::wheels;
