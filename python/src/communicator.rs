@@ -178,7 +178,7 @@ impl PyCommunicator {
     }
 
     /// Sends and receives messages at once: of each its buffer, the other rank, and whether it is sent.
-    #[pyo3(signature = (messages, timeout=None, stream=None, kept=None))]
+    #[pyo3(signature = (messages, timeout=None, stream=None, kept=None, overlaps=false))]
     fn messages(
         &self,
         py: Python<'_>,
@@ -186,6 +186,7 @@ impl PyCommunicator {
         timeout: Option<f64>,
         stream: Option<u64>,
         kept: Option<Py<PyAny>>,
+        overlaps: bool,
     ) -> PyResult<Option<PyWork>> {
         let message =
             |(BufferAddress(buffer), peer, is_send): (BufferAddress, u32, bool)| match is_send {
@@ -194,7 +195,7 @@ impl PyCommunicator {
             };
         let messages: Result<Vec<_>, Error> = messages.into_iter().map(message).collect();
         let request = CallRequest::Messages(messages.map_err(|error| exception(&error))?);
-        self.perform(py, request, options(timeout, None, stream, false)?, kept)
+        self.perform(py, request, options(timeout, None, stream, overlaps)?, kept)
     }
 
     /// Sends a message with a tag, on this thread or, with `kept` as what owns the memory, in the background.

@@ -261,8 +261,8 @@ impl PyRemote {
     }
 
     /// Stores `to` in a word if it is `from`, and returns what it was.
-    fn compare_swap(&self, py: Python<'_>, from: u64, to: u64, at: u64) -> PyResult<u64> {
-        raised(py.detach(|| self.inner.compare_swap(from, to, at)))
+    fn compare_swap(&self, py: Python<'_>, expected: u64, value: u64, at: u64) -> PyResult<u64> {
+        raised(py.detach(|| self.inner.compare_swap(expected, value, at)))
     }
 
     /// Reads into memory, as `write`.

@@ -138,14 +138,14 @@ impl PyWindow {
     fn compare_swap(
         &self,
         py: Python<'_>,
-        from: u64,
-        to: u64,
+        expected: u64,
+        value: u64,
         peer: u32,
         at: usize,
     ) -> PyResult<u64> {
-        raised(
-            py.detach(|| self.inner.change(WordChange::Swap(from, to), WindowPlace { peer, at })),
-        )
+        raised(py.detach(|| {
+            self.inner.change(WordChange::Swap(expected, value), WindowPlace { peer, at })
+        }))
     }
 
     /// Does what `fetch_add` does in a stream; what the word was comes to `before`, on the GPU.
@@ -166,14 +166,14 @@ impl PyWindow {
     fn compare_swap_into(
         &self,
         py: Python<'_>,
-        from: u64,
-        to: u64,
+        expected: u64,
+        value: u64,
         peer: u32,
         at: usize,
         before: BufferAddress,
         stream: u64,
     ) -> PyResult<()> {
-        self.change(py, WordChange::Swap(from, to), WindowPlace { peer, at }, before, stream)
+        self.change(py, WordChange::Swap(expected, value), WindowPlace { peer, at }, before, stream)
     }
 
     #[pyo3(signature = (peer, stream=None))]
