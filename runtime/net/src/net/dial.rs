@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::address::DialTarget;
 use super::hello::{ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello, REPLY};
-use super::socket::tune;
+use super::socket::{send_at_once, tune};
 use crate::paths::PathOptions;
 use crate::tls::{PeerSocket, SecureError, SecureProgress, host_binding};
 use crate::tunables::{
@@ -268,6 +268,7 @@ impl PeerDial {
         give_up_in_children(&stream);
         // Its port serves listeners while the connection ends slowly.
         rustix::net::sockopt::set_socket_reuseaddr(&stream, true).map_err(unreached)?;
+        send_at_once(&stream).map_err(unreached)?;
         if let Some(from) = from {
             rustix::net::bind(&stream, &SocketAddr::new(from, 0)).map_err(unreached)?;
         }

@@ -22,7 +22,7 @@ use super::address;
 use super::address::DialTarget;
 use super::hello::{ConnectionName, HelloRefusal, HelloReply};
 use super::incoming::{HelloOutcome, PendingHello};
-use super::socket::{listen, tune};
+use super::socket::{listen, send_at_once, tune};
 use crate::guesses::WrongGuesses;
 use crate::limits::LISTENER;
 use crate::paths::{PathMedium, PathOptions};
@@ -362,6 +362,7 @@ impl RankListener {
             inner.next += 1;
             let data = epoll::EventData::new_u64(token);
             let is_ready = stream.set_nonblocking(true).is_ok()
+                && send_at_once(&stream).is_ok()
                 && epoll::add(&self.events, &stream, data, epoll::EventFlags::IN).is_ok();
             if is_ready {
                 let pending = PendingHello::new(stream.into(), from, since);
