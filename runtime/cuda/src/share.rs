@@ -41,6 +41,15 @@ impl MemorySharing {
         Error::Cuda { rank: self.rank, device, what, source }
     }
 
+    fn unshared(&self, address: u64, fault: DriverFault) -> Error {
+        let what = format!(
+            "the memory at {address:#x} cannot be shared with other processes: {fault}; that of cudaMalloc can: take \
+             expandable_segments out of PYTORCH_CUDA_ALLOC_CONF, or use a pool of get_mem_allocator, or memory of the \
+             communicator"
+        );
+        self.failed(what, Some(ErrorSource::new(fault)))
+    }
+
     fn unmapped(&self, peer: u32, fault: DriverFault) -> Error {
         let what = format!("the memory of rank {peer} cannot be mapped: {fault}");
         self.failed(what, Some(ErrorSource::new(fault)))
@@ -120,7 +129,7 @@ impl MemorySharing {
                 ))),
                 _ => {
                     let name = self.context.name(found.base);
-                    Ok((found, name.map_err(|fault| self.fault(&fault))?))
+                    Ok((found, name.map_err(|fault| self.unshared(address, fault))?))
                 }
             }
         });
