@@ -201,3 +201,17 @@ fn memory_that_is_given_back_in_c() {
     let said = run("cc", &["-std=gnu11"], "../ffi/tests/c/suspend.c");
     assert!(said.contains("memory went and came back\n"), "{said}");
 }
+
+/// Where there is no GPU, or no room on it, the reason is in the last error.
+#[test]
+fn memory_of_gpus_in_c() {
+    let said = run("cc", &["-std=c11"], "../ffi/tests/c/device_memory.c");
+    assert!(said.contains("no bytes: 0 bytes of a GPU cannot be allocated"), "{said}");
+    assert!(said.contains("no device: -1 is no GPU"), "{said}");
+    assert!(said.contains("device 1000: memory of GPU 1000: "), "{said}");
+    let wanted = match roundelay::cuda::probe() {
+        Ok(_) => "1 MiB: allocated".to_owned(),
+        Err(why) => format!("1 MiB: memory of GPU 0: {why}"),
+    };
+    assert!(said.contains(&wanted), "{said}");
+}
