@@ -1,0 +1,60 @@
+"""The backend of a process group that is a communicator, for torch 2.14 and later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..torch import NAME
+from ..torch._backend import RoundelayBackend
+from ..torch._holder import forward_queries
+from ._group_hooks import add_hooks
+from ._python_group import PythonOperations, group_class
+
+if TYPE_CHECKING:
+    from ..torch._calls import Calls
+    from ._comm import TorchComm
+    from ._python_comm import PythonComm
+
+
+class UnhookedBackend(RoundelayBackend):
+    """A communicator as a backend of ``torch.distributed``, with its connections."""
+
+    part_class = RoundelayBackend
+
+    def __init__(self, comm: TorchComm, store: Any, options: Any, calls: Calls) -> None:
+        forward_queries()
+        super().__init__(store, comm.get_rank(), comm.get_size(), comm._native, options, NAME, calls)
+        self.hooked = comm
+
+    def get_comm(self) -> TorchComm:
+        """Return the communicator."""
+        return self.hooked
+
+    def getBackendName(self) -> str:
+        """Return the name of the communicator's backend."""
+        return self.hooked.get_backend()
+
+    def abort(self) -> None:
+        """End the communicator on all ranks."""
+        self.hooked.abort()
+
+    def shutdown(self) -> None:
+        """Finalize the communicator; a second call does nothing."""
+        self.hooked._finalize_for_group()
+
+
+class CommBackend(UnhookedBackend):
+    """A communicator as a backend of ``torch.distributed``, with its connections and its hooks."""
+
+
+class PythonCommBackend(UnhookedBackend, PythonOperations):
+    """A communicator of a backend in Python as a backend of ``torch.distributed``, with what its class overrides."""
+
+    def __init__(self, comm: PythonComm, store: Any, options: Any, calls: Calls) -> None:
+        super().__init__(comm, store, options, calls)
+        self.python_backend, self._own = comm._backend, comm._own
+        self.part_class = group_class(type(comm._backend))
+
+
+add_hooks(CommBackend)
+add_hooks(PythonCommBackend)
