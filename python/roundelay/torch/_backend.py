@@ -23,14 +23,29 @@ if TYPE_CHECKING:
 
 
 class RoundelayBackend(Operations, Backend):
-    """One rank's part in a group of ranks."""
+    """One rank's part in a group of ranks.
 
-    def __init__(self, store: Any, rank: int, size: int, comm: Communicator, options: Any, name: str) -> None:
+    ``calls`` are those of a communicator that makes calls by itself too, which the group then shares with it.
+    """
+
+    part_class: type[RoundelayBackend] | None = None
+    """The class of the backends of parts, where it is another one."""
+
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        comm: Communicator,
+        options: Any,
+        name: str,
+        calls: Calls | None = None,
+    ) -> None:
         Backend.__init__(self, rank, size)
         self._store = store
         self._options = options
         self._comm = comm
-        self._calls = Calls(comm, options._timeout.total_seconds(), name, options)
+        self._calls = calls or Calls(comm, options._timeout.total_seconds(), name, options)
         self._monitor = Monitor(store, rank, size)
         alive[id(self)] = self
 
@@ -92,7 +107,7 @@ class RoundelayBackend(Operations, Backend):
             made.group_name = opts.group_name
         rank = ranks.index(self.rank())
         comm = join(store, rank, len(ranks), timeout, hints)
-        return RoundelayBackend(store, rank, len(ranks), comm, made, self._calls.name)
+        return (self.part_class or type(self))(store, rank, len(ranks), comm, made, self._calls.name)
 
     def perform_nocolor_split(self, device: Any) -> None:
         """Do nothing: ranks outside a part are not needed to make it."""
@@ -194,8 +209,10 @@ class RoundelayBackend(Operations, Backend):
         missing("time estimates", "use `python -m roundelay explain`")
 
 
-def create(opts: Any, group_options: Any, name: str) -> RoundelayBackend | None:
-    """Make the backend of a group, as torch asks for it by a name."""
+def create(
+    opts: Any, group_options: Any, name: str, kind: type[RoundelayBackend] | None = None
+) -> RoundelayBackend | None:
+    """Make the backend of a group, as torch asks for it by a name; of another class than this one's if one is given."""
     ranks = list(opts.global_ranks_in_group)
     if opts.enable_reconfigure:
         missing("reconfigure in Python", "ask for the backend in C++: Options(compiled=True) or ROUNDELAY_TORCH_COMPILED=1")
@@ -205,4 +222,4 @@ def create(opts: Any, group_options: Any, name: str) -> RoundelayBackend | None:
     options.group_name = opts.group_id
     comm = join(opts.store, opts.group_rank, opts.group_size, opts.timeout, hints)
     forward_queries()
-    return RoundelayBackend(opts.store, opts.group_rank, opts.group_size, comm, options, name)
+    return (kind or RoundelayBackend)(opts.store, opts.group_rank, opts.group_size, comm, options, name)

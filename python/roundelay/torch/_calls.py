@@ -49,6 +49,11 @@ class Calls:
         self._devices: dict[int, Communicator] = {}
         self._beside: dict[int, Beside] = {}
 
+    def record_as(self, options: Any) -> None:
+        """Record the calls that follow as those of a group, by the name in its options."""
+        self.record = Record(options, self.rank)
+        self.messages_record = Record(options, self.rank, is_message=True)
+
     def on(self, device: torch.device) -> Communicator:
         """Return the communicator of a GPU; the first call is collective."""
         found = self._devices.get(device.index)

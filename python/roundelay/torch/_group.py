@@ -32,8 +32,18 @@ if TYPE_CHECKING:
     from .._native import Communicator
 
 
+def _waited(tensor: Tensor) -> Tensor:
+    """Return what a tensor of functional collectives stands for, which has no memory of its own; others as they are."""
+    wait = None if type(tensor) is Tensor else getattr(tensor, "trigger_wait", None)
+    waited: Tensor = tensor if wait is None else wait()
+    return waited
+
+
 class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
-    """One rank's part in a group of ranks."""
+    """One rank's part in a group of ranks.
+
+    ``calls`` are those of a communicator that makes calls by itself too, which the group then shares with it.
+    """
 
     def __init__(
         self,
@@ -41,6 +51,7 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
         comm: Communicator,
         timeout: timedelta,
         name: str = NAME,
+        calls: Calls | None = None,
     ) -> None:
         dist.ProcessGroup.__init__(self, comm.rank, comm.size)
         self._place = (comm.rank, comm.size)
@@ -48,7 +59,7 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
         self._timeout = timeout
         self._names = ("", "undefined")
         self._comm = comm
-        self._calls = Calls(comm, timeout.total_seconds(), name)
+        self._calls = calls or Calls(comm, timeout.total_seconds(), name)
         self._monitor = Monitor(store, comm.rank, comm.size)
         alive[id(self)] = self
 
@@ -128,6 +139,10 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
                 opts.timeout = timeout
         return super().broadcast(tensors if isinstance(tensors, list) else [tensors], opts)
 
+    def send(self, tensors: list[Tensor], dst: int, tag: int = 0) -> Any:
+        """Send a tensor; one that waits for its collective is waited for, which torch 2.14 does before the call."""
+        return super().send([_waited(each) for each in tensors], dst, tag)
+
     def _allgather_base(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         return self.all_gather_single(output, input, opts or AllgatherOptions())
 
@@ -186,8 +201,10 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
         pass
 
 
-def create(opts: Any, group_options: Any, name: str) -> RoundelayGroup:
-    """Make the group, as torch asks for it by a name."""
+def create(
+    opts: Any, group_options: Any, name: str, kind: type[RoundelayGroup] | None = None
+) -> RoundelayGroup:
+    """Make the group, as torch asks for it by a name; of another class than this one's if one is given."""
     hints = hints_of(group_options)
     comm = join(opts.store, opts.group_rank, opts.group_size, opts.timeout, hints)
-    return RoundelayGroup(opts.store, comm, opts.timeout, name)
+    return (kind or RoundelayGroup)(opts.store, comm, opts.timeout, name)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,7 +15,19 @@ from .. import _native
 from ..errors import AbortedError, Error, UsageError
 from ._engine import Engine, Options
 from ._hints import checked_hints
-from ._hooks import AbortHook, Hooks, OpName, PostHook, PostHookArgs, PreHook, PreHookArgs, RemovableHandle, operation
+from ._hooks import (
+    AbortHook,
+    Hooks,
+    OpName,
+    PostHook,
+    PostHookArgs,
+    PreHook,
+    PreHookArgs,
+    RemovableHandle,
+    full_post_hook,
+    full_pre_hook,
+    operation,
+)
 from ._types import CommOptions, checked_timeout
 from ._work import TorchWork
 
@@ -22,6 +35,47 @@ CallHints: TypeAlias = Mapping[str, str] | None
 """Hints of one call."""
 CallTimeout: TypeAlias = timedelta | None
 """The longest time without progress of one call; None is that of the communicator."""
+
+
+@dataclass(frozen=True)
+class FunctionalFace:
+    """How operations are performed that need a gradient, or that are compiled."""
+
+    takes: Callable[[str, PreHookArgs], bool]
+    perform: Callable[[Base, str, PreHookArgs, tuple[Any, ...]], Any]
+    prepare: Callable[[Base], None]
+
+
+_functional: FunctionalFace | None = None
+
+
+def switch_on(
+    takes: Callable[[str, PreHookArgs], bool],
+    perform: Callable[[Base, str, PreHookArgs, tuple[Any, ...]], Any],
+    prepare: Callable[[Base], None],
+) -> None:
+    """Have operations performed by functional collectives where ``takes`` returns True."""
+    global _functional
+    _functional = FunctionalFace(takes, perform, prepare)
+
+
+def prepare_functional(comm: Base) -> None:
+    """Prepare a communicator for functional collectives, where these are switched on."""
+    if _functional is not None and not comm._waits:
+        _functional.prepare(comm)
+
+
+class GroupEntry(Protocol):
+    """A process group that was made of a communicator."""
+
+    name: str
+    group: Any
+
+    def forget(self) -> None:
+        """Take the group out of the tables of ``torch.distributed``."""
+
+    def release(self) -> None:
+        """Leave the end of the group to its communicator."""
 
 
 class Base:
@@ -49,6 +103,8 @@ class Base:
         self._finalized = False
         self._waits = options.enable_reconfigure
         self._uuids: set[int] = set()
+        self._groups: list[GroupEntry] = []
+        self._family = object()
         self._told = False
         self._pre: Hooks[PreHook] = Hooks()
         self._post: Hooks[PostHook] = Hooks()
@@ -56,6 +112,7 @@ class Base:
         # Nothing of a communicator that is forgotten stays behind.
         self._end = weakref.finalize(self, _shut_down, native)
         native.set_timeout(options.timeout.total_seconds())
+        self._functional_group: str | None = None
 
     def __repr__(self) -> str:
         return f"<TorchComm {self._name!r}: rank {self._rank} of {self._size}, roundelay on {self._device}>"
@@ -94,21 +151,24 @@ class Base:
         """Return the version of roundelay."""
         return _native.__version__
 
-    def get_backend_impl(self) -> _native.Communicator:
-        """Return the native communicator, which has ``explain``, ``install`` and ``flight``."""
+    def get_backend_impl(self) -> Any:
+        """Return the native communicator, which has ``explain``, ``install`` and ``flight``.
+
+        That of a backend in Python is the object of the program's class.
+        """
         return self._native
 
     unsafe_get_backend = get_backend_impl
 
     # Hooks.
 
-    def register_pre_hook(self, callback: PreHook) -> RemovableHandle:
-        """Have ``callback(name, op_id, args)`` called before each operation."""
-        return self._pre.add(callback)
+    def register_pre_hook(self, callback: PreHook | Callable[[Any], object]) -> RemovableHandle:
+        """Have ``callback(name, op_id, args)`` called before each operation; one of one argument gets all in that."""
+        return self._pre.add(full_pre_hook(callback))
 
-    def register_post_hook(self, callback: PostHook) -> RemovableHandle:
-        """Have ``callback(op_id, args)`` called after each operation was started."""
-        return self._post.add(callback)
+    def register_post_hook(self, callback: PostHook | Callable[[Any], object]) -> RemovableHandle:
+        """Have ``callback(op_id, args)``, or ``callback(args)``, called after each operation was started."""
+        return self._post.add(full_post_hook(callback))
 
     def register_abort_hook(self, callback: AbortHook) -> RemovableHandle:
         """Have ``callback()`` called once, before ``abort``, or when an operation was called and has failed."""
@@ -119,6 +179,14 @@ class Base:
             self._told = True
             for hook in self._abort.all():
                 hook()
+
+    # Process groups.
+
+    def _forget_groups(self) -> None:
+        groups, self._groups = self._groups, []
+        self._functional_group = None
+        for group in groups:
+            group.forget()
 
     # What operations have in common.
 
@@ -153,6 +221,8 @@ class Base:
     ) -> TorchWork:
         """Make a call between the hooks."""
         self._live(name.name)
+        if _functional is not None and _functional.takes(name.name, args):
+            return _functional.perform(self, name.name, args, tensors)  # type: ignore[no-any-return]
         limit = checked_timeout(timeout)
         opts = Options(bool(args.async_op), checked_hints(hints) if hints else [], limit, args.op, args.root or 0)
         number = next(operation)
@@ -169,7 +239,7 @@ class Base:
             raise UsageError(str(error)) from None
         if self._post:
             for post in self._post.all():
-                post(number, PostHookArgs(work=work))
+                post(number, PostHookArgs(work=work, name=name, op_id=number))
         return work
 
 

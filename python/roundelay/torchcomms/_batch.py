@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 class BatchSendRecv:
     """Sends and receives that are issued at once: no order among them can block them."""
 
+    ops: list[P2POp]
+    """The messages of the batch."""
+
     def __init__(self, comm: TorchComm) -> None:
         self._comm = comm
-        self.ops: list[P2POp] = []
+        self.ops = []
 
     def send(self, tensor: Tensor, dst: int) -> None:
         """Add a message to rank ``dst``."""

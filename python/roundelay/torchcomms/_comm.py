@@ -17,7 +17,7 @@ from ..torch._join import join
 from ..torch._memory import shared
 from ..torch._work import Done
 from ._allocator import get_mem_allocator
-from ._base import CallHints, CallTimeout
+from ._base import CallHints, CallTimeout, prepare_functional
 from ._batch import BatchSendRecv
 from ._collectives import Collectives
 from ._engine import Engine
@@ -25,15 +25,17 @@ from ._hints import checked_hints
 from ._hooks import OpName, PostHookArgs, PreHookArgs, operation
 from ._join import below, meet, place
 from ._persistent import AllGatherPHandle
-from ._types import CommOptions, checked_timeout
+from ._registry import find_wrapper
+from ._types import CommOptions, checked_timeout, default_timeout
 from ._window import TorchCommWindow
+from .functional import is_torch_compile_supported_and_enabled
 from ._work import TorchWork
 
 
 def new_comm(
     backend: str,
     device: torch.device | str,
-    name: str,
+    name: str = "comm",
     abort_process_on_timeout_or_error: bool | None = None,
     timeout: timedelta | None = None,
     is_high_priority_stream: bool | None = None,
@@ -46,25 +48,25 @@ def new_comm(
 ) -> TorchComm:
     """Make a communicator of all ranks. All of them call it, with the same name.
 
-    ``backend`` is ``"roundelay"``, ``device`` a CPU or a GPU: without a number each rank has one, as long as there are
-    some, and it is the current one afterwards. Rank and size come from the launcher (torchrun, mpirun,
-    ``TORCHCOMM_RANK`` and ``TORCHCOMM_SIZE``); ``rank`` and ``size``, which torchcomms has not, are for ranks that
-    are threads. The ranks meet in ``store``, or at ``MASTER_ADDR`` and ``MASTER_PORT``. ``timeout`` is the longest
-    time without progress (600 s), ``hints`` are those of ``docs/hints.md``. Errors are raised, and never end the
+    ``backend`` is ``"roundelay"``, or a name of ``register_backend``; ``device`` is a CPU or a GPU: without a number
+    each rank has one, as long as there are some, and it is the current one afterwards. Rank and size come from the
+    launcher (torchrun, mpirun, ``TORCHCOMM_RANK`` and ``TORCHCOMM_SIZE``); the ranks meet in ``store``, or at
+    ``MASTER_ADDR`` and ``MASTER_PORT``. ``timeout`` is the longest time without progress (600 s, or
+    ``TORCHCOMM_TIMEOUT_SECONDS``), ``hints`` are those of ``docs/hints.md``. Errors are raised, and never end the
     process. With ``enable_reconfigure`` no ranks meet: the communicator has none until ``reconfigure``.
+
+    torchcomms has no ``rank`` and ``size``, which are for ranks that are threads.
 
     Raises ``UsageError`` for wrong arguments, ``SettingsError`` for unknown hints, ``StartError`` if the ranks cannot
     come together.
     """
-    if backend != "roundelay":
-        raise UsageError(
-            f"failed to find backend {backend}: this module has `roundelay` only; `torchcomms` itself has others"
-        )
+    wrap = None if backend == "roundelay" else find_wrapper(backend)
+    if is_torch_compile_supported_and_enabled():
+        from .functional import collectives  # noqa: F401
     options = CommOptions(store=store, name=name, enable_reconfigure=enable_reconfigure)
     if abort_process_on_timeout_or_error is not None:
         options.abort_process_on_timeout_or_error = abort_process_on_timeout_or_error
-    if timeout is not None:
-        options.timeout = checked_timeout(timeout)
+    options.timeout = default_timeout() if timeout is None else checked_timeout(timeout)
     if is_high_priority_stream is not None:
         options.is_high_priority_stream = is_high_priority_stream
     options.hints = dict(hints or {})
@@ -73,13 +75,17 @@ def new_comm(
         raise UsageError(f"the device is {device}: roundelay has cpu and cuda")
     if enable_reconfigure:
         alone = watch(_native.Communicator.alone(checked_hints(options.hints)))
-        return TorchComm(alone, _own(device, None), name, options, None, [0])
+        made = TorchComm(alone, _own(device, None), name, options, None, [0])
+        return made if wrap is None else wrap(made)
     rank, size = place(rank, size)
     device = _own(device, rank)
     meeting = meet(store, name, rank, options.timeout)
     native = join(meeting.store, rank, size, options.timeout, checked_hints(options.hints))
     meeting.over(rank, options.timeout)
-    return TorchComm(native, device, name, options, meeting.store, list(range(size)))
+    made = TorchComm(native, device, name, options, meeting.store, list(range(size)))
+    whole = made if wrap is None else wrap(made)
+    prepare_functional(whole)
+    return whole
 
 
 def _own(device: torch.device, rank: int | None) -> torch.device:
@@ -138,10 +144,22 @@ class TorchComm(Collectives):
         if self._pre:
             for pre in self._pre.all():
                 pre(OpName.finalize, -1, PreHookArgs())
+        self._forget_groups()
         self._finalized = True
-        self._end()
+        self._finish()
         for post in self._post.all():
-            post(-1, PostHookArgs())
+            post(-1, PostHookArgs(name=OpName.finalize))
+
+    def _finalize_for_group(self) -> None:
+        """Finalize the communicator as ``destroy_process_group`` asks, which empties torch's tables by itself."""
+        for group in self._groups:
+            group.release()
+        self._groups = []
+        if not self._finalized:
+            self.finalize()
+
+    def _finish(self) -> None:
+        self._end()
 
     def _refuse_children(self) -> None:
         """Raise ``UsageError`` in a process that was forked from the rank."""
@@ -206,8 +224,10 @@ class TorchComm(Collectives):
         found = below(self._store, f"{name}/{','.join(map(str, listed))}", rank)
         native = join(found, rank, len(listed), options.timeout, checked_hints(options.hints))
         made = TorchComm(native, self._device, name, options, found, [self._ranks[each] for each in listed])
+        prepare_functional(made)
+        made._family = self._family
         for post in self._post.all():
-            post(number, PostHookArgs(comm=made))
+            post(number, PostHookArgs(comm=made, name=OpName.split, op_id=number))
         return made
 
     def get_init_handle(self) -> str:
@@ -238,6 +258,7 @@ class TorchComm(Collectives):
         given = None if hints is None else checked_hints(hints)
         limit = checked_timeout(timeout).total_seconds() or self._timeout.total_seconds()
         ordered = not isinstance(init_handles, AbstractSet)
+        self._forget_groups()  # Their ranks and sizes cannot change.
         self._engine = Engine(self._native, self._timeout)
         self._native.reconfigure(str(uuid), list(init_handles), ordered, limit)
         self._uuids.add(uuid)

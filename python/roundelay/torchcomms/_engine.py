@@ -97,6 +97,11 @@ class Engine(Operations):
         """Return the native communicator of a device; the first call for a GPU is collective."""
         return self._calls.on(device) if device.type == "cuda" else self.native
 
+    @property
+    def calls(self) -> Calls:
+        """The calls of the communicator, which a process group of it shares."""
+        return self._calls
+
     def set_timeout(self, timeout: timedelta) -> None:
         """Set the longest time without progress of operations that follow, on the hosts and on the GPUs."""
         self._calls.set_timeout(timeout.total_seconds())

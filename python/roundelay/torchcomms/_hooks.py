@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,10 +55,24 @@ class PreHookArgs:
 
 @dataclass(frozen=True)
 class PostHookArgs:
-    """What an operation has returned: its work, or the communicator that ``split`` made."""
+    """What an operation has returned: its work, or the communicator that ``split`` made; its name and number."""
 
     work: Any = None
     comm: Any = None
+    name: OpName | None = None
+    op_id: int = -1
+
+
+class NamedHookArgs:
+    """What a hook of one argument is passed: ``name`` and ``op_id`` of the operation, and what it was called with."""
+
+    def __init__(self, name: OpName, op_id: int, args: PreHookArgs) -> None:
+        self.name = name
+        self.op_id = op_id
+        self._args = args
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._args, name)
 
 
 PreHook = Callable[[OpName, int, PreHookArgs], object]
@@ -65,6 +80,30 @@ PostHook = Callable[[int, PostHookArgs], object]
 AbortHook = Callable[[], object]
 
 _F = TypeVar("_F")
+
+
+def _takes_one(hook: Callable[..., object]) -> bool:
+    """Return True if a function takes one argument by its place, as hooks in torchcomms' own pages do."""
+    try:
+        parameters = list(inspect.signature(hook).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    placed = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    return len(placed) == 1 and not any(each.kind is each.VAR_POSITIONAL for each in parameters)
+
+
+def full_pre_hook(hook: Callable[..., object]) -> PreHook:
+    """Return a hook of three arguments for one of three, or of one (:class:`NamedHookArgs`)."""
+    if not _takes_one(hook):
+        return hook
+    return lambda name, op_id, args: hook(NamedHookArgs(name, op_id, args))
+
+
+def full_post_hook(hook: Callable[..., object]) -> PostHook:
+    """Return a hook of two arguments for one of two, or of one, which is passed the second."""
+    if not _takes_one(hook):
+        return hook
+    return lambda op_id, args: hook(args)
 
 
 class RemovableHandle:

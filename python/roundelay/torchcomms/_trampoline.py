@@ -14,7 +14,6 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torchcomms  # type: ignore[import-not-found]
 from torch import Tensor
 
 from ..errors import UnsupportedError
@@ -34,15 +33,16 @@ def _operator(op: Any) -> ReduceOp:
     return ReduceOp(kind)
 
 
-class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
-    """One rank's part in a communicator, which ``communicator`` is with all that torchcomms passes no calls for."""
+class BackendCalls:
+    """One rank's part in a communicator: ``communicator`` has all that torchcomms passes no calls for."""
 
     communicator: TorchComm
+    backend = "roundelay"
 
     def init(self, device: torch.device, name: str, options: Any) -> None:
         """Join the other ranks."""
         self.communicator = new_comm(
-            "roundelay",
+            self.backend,
             device,
             name,
             abort_process_on_timeout_or_error=options.abort_process_on_timeout_or_error,
@@ -64,7 +64,7 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
         return self.communicator.get_size()
 
     def get_backend_name(self) -> str:
-        """Return ``roundelay``."""
+        """Return ``roundelay``, or the name of a backend in Python."""
         return self.communicator.get_backend()
 
     def get_comm_name(self) -> str:
@@ -75,7 +75,7 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
         """Set the longest time without progress."""
         self.communicator.set_timeout(timeout)
 
-    def split(self, ranks: Sequence[int], name: str, options: Any) -> Backend | None:
+    def split(self, ranks: Sequence[int], name: str, options: Any) -> BackendCalls | None:
         """Make a communicator of a part of the ranks."""
         part = self.communicator.split(ranks, name, options.hints, options.timeout)
         if part is None:
@@ -168,13 +168,26 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
         self.communicator.gather(output_tensor_list, input_tensor, root, False)
 
 
-def register() -> None:
-    """Have ``torchcomms.new_comm("roundelay", …)`` find this backend; warn of what it cannot do."""
+def _backend(interface: Any, name: str) -> type[Any]:
+    return type("Backend", (BackendCalls, interface.TorchCommBackend), {"backend": name, "__doc__": BackendCalls.__doc__})
+
+
+def register_as(name: str) -> None:
+    """Have ``torchcomms.new_comm`` find a backend in Python that is registered with ``roundelay.torchcomms``."""
+    import torchcomms  # type: ignore[import-not-found]
+
+    torchcomms.register_backend(name, _backend(torchcomms, name))
+
+
+def register(interface: Any, remedy: str = BUILD) -> None:
+    """Have ``new_comm("roundelay", …)`` of a module find this backend: ``torchcomms``, or ``torch.comms``.
+
+    Warns of what it cannot do, and says the remedy. Raises ``AttributeError`` if the module takes no backends in Python.
+    """
+    interface.register_backend("roundelay", _backend(interface, "roundelay"))
     warnings.warn(
-        "roundelay: the backend for this torchcomms was not built, so torchcomms' interface for backends in Python is "
+        f"roundelay: no compiled backend is there, so the interface of {interface.__name__} for backends in Python is "
         "used: it has no batches, abort, set_hints, tensor_register, PREMUL_SUM (FSDP), or hints and timeouts of single "
-        "calls, and collectives do not go on in the background. "
-        f"For these {BUILD}",
+        f"calls, and collectives do not go on in the background. For these {remedy}",
         stacklevel=2,
     )
-    torchcomms.register_backend("roundelay", Backend)

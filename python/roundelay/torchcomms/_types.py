@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
 from typing import Any, ClassVar
 
-from ..errors import UsageError
+from ..errors import SettingsError, UsageError
 
 DEFAULT_TIMEOUT = timedelta(seconds=600)
 """The longest time without progress, unless ``new_comm`` or a call says another."""
@@ -203,6 +205,27 @@ class GatherOptions(CallOptions):
 
 class GatherSingleOptions(CallOptions):
     """Options of ``gather_single``."""
+
+
+def default_timeout() -> timedelta:
+    """Return the timeout of a communicator without one: that of ``TORCHCOMM_TIMEOUT_SECONDS``, or 600 s.
+
+    Raises ``SettingsError`` if the variable is no positive number.
+    """
+    said = os.environ.get("TORCHCOMM_TIMEOUT_SECONDS")
+    if not said:
+        return DEFAULT_TIMEOUT
+    try:
+        seconds = float(said)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < threading.TIMEOUT_MAX:
+        raise SettingsError(
+            f"TORCHCOMM_TIMEOUT_SECONDS is {said!r}: give the seconds without progress after which an operation fails, "
+            "such as 600",
+            code="RL0713",
+        )
+    return timedelta(seconds=seconds)
 
 
 def checked_timeout(timeout: timedelta | None) -> timedelta:

@@ -19,9 +19,11 @@ if _VARIABLE not in os.environ:
         os.environ[_VARIABLE] = str(_library)
     else:
         try:
+            import torchcomms  # type: ignore[import-not-found]
+
             from ._trampoline import register
 
-            register()
+            register(torchcomms)
         except (ImportError, AttributeError) as error:
             raise ImportError(
                 f"roundelay: there is no backend for this torchcomms, {_library} is not there, and torchcomms has no "

@@ -15,7 +15,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,21 @@ def run(
         return results
 
 
+def forked(
+    module: str, function: str, ranks: int, seconds: float = 50, imports: Sequence[str] = (), **more: str
+) -> list[Any]:
+    """Return what ``run`` returns, of ranks that are forked from one process, which has imported torch for all."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = json.dumps([module, function, folder, seconds, ranks, ["torch", "torch.distributed", *imports]])
+        place = free_place() | more
+        done = subprocess.run(
+            [sys.executable, __file__, job], env=environment(**place), capture_output=True, text=True, timeout=seconds + 30
+        )
+        said = "\n----\n".join(path.read_text() for path in sorted(Path(folder).glob("log*")))
+        assert done.returncode == 0, f"{done.stderr}\n{said}"
+        return [json.loads((Path(folder) / f"result{rank}").read_text()) for rank in range(ranks)]
+
+
 def free_place() -> dict[str, str]:
     """Return the variables by which a launcher names a place that nobody has taken."""
     with socket.socket() as listener:
@@ -121,8 +137,54 @@ def threads(ranks: int, body: Callable[[int], Any]) -> list[Any]:
     return results
 
 
+def fork_ranks(ranks: int, folder: str, seconds: float, body: Callable[[int], object], name: str = "") -> list[int]:
+    """Call ``body(rank)`` in a process for each rank, whose output goes to a file; return their exit statuses."""
+    children = []
+    for rank in range(ranks):
+        child = os.fork()
+        if child:
+            children.append(child)
+            continue
+        code = 1
+        try:
+            log = os.open(f"{folder}/log{rank}{name}", os.O_WRONLY | os.O_CREAT)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks))
+            faulthandler.dump_traceback_later(seconds, exit=True)
+            body(rank)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    end = time.monotonic() + seconds + 5
+    codes = []
+    for child in children:
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < end:
+            time.sleep(0.01)
+        if ended == (0, 0):
+            os.kill(child, 9)
+            ended = os.waitpid(child, 0)
+        codes.append(ended[1])
+    return codes
+
+
 def main() -> None:
-    module, function, folder, seconds = json.loads(sys.argv[1])
+    module, function, folder, seconds, *forks = json.loads(sys.argv[1])
+    if not forks:
+        run_rank(module, function, folder, seconds)
+        return
+    ranks, imports = forks
+    for each in (*imports, module):
+        importlib.import_module(each)
+    sys.exit(int(any(fork_ranks(ranks, folder, seconds, lambda rank: run_rank(module, function, folder, seconds)))))
+
+
+def run_rank(module: str, function: str, folder: str, seconds: float) -> None:
+    """Call the function on this rank, and write what it returns."""
     import torch
     import torch.distributed as dist
 

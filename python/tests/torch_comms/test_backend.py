@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -91,6 +92,44 @@ def test_the_entry_point_says_how_to_build(tmp_path: Path) -> None:
     assert done.returncode == 1 and "python -m roundelay torchcomms build" in done.stderr
 
 
+UPSTREAM = """
+class TorchCommBackend: pass
+backends = {}
+def register_backend(name, backend):
+    assert issubclass(backend, TorchCommBackend)
+    backends[name] = backend
+"""
+
+
+def test_the_entry_point_of_torch_registers_the_backend(tmp_path: Path) -> None:
+    program = "import sys, types; {}; import roundelay.torchcomms.entry_upstream; {}"
+    # A stand-in: no released torch has the module.
+    (tmp_path / "upstream.py").write_text(UPSTREAM)
+    place = "import torch, upstream; sys.modules['torch.comms'] = upstream"
+    check = "backend = upstream.backends['roundelay'](); print(sorted(upstream.backends), callable(backend.all_reduce))"
+    variables = jobs.environment()
+    variables["PYTHONPATH"] = os.pathsep.join([str(tmp_path), variables["PYTHONPATH"]])
+
+    def run(text: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-c", text], env=variables, capture_output=True, text=True, timeout=LIMIT)
+
+    done = run(program.format(place, check))
+    assert (done.returncode, done.stdout) == (0, "['roundelay'] True\n"), done.stderr
+    if importlib.util.find_spec("torch.comms") is None:
+        done = run(program.format("pass", "pass"))
+        assert done.returncode == 1 and "this torch has no torch.comms that takes backends in Python" in done.stderr
+
+
+def test_the_package_names_its_entry_points() -> None:
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    named = dict(re.findall(r'^\[project.entry-points."(.+)"\]\nroundelay = "(.+)"$', text, re.MULTILINE))
+    assert named["torch.comms.backend"] == "roundelay.torchcomms.entry_upstream"
+    assert named["torchcomms.backends"] == "roundelay.torchcomms.entry"
+    assert {"torch.backends", "torch.distributed.backends", "torch.distributed.transports"} <= set(named)
+    for module in named.values():
+        assert importlib.util.find_spec(module.partition(":")[0]) is not None
+
+
 def test_it_compiles() -> None:
     headers()
     if importlib.util.find_spec("torchcomms") is not None:
@@ -133,6 +172,20 @@ def test_the_operations(built: dict[str, str], ranks: int) -> None:
         wrong = {name: text for name, text in outcome.items() if text}
         assert not wrong, f"rank {rank}\n" + "\n".join(wrong.values())
         assert len(outcome) >= 15
+
+
+PAGES_AHEAD = (
+    "docs/source/hooks.rst: hooks_of_one_argument",  # Its hooks take several arguments.
+    "docs/source/hooks.rst: flight_recorder",  # It has no `unregister`, and words of its own.
+    "docs/source/hooks.rst: nan_check",  # It has no `unregister`.
+)
+"""Examples of torchcomms' pages that torchcomms itself does not run."""
+
+
+def test_the_pages(built: dict[str, str], tmp_path: Path) -> None:
+    for rank, outcome in enumerate(jobs.run("pages", "every", 2, **built, **jobs.free_place(), TEST_FOLDER=str(tmp_path))):
+        wrong = {name: text for name, text in outcome.items() if text and name not in PAGES_AHEAD}
+        assert not wrong, f"rank {rank}\n" + "\n".join(wrong.values())
 
 
 def test_ranks_meet_by_a_launchers_variables(built: dict[str, str]) -> None:

@@ -104,7 +104,7 @@ def test_no_rank_goes_on_before_the_launchers_port_is_free(monkeypatch: pytest.M
 
 def test_the_page_runs_by_torchrun(tmp_path: Path) -> None:
     page = (HERE.parents[2] / "docs" / "torchcomms.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    block = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
     (promised,) = re.findall(r"print\(.*\)  # with 2 ranks: (.*)$", block, re.MULTILINE)
     # A second communicator of the same name, once the first has ended.
     (tmp_path / "program.py").write_text(f"{block}\n{block.replace('print(', 'assert (')}")
