@@ -1,11 +1,12 @@
-//! Makes the table of error pages that `roundelay explain` prints, from `docs/errors/`.
+//! Makes the table of error pages that `roundelay explain` prints, from `docs/errors/`: `errors` leads there, and is a
+//! folder of the package that is published.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 fn main() -> std::io::Result<()> {
     let home = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
-    let pages = home.join("../docs/errors");
+    let pages = home.join("errors");
     println!("cargo::rerun-if-changed={}", pages.display());
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(&pages)?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;

@@ -131,6 +131,40 @@ fn a_package_is_built_from_what_is_packed() {
     assert!(out.status.success(), "{}", text(&out.stderr));
 }
 
+/// Returns the literals of a build script that lead out of its package.
+fn ways_out(script: &str) -> Vec<&str> {
+    script.split('"').skip(1).step_by(2).filter(|literal| literal.contains("..")).collect()
+}
+
+/// All packages are built from what is packed by a release; here it is looked at that a build script reads nothing else.
+#[test]
+fn what_build_scripts_read_is_packed() {
+    let mut scripts = 0;
+    for package in packages().iter().filter(|package| package["publish"].is_null()) {
+        let manifest = Path::new(package["manifest_path"].as_str().expect("a path"));
+        let Ok(script) = std::fs::read_to_string(manifest.with_file_name("build.rs")) else {
+            continue;
+        };
+        scripts += 1;
+        assert_eq!(ways_out(&script), Vec::<&str>::new(), "{}", package["name"]);
+    }
+    assert!(scripts >= 2, "{scripts} packages have a build script");
+    assert_eq!(ways_out(r#"let pages = home.join("../docs");"#), ["../docs"]);
+    // The pages of errors are another folder's, and come by a link.
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args([
+        "package",
+        "-p",
+        "roundelay-cli",
+        "--list",
+        "--locked",
+        "--offline",
+        "--allow-dirty",
+    ]);
+    let listed = text(&output(&mut cargo).stdout);
+    assert!(listed.lines().any(|line| line == "errors/RL0501.md"), "{listed}");
+}
+
 /// Returns the status and all output of `scripts/release`.
 fn release(arguments: &[&str]) -> (i32, String) {
     let mut script = Command::new("bash");
