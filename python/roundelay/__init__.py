@@ -22,6 +22,7 @@ from roundelay import errors
 from roundelay._core import Choice
 from roundelay._launch import launch, launcher
 from roundelay._native import __version__
+from roundelay._observe import observe, observer_of
 from roundelay._options import Hints, Op, Options, PremulSum, RedOp, premul_sum
 from roundelay._algorithm import Algorithm, Checked, Drawing, Measured, algorithm, load
 from roundelay.batch import Batch
@@ -100,5 +101,7 @@ __all__ = [
     "launch",
     "launcher",
     "load",
+    "observe",
+    "observer_of",
     "premul_sum",
 ]

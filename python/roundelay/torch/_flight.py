@@ -70,12 +70,17 @@ def dump(prefix: str | os.PathLike[str] | None = None) -> Path:
     return path
 
 
-def describe(options: Any) -> str:
-    """Return the description of a group that torch has, by the name in its options."""
-    for group, name in list(dist.distributed_c10d._world.pg_names.items()):
-        if name == options.group_name:
+def description_of(name: str) -> str:
+    """Return the description of a group that torch has, by its name."""
+    for group, known in list(dist.distributed_c10d._world.pg_names.items()):
+        if known == name:
             return str(group.group_desc)
     return "undefined"
+
+
+def describe(options: Any) -> str:
+    """Return the description of a group that torch has, by the name in its options."""
+    return description_of(options.group_name)
 
 
 def _side(memory: Any) -> list[tuple[int, str]]:
@@ -133,6 +138,7 @@ class _Call:
     is_retired: bool
     """No thread waits for it: it has ended, or its end is not looked for."""
     frames: list[dict[str, Any]]
+    backend: str = "roundelay"
 
 
 def _calls_of_python(stacks: bool) -> list[_Call]:
@@ -177,7 +183,7 @@ def _entry(at: int, group: int, call: _Call, threads: dict[int | None, str]) -> 
         "p2p_seq_id": call.number if call.is_message else 0,
         "op_id": call.number,
         "is_p2p": call.is_message,
-        "profiling_name": f"roundelay:{call.name}",
+        "profiling_name": f"{call.backend}:{call.name}",
         "input_sizes": [[count] for count, _ in call.inputs],
         "input_dtypes": [kind for _, kind in call.inputs],
         "output_sizes": [[count] for count, _ in call.outputs],
@@ -203,6 +209,8 @@ def _trace() -> dict[str, Any]:
         raise RuntimeError("roundelay: dump() needs torch 2.15 or later, whose analyser reads what other backends record")
     stacks = os.environ.get("TORCH_INCLUDE_STACK_TRACE", "1").lower() not in ("0", "n", "no", "false", "off")
     calls = _calls_of_python(stacks) + [_Call(*call) for call in compiled.calls(stacks)]
+    for source in record.sources:
+        calls += [_Call(*call) for call in source(stacks)]
     calls.sort(key=lambda call: call.began_ns)
     # Torch records groups that have another backend too, which does not record itself: ours are known better.
     trace: dict[str, Any] = pickle.loads(c10d._dump_fr_trace(True, False, False, backend="roundelay"))

@@ -33,19 +33,31 @@ def variable(names: tuple[str, ...]) -> str:
     return next((value for name in names if (value := os.environ.get(name))), "")
 
 
-def kept() -> int:
-    """Return how many operations of a process are kept: what torch's own recorder keeps, and none before torch 2.15.
+sources: list[Callable[[bool], list[tuple[Any, ...]]]] = []
+"""What else the dump has: functions that return calls, with stacks if the argument says so, in its order of fields."""
+
+
+def size() -> int:
+    """Return how many operations the environment asks a recorder to keep: 2000 where it says nothing.
 
     Raises ``ValueError`` if the environment says it by what is no number.
     """
     said = variable(_SIZE) or "2000"
     try:
-        size = int(said)
+        number = int(said)
     except ValueError:
         name = next(name for name in _SIZE if os.environ.get(name))
         text = f"roundelay: {name} is {said!r}, which is no number: it says how many calls are recorded"
         raise ValueError(text) from None
-    return max(size, 0) if VERSION >= (2, 15) else 0
+    return max(number, 0)
+
+
+def kept() -> int:
+    """Return how many operations of a process are kept: what torch's own recorder keeps, and none before torch 2.15.
+
+    Raises ``ValueError`` if the environment says it by what is no number.
+    """
+    return size() if VERSION >= (2, 15) else 0
 
 
 notes: deque[Note] = deque(maxlen=0)
