@@ -148,7 +148,7 @@ fn what_build_scripts_read_is_packed() {
         scripts += 1;
         assert_eq!(ways_out(&script), Vec::<&str>::new(), "{}", package["name"]);
     }
-    assert!(scripts >= 2, "{scripts} packages have a build script");
+    assert!(scripts >= 1, "no package has a build script");
     assert_eq!(ways_out(r#"let pages = home.join("../docs");"#), ["../docs"]);
     // The pages of errors are another folder's, and come by a link.
     let mut cargo = Command::new(env!("CARGO"));
