@@ -17,7 +17,8 @@ UNWAITED_SECONDS = 60.0
 def has_ended(work: Any, seconds: float) -> bool:
     """Return True if a work has ended, with or without success; as far as it says so.
 
-    The holder of a work in Python does not know; after a while its future is asked.
+    The holder of a work in Python does not know; after some ``seconds`` its future is asked. On a GPU that is no answer:
+    futures are complete for the streams that wait for them.
     """
     try:
         if work.is_completed():
@@ -114,7 +115,7 @@ class CallTrack:
             if work is None:
                 continue
             seconds = (now - entry[BEGAN]) / 1e9
-            if has_ended(work, seconds):
+            if has_ended(work, 0.0 if self.is_on_streams else seconds):
                 error = failure(work, is_gloo)
                 if error is not None:
                     entry[ERROR] = error
