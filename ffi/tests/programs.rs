@@ -202,7 +202,7 @@ fn memory_that_is_given_back_in_c() {
     assert!(said.contains("memory went and came back\n"), "{said}");
 }
 
-/// Where there is no GPU, or no room on it, the reason is in the last error.
+/// The last error has the reason for which there is no memory.
 #[test]
 fn memory_of_gpus_in_c() {
     let said = run("cc", &["-std=c11"], "../ffi/tests/c/device_memory.c");

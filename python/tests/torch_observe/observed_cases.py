@@ -1,4 +1,4 @@
-"""Seeded cases over Gloo: one rank hangs, or makes another call than the others, and what every rank is then told.
+"""Seeded cases over Gloo: one rank hangs, or makes another call than the others, and the error that every rank has then.
 
 Runs as the ranks of a job: ``python observed_cases.py RANK RANKS FOLDER COUNT SEED ORDER``, where the order is a list
 in JSON of kinds and checks. Each case has a group of its own. What a rank has found is in ``FOLDER/result<RANK>``.

@@ -81,7 +81,7 @@ class ToyBackend(Backend):
         return ToyWork(finish)
 
 
-def told(call: Callable[[], Any]) -> dict[str, Any]:
+def outcome_of(call: Callable[[], Any]) -> dict[str, Any]:
     """Return the error of a call: class, rank at fault, text, seconds."""
     begun = time.monotonic()
     try:
@@ -104,8 +104,8 @@ def prototype(store: Any) -> dict[str, Any]:
     assert tensor.tolist() == [6.0] * 3 and group.observer.collectives.count == 1
     if RANK == CULPRIT:
         wait_for_others(store)
-        return told(lambda: dist.all_reduce(tensor))
-    return told(lambda: dist.all_reduce(tensor))
+        return outcome_of(lambda: dist.all_reduce(tensor))
+    return outcome_of(lambda: dist.all_reduce(tensor))
 
 
 def create_toy(store: Any, rank: int, size: int, timeout: Any) -> ToyBackend:
@@ -129,11 +129,11 @@ def coalesced(store: Any) -> dict[str, Any]:
     messages = group.observer.messages
     assert received.tolist() == [float(source)] * 2 and messages.count == 2 and not list(messages.pending())
     tensor = torch.ones(4 if RANK == CULPRIT else 3)
-    return told(lambda: dist.all_reduce(tensor))
+    return outcome_of(lambda: dist.all_reduce(tensor))
 
 
 def torchcomms(store: Any) -> dict[str, Any]:
-    """One rank of a communicator of torchcomms makes a call of another operator, and every rank is told before."""
+    """One rank of a communicator of torchcomms makes a call of another operator, and every rank has the error before."""
     import roundelay.torchcomms as comms
 
     comm = comms.new_comm("roundelay", "cpu", "main", store=store, rank=RANK, size=RANKS)
@@ -146,7 +146,7 @@ def torchcomms(store: Any) -> dict[str, Any]:
     observer = roundelay.observer_of(comm)
     assert (observer.collectives.count, observer.messages.count) == (2, 2) and tensor.tolist() == [6.0] * 3
     op = comms.ReduceOp.MAX if RANK == CULPRIT else comms.ReduceOp.SUM
-    return told(lambda: comm.all_reduce(tensor, op, async_op=False))
+    return outcome_of(lambda: comm.all_reduce(tensor, op, async_op=False))
 
 
 def torchcomms_late(store: Any) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def torchcomms_late(store: Any) -> dict[str, Any]:
     comm.all_reduce(tensor, comms.ReduceOp.SUM, async_op=False)
     if RANK == CULPRIT:
         wait_for_others(store)
-    return told(lambda: comm.all_reduce(tensor, comms.ReduceOp.SUM, async_op=True).wait())
+    return outcome_of(lambda: comm.all_reduce(tensor, comms.ReduceOp.SUM, async_op=True).wait())
 
 
 def over_gloo(store: Any, harm: Callable[[], Any]) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def over_gloo(store: Any, harm: Callable[[], Any]) -> dict[str, Any]:
     dist.all_reduce(torch.ones(2))
     if RANK == CULPRIT:
         harm()
-    return told(lambda: dist.all_reduce(torch.ones(2)))
+    return outcome_of(lambda: dist.all_reduce(torch.ones(2)))
 
 
 def killed(store: Any) -> dict[str, Any]:
@@ -188,14 +188,14 @@ def message(store: Any) -> dict[str, Any]:
     roundelay.observe(timeout=1, late=0.2, interval=0.1)
     if RANK == CULPRIT:
         wait_for_others(store)
-        return told(lambda: dist.barrier())
-    return told(lambda: dist.recv(torch.empty(2), RANK + 1))
+        return outcome_of(lambda: dist.barrier())
+    return outcome_of(lambda: dist.recv(torch.empty(2), RANK + 1))
 
 
 def wait_for_others(store: Any) -> None:
     """Return once all ranks but this one have had their errors."""
     until = time.monotonic() + 25
-    while int(store.add("told", 0)) < RANKS - 1 and time.monotonic() < until:
+    while int(store.add("reported", 0)) < RANKS - 1 and time.monotonic() < until:
         time.sleep(0.01)
 
 
@@ -207,10 +207,10 @@ def main() -> None:
         print(case, flush=True)
         store = dist.PrefixStore(case, whole)
         results[case] = globals()[case](store)
-        store.add("told", 1)
+        store.add("reported", 1)
         until = time.monotonic() + 20
         alive = RANKS - 1 if case in ("killed", "stopped") else RANKS
-        while int(store.add("told", 0)) < alive and time.monotonic() < until:
+        while int(store.add("reported", 0)) < alive and time.monotonic() < until:
             time.sleep(0.01)
         if dist.is_initialized():
             KEPT.append(dist.group.WORLD)
