@@ -192,6 +192,7 @@ mod tests {
             include_str!("module.rs"),
             include_str!("multicast.rs"),
             include_str!("network.rs"),
+            include_str!("raw_memory.rs"),
             include_str!("stream.rs"),
         ];
         let mut called = Vec::new();
