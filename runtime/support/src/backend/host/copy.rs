@@ -66,7 +66,7 @@ pub unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
 /// # Safety
 /// The requirements of [`copy`].
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
+pub unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the promises are the same.
     unsafe { copy(from, to, bytes) };
 }
