@@ -14,7 +14,6 @@ pub use roundelay_engine::custom::{AlgorithmFiles, allow_imports};
 use roundelay_engine::{CallArgs, EngineCore, PlanCall};
 use roundelay_net::memory::{bytes, bytes_mut};
 pub use roundelay_net::net::scale;
-pub use roundelay_net::tls::{ChannelSocket, ChannelTrust};
 use roundelay_net::transport::shm::SegmentLayout;
 pub use roundelay_net::wire::WireMessage;
 use roundelay_support::dtype::{Element, RedOp};
@@ -26,6 +25,7 @@ pub use roundelay_support::secret::ProofSide;
 pub use roundelay_support::secret::random as random_bytes;
 pub use roundelay_support::threads::{run_shared, run_together};
 pub use roundelay_support::tunables;
+pub use roundelay_tls::{ChannelSocket, ChannelTrust};
 
 /// Returns what the ranks of this process's environment prove on encrypted connections; `None` if it gives neither a
 /// secret nor certificates, or has encryption turned off.
@@ -36,7 +36,7 @@ pub use roundelay_support::tunables;
 pub fn channel_trust() -> Result<Option<ChannelTrust>, Error> {
     let setup = JobSetup::from_env()?;
     match setup.is_authenticated() {
-        true => Ok(ChannelTrust::of(&setup.secured()?)),
+        true => Ok(setup.secured()?.channel_trust()),
         false => Ok(None),
     }
 }
@@ -68,6 +68,7 @@ pub fn wires() -> Vec<WireMessage> {
 pub fn library_tunables() -> Vec<tunables::TunableRow> {
     let all = [
         roundelay_support::tunables::TUNABLES,
+        roundelay_tls::tunables::TUNABLES,
         roundelay_net::tunables::TUNABLES,
         roundelay_engine::tunables::TUNABLES,
         #[cfg(feature = "cuda")]

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 /// The files that may read variables: the place, and one that is built before it.
 const READERS: [&str; 2] = ["runtime/support/src/variables.rs", "macros/src/prove.rs"];
-const PACKAGES: [&str; 14] = [
+const PACKAGES: [&str; 15] = [
     "dsl",
     "compiler",
     "compiler/emit",
     "algorithms",
     "macros",
     "runtime/support",
+    "runtime/tls",
     "runtime/net",
     "runtime/engine",
     "runtime/cuda",

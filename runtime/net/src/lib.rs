@@ -30,7 +30,6 @@ pub mod net;
 pub mod paths;
 pub mod route;
 pub mod store;
-pub mod tls;
 pub mod transport;
 pub mod tunables;
 pub mod wire;

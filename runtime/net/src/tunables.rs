@@ -14,20 +14,6 @@ tunables! {
     /// The longest sleep of a wait for connections with progress that no socket shows: nothing wakes it.
     pub const BLIND_SLEEP_MAX: Duration = Duration::from_micros(50);
 
-    // Encrypted connections.
-
-    /// The bytes of a peer that are read before it has proved that it knows the secret on an encrypted connection: a
-    /// handshake has a quarter of these.
-    pub(crate) const TLS_HANDSHAKE_BYTES_MAX: usize = 4 << 10;
-    /// The records that are read from a socket at one time: four of the longest.
-    pub(crate) const TLS_READ_BYTES: usize = 64 << 10;
-    /// The bytes that are encrypted before they are handed to the system: what does not fit waits encrypted.
-    pub(crate) const TLS_WRITE_BYTES: usize = 64 << 10;
-
-    /// The records that a side seals under one key of an encrypted connection: AES-GCM is sound for more than twice as many
-    /// (RFC 8446, 5.5).
-    pub(crate) const TLS_KEY_RECORDS: u64 = 8 << 20;
-
     // Ports and strangers.
 
     /// Connections at one port that have not proved that they belong to the job. One more turns the oldest

@@ -8,13 +8,13 @@ use roundelay_dsl::diag::codes;
 
 use super::rank_group::RankGroup;
 use crate::net::{ConnectionId, PendingConnection, RankNetwork, WaitPolicy};
-use crate::tls::PeerSocket;
 use crate::transport::fault::ConnectionFault;
 use crate::transport::rdma;
 use crate::transport::stream::{StreamConnection, StreamHandshake, handshake};
 use crate::transport::{Carrier, Transport};
 use crate::tunables::PATHS_LINGER_TIMEOUT;
 use roundelay_support::error::{Error, ErrorSource};
+use roundelay_tls::PeerSocket;
 
 /// A connection that is being made while this rank does other things.
 pub struct ConnectionAttempt {

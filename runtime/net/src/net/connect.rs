@@ -12,10 +12,10 @@ use super::dial::{DialProgress, PeerDial};
 use super::hello::ConnectionName;
 use super::listener::RankListener;
 use super::wait_policy::{WaitPolicy, called, pause};
-use crate::tls::PeerSocket;
 use crate::tunables::{ACCEPT_SHORTAGE_TIMEOUT, CONNECT_WATCH_INTERVAL, LOSS_REASON_GRACE};
 use roundelay_support::error::{Error, ErrorLocation, ErrorSource};
 use roundelay_support::interrupt;
+use roundelay_tls::PeerSocket;
 
 /// A connection that is wanted.
 pub(super) struct WantedConnection<'a> {

@@ -13,7 +13,6 @@ use super::address::DialTarget;
 use super::hello::{ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello, REPLY};
 use super::socket::{send_at_once, tune};
 use crate::paths::PathOptions;
-use crate::tls::{PeerSocket, SecureError, SecureProgress, host_binding};
 use crate::tunables::{
     CONNECT_ATTEMPT_TIMEOUT, CONNECT_RETRY_INTERVAL, CONNECT_RETRY_INTERVAL_MAX,
     PEER_UNREACHABLE_TIMEOUT,
@@ -22,6 +21,7 @@ use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::error::ErrorSource;
 use roundelay_support::fork::give_up_in_children;
 use roundelay_support::secret::{NONCE, PROOF, ProofSide, random};
+use roundelay_tls::{PeerSocket, SecureError, SecureProgress, host_binding};
 
 /// A connection that this rank makes.
 pub(super) struct PeerDial {

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use super::hello::{ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello};
 use crate::paths::PathOptions;
-use crate::tls::{PeerSocket, SecureError, SecureProgress, host_binding, is_handshake};
 use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::secret::{NONCE, PROOF, ProofSide, random};
+use roundelay_tls::{PeerSocket, SecureError, SecureProgress, host_binding, is_handshake};
 
 /// Returns the time until which the connections of an address are not answered; one that names a job may be exempt.
 pub(super) type HeldUntil<'a> = dyn Fn(Option<&ConnectionName>, IpAddr) -> Option<Instant> + 'a;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::tls::PeerSocket;
 use crate::transport::shm::BoardStream;
 use crate::transport::stream::ResumableStream;
+use roundelay_tls::PeerSocket;
 
 /// A message between linked ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,11 +13,11 @@ use super::overlay::{BruckGather, connects};
 use super::rank_network::RankNetwork;
 use super::redial::DialTargets;
 use super::wait_policy::{WaitPolicy, called};
-use crate::tls::PeerSocket;
 use crate::tunables::ENDPOINT_NOTE_BYTES;
 use roundelay_support::abort;
 use roundelay_support::abort::AbortRecord;
 use roundelay_support::error::Error;
+use roundelay_tls::PeerSocket;
 
 /// Takes connections, each with its place among the wanted.
 type TakeConnections<'a> = dyn FnMut(&mut RankNetwork, Vec<(usize, PeerSocket)>) + 'a;

@@ -26,12 +26,12 @@ use super::socket::{listen, send_at_once, tune};
 use crate::guesses::WrongGuesses;
 use crate::limits::LISTENER;
 use crate::paths::{PathMedium, PathOptions};
-use crate::tls::PeerSocket;
 use crate::transport::rdma;
 use crate::tunables::{ACCEPT_BATCH_MAX, ENDED_COMMUNICATORS_MAX, HANDSHAKE_GRACE};
 use roundelay_support::error::Error;
 use roundelay_support::fabric::system;
 use roundelay_support::fork::give_up_in_children;
+use roundelay_tls::PeerSocket;
 
 /// The token of the clock among the events.
 const CLOCK: u64 = u64::MAX;

@@ -11,11 +11,11 @@ use super::linking::WantedLane;
 use super::rank_network::RankNetwork;
 use super::redial::{DialTargets, StreamRedial};
 use super::wait_policy::WaitPolicy;
-use crate::tls::PeerSocket;
 use crate::transport::Carrier;
 use crate::transport::fault::ConnectionFault;
 use crate::transport::stream::ResumableStream;
 use roundelay_support::error::{Error, ErrorSource};
+use roundelay_tls::PeerSocket;
 
 /// A connection that is being made. The lower rank connects, the higher one accepts, as soon as each of them
 /// wishes for it.

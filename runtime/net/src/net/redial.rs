@@ -9,7 +9,6 @@ use super::address::DialTarget;
 use super::dial::{DialError, DialProgress, PeerDial};
 use super::hello::{ConnectionName, again};
 use super::listener::RankListener;
-use crate::tls::PeerSocket;
 use crate::transport::Carrier;
 use crate::transport::fault::ConnectionFault;
 use crate::transport::rdma;
@@ -17,6 +16,7 @@ use crate::transport::stream::{DialResult, PeerDialer, ResumableStream, StreamHa
 use crate::transport::tcp::TcpSocket;
 use crate::tunables::{RECONNECT_INTERVAL, RECONNECT_TIMEOUT};
 use roundelay_support::fabric::system;
+use roundelay_tls::PeerSocket;
 
 /// The addresses of a peer, by path. Links are made before all endpoints are known.
 pub(super) type DialTargets = Arc<OnceLock<Vec<DialTarget>>>;

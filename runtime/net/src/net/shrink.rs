@@ -21,12 +21,12 @@ use super::dial::{DialProgress, PeerDial};
 use super::hello::{ConnectionName, SHRINK};
 use super::listener::RankListener;
 use super::wait_policy::pause;
-use crate::tls::PeerSocket;
 use crate::tunables::{
     SHRINK_MESSAGE_BYTES, SHRINK_POLL_INTERVAL, SHRINK_REFUSED_GRACE, SHRINK_REPORT_GRACE,
 };
 use roundelay_support::error::Error;
 use roundelay_support::interrupt;
+use roundelay_tls::PeerSocket;
 
 /// The place where a rank can be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]

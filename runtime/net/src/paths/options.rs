@@ -12,7 +12,8 @@ use roundelay_support::fabric::FabricTopology;
 use roundelay_support::ports::PortRange;
 use roundelay_support::secret::JobSecret;
 
-pub use crate::tls::{CertificateFiles, CertificateIdentity};
+use roundelay_tls::ChannelTrust;
+pub use roundelay_tls::{CertificateFiles, CertificateIdentity};
 
 /// A topology file, and the digest by which ranks compare it.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,6 +104,14 @@ impl PathOptions {
         let alone = || self.certificates.as_ref().map(|_| JobSecret::from(Vec::new()));
         self.secret.clone().or_else(alone)
     }
+
+    /// Returns what both ends of a connection outside the communicators prove, whatever the address; `None` if nothing
+    /// is encrypted.
+    pub fn channel_trust(&self) -> Option<ChannelTrust> {
+        let secret = self.proved_secret()?;
+        let is_on = self.encryption != EncryptionMode::Off;
+        is_on.then(|| ChannelTrust::new(secret, self.certificates.clone()))
+    }
 }
 
 impl Default for PathOptions {
@@ -123,6 +132,25 @@ impl Default for PathOptions {
             timeout,
             hearing,
             host_label: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_are_encrypted_by_a_secret_unless_that_is_off() {
+        let secret = || Some(JobSecret::from(b"s3cret".to_vec()));
+        for (secret, encryption, is_encrypted) in [
+            (secret(), EncryptionMode::Auto, true),
+            (secret(), EncryptionMode::Required, true),
+            (secret(), EncryptionMode::Off, false),
+            (None, EncryptionMode::Auto, false),
+        ] {
+            let options = PathOptions { secret, encryption, ..PathOptions::default() };
+            assert_eq!(options.channel_trust().is_some(), is_encrypted, "{encryption:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ use super::resources::StreamResources;
 use super::stream::StreamHandshake;
 use super::unavailable::TransportUnavailable;
 use super::{rdma, shm, tcp};
-use crate::tls::PeerSocket;
+use roundelay_tls::PeerSocket;
 
 macro_rules! define_setup {
     ($($(#[$doc:meta])* $name:ident $constant:ident $module:ident $(carries $carrier:ident)?;)+) => {

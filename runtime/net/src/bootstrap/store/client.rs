@@ -16,7 +16,6 @@ use super::server::StoreServer;
 use super::stream::{EncryptionFailure, StoreAddress, StoreStream};
 use crate::paths::CertificateIdentity;
 use crate::store::Store;
-use crate::tls::{SecureError, host_binding};
 use crate::tunables::{
     STORE_CULPRIT_TIMEOUT, STORE_ENTRY_TIMEOUT, STORE_KEY_BYTES, STORE_VALUE_BYTES,
 };
@@ -28,6 +27,7 @@ use roundelay_support::fork::OwnerProcess;
 use roundelay_support::interrupt;
 use roundelay_support::secret::{ProofSide, accepts, proof, random};
 use roundelay_support::tunables::INTERRUPT_CHECK_INTERVAL;
+use roundelay_tls::{SecureError, host_binding};
 
 /// The identity with which a client connects.
 #[derive(Debug, Clone, Copy)]

@@ -11,10 +11,10 @@ use super::protocol::{CHALLENGE, ROSTER, StoreHello, StoreVerdict, VERDICT, dige
 use super::server::StoreServer;
 use super::stream::{StoreAddress, StoreListener, StoreStream};
 use crate::store::Store;
-use crate::tls::host_binding;
 use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::error::Error;
 use roundelay_support::secret::{ProofSide, accepts, proof};
+use roundelay_tls::host_binding;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The time for which a client tries again that may succeed later.

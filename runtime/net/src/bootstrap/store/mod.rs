@@ -54,7 +54,7 @@ pub mod job;
 mod limit_tests;
 pub mod protocol;
 #[cfg(test)]
-mod random_tests;
+pub(crate) mod random_tests;
 mod requests;
 mod server;
 mod session;

@@ -1,6 +1,7 @@
 //! Bytes at random, of strangers, of ranks and of guests: a store serves on, or ends in time.
 
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::job::ServedJob;
@@ -10,14 +11,31 @@ use super::{
     ClientIdentity, GuestTrust, StoreAddress, StoreClient, StoreGuest, StoreListener, StoreServer,
 };
 use crate::store::Store;
-use crate::tls::tests::first_flight;
 use crate::wire::WireMessage;
 use roundelay_support::encryption::EncryptionMode;
+use roundelay_support::secret::JobSecret;
 use roundelay_tests::SeededRandom;
 use roundelay_tests::fuzz::mutated;
+use roundelay_tls::{PeerSocket, SecureProgress};
 
 /// No trial comes near it unless something hangs.
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// Returns the first bytes of a connection that is to be encrypted.
+pub(crate) fn first_flight() -> Vec<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let near = TcpStream::connect(listener.local_addr().expect("its address")).expect("reached");
+    near.set_nonblocking(true).expect("non-blocking");
+    let (mut far, _) = listener.accept().expect("accepted");
+    let mut near = PeerSocket::from(near);
+    near.connect_encryption(None).expect("begun");
+    let begun = near.secure(&JobSecret::from(b"s3cret".to_vec()));
+    assert!(matches!(begun, Ok(SecureProgress::Waiting)), "{begun:?}");
+    let mut flight = vec![0; 4096];
+    let length = far.read(&mut flight).expect("a flight");
+    flight.truncate(length);
+    flight
+}
 
 /// Serves a store for two ranks, or a reporter.
 fn serve(size: u32, secret: &[u8], encryption: EncryptionMode) -> (StoreServer, StoreAddress) {

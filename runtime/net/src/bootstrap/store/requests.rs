@@ -10,9 +10,9 @@ use super::protocol::{
 };
 use super::session::{BrokenSession, SessionStage};
 use super::state::{RankState, StoreState};
-use crate::tls::{SecureError, host_binding};
 use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::secret::{JobSecret, PROOF, ProofSide, accepts, proof};
+use roundelay_tls::{SecureError, host_binding};
 
 impl StoreState {
     /// Reads from and writes to a connection as long as that gets on.

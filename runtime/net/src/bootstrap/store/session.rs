@@ -8,9 +8,9 @@ use super::protocol::{CHALLENGE, GUEST, HELLO, MAGIC, MAX_FRAME, MODE_REFUSAL};
 use super::stream::StoreStream;
 use crate::limits::STORE;
 use crate::paths::CertificateIdentity;
-use crate::tls::{SecureError, SecureProgress, is_handshake};
 use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::secret::{JobSecret, random};
+use roundelay_tls::{SecureError, SecureProgress, is_handshake};
 
 /// The progress of a connection's handshake.
 pub(super) enum SessionStage {

@@ -14,13 +14,13 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::protocol::digest;
 use crate::paths::CertificateIdentity;
-use crate::tls::{PeerSocket, SecureError, SecureProgress};
 use crate::tunables::{LISTENER_BACKLOG, SERVER_ADDRESS_TIMEOUT};
 use roundelay_support::fork::give_up_in_children;
 use roundelay_support::interrupt;
 use roundelay_support::ports::bind_within;
 use roundelay_support::secret::JobSecret;
 use roundelay_support::tunables::INTERRUPT_CHECK_INTERVAL;
+use roundelay_tls::{PeerSocket, SecureError, SecureProgress};
 
 /// The place at which a store is served.
 #[derive(Debug, Clone, PartialEq, Eq)]

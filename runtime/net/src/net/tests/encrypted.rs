@@ -9,10 +9,10 @@ use super::super::hello::{CONTROL, ConnectionName, HelloRefusal, HelloReply, Pee
 use super::refuse::dial_target;
 use super::*;
 use crate::bootstrap::store::host_addresses;
-use crate::tls::{PeerSocket, host_binding};
 use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::secret::{JobSecret, NONCE, ProofSide};
 use roundelay_tests::{CheckNeeds, skip};
+use roundelay_tls::{PeerSocket, host_binding};
 
 fn encrypted(text: &str) -> PathOptions {
     moded(text, EncryptionMode::Required)

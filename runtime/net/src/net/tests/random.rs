@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use super::super::hello::{CONTROL, ConnectionName, HELLO, PeerHello};
 use super::*;
-use crate::tls::tests::first_flight;
+use crate::bootstrap::store::random_tests::first_flight;
 use roundelay_support::encryption::EncryptionMode;
 use roundelay_support::secret::JobSecret;
 use roundelay_tests::SeededRandom;

@@ -11,8 +11,8 @@ use super::super::dial::{DialError, DialProgress, PeerDial};
 use super::super::hello::{CONTROL, ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello};
 use super::super::wait_policy::pause;
 use super::*;
-use crate::tls::PeerSocket;
 use roundelay_support::secret::{JobSecret, ProofSide, random};
+use roundelay_tls::PeerSocket;
 
 /// Dials until that ends.
 pub(super) fn dial(

@@ -16,7 +16,6 @@ use super::error::VerbsError;
 use super::registrations::ArenaRegistrations;
 use super::stream::{ConnectionTerms, DEPTH, RailStream};
 use super::verbs::{MemoryRegistration, VerbsDevice};
-use crate::tls::PeerSocket;
 #[cfg(test)]
 use crate::transport::carrier::Carrier;
 use crate::transport::fault::ConnectionFault;
@@ -28,6 +27,7 @@ use crate::transport::tcp::TcpSocket;
 use crate::transport::unavailable::TransportUnavailable;
 use crate::tunables::{RDMA_PATH_QUEUE_PAIRS, RDMA_PROOF_TIMEOUT, RDMA_QUEUE_PAIRS};
 use roundelay_support::error::ErrorSource;
+use roundelay_tls::PeerSocket;
 
 /// The most bytes of a connection info.
 const LONGEST_INFO: usize = 1 << 12;

@@ -10,13 +10,13 @@ use rustix::net::RecvFlags;
 
 use super::exposure::MemoryExposure;
 use super::stream::RailStream;
-use crate::tls::PeerSocket;
 use crate::transport::access::{AccessGrant, AccessReport, AccessRights, RemoteAccess};
 use crate::transport::fault::ConnectionFault;
 use crate::transport::one_sided::OneSided;
 use crate::transport::stream::ByteStream;
 use crate::transport::tcp::TcpSocket;
 use crate::tunables::{RDMA_IDLE_READS, RDMA_SILENCE_TIMEOUT};
+use roundelay_tls::PeerSocket;
 
 /// A stream through devices. Its socket carries nothing: it shows the end of the peer at once.
 pub struct DeviceStream {

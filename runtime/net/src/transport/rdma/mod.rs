@@ -66,10 +66,10 @@ pub(crate) use registrations::ArenaRegistrations;
 
 pub use choice::DeviceChoice;
 
-use crate::tls::PeerSocket;
 use crate::transport::resources::StreamResources;
 use crate::transport::stream::StreamHandshake;
 use crate::transport::unavailable::TransportUnavailable;
+use roundelay_tls::PeerSocket;
 
 /// Lists the devices that would be used, a line each.
 pub(super) fn probe() -> Result<Vec<String>, TransportUnavailable> {

@@ -8,7 +8,7 @@ mod socket;
 use super::resources::StreamResources;
 use super::stream::StreamHandshake;
 use super::unavailable::TransportUnavailable;
-use crate::tls::PeerSocket;
+use roundelay_tls::PeerSocket;
 pub(crate) use socket::TcpSocket;
 
 /// Needs no device: every machine has TCP.

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use crate::tls::PeerSocket;
 use crate::transport::fault::ConnectionFault;
 use crate::transport::stream::ByteStream;
 use crate::tunables::{LOCAL_SEND_BUFFER_BYTES, TCP_SILENCE_TIMEOUT, TCP_SILENT_ATTEMPTS};
+use roundelay_tls::PeerSocket;
 
 /// The longest record of an encrypted connection.
 const RECORD_BYTES_MAX: u64 = (16 << 10) + 256;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::memory::ArenaRegistrations;
-use crate::tls::PeerSocket;
 use crate::transport::fault::ConnectionFault;
 use crate::transport::rdma::choice::DeviceChoice;
 use crate::transport::stream::{PendingHandshake, StreamHandshake};
 use crate::transport::unavailable::TransportUnavailable;
+use roundelay_tls::PeerSocket;
 
 /// The reason why devices carry no connection: this build has no support for them.
 #[derive(Debug, thiserror::Error)]

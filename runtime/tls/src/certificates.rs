@@ -20,7 +20,7 @@ use rustls::{
     RootCertStore, ServerConfig, SignatureScheme,
 };
 
-use super::identity::{TlsIdentity, provider, without_tickets};
+use crate::identity::{TlsIdentity, provider, without_tickets};
 use roundelay_support::error::Error;
 
 /// The files of a rank's certificate, and the name that the certificates of all ranks are for.
@@ -38,7 +38,7 @@ pub struct CertificateFiles {
 
 /// The certificate of a rank, and what it accepts of others.
 #[derive(Clone)]
-pub struct CertificateIdentity(pub(super) TlsIdentity);
+pub struct CertificateIdentity(pub(crate) TlsIdentity);
 
 impl std::fmt::Debug for CertificateIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -127,7 +127,7 @@ fn certificates(file: &str, hint: &str) -> Result<Vec<CertificateDer<'static>>, 
 }
 
 /// Returns why a certificate is not accepted, in words.
-pub(super) fn reason(error: &TlsError) -> String {
+pub(crate) fn reason(error: &TlsError) -> String {
     use rustls::CertificateError as Fault;
     let TlsError::InvalidCertificate(fault) = error else { return error.to_string() };
     match fault {

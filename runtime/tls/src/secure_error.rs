@@ -2,11 +2,11 @@
 
 use std::io;
 
-use super::certificates::reason;
+use crate::certificates::reason;
 
 /// The progress of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SecureProgress {
+pub enum SecureProgress {
     /// Something of the peer is awaited.
     Waiting,
     /// Both ends have proved that they know the secret.
@@ -15,7 +15,7 @@ pub(crate) enum SecureProgress {
 
 /// The reason for which a connection cannot be encrypted.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SecureError {
+pub enum SecureError {
     /// The peer closed the connection.
     #[error("it closed the connection while it was being encrypted")]
     Closed,
@@ -52,7 +52,7 @@ pub(crate) enum SecureError {
 }
 
 impl SecureError {
-    pub(super) fn of(fault: rustls::Error) -> SecureError {
+    pub(crate) fn of(fault: rustls::Error) -> SecureError {
         use rustls::AlertDescription as Alert;
         use rustls::{Error, PeerIncompatible};
         match fault {
@@ -80,7 +80,7 @@ impl SecureError {
     }
 
     /// Returns true if it is about certificates: another try ends alike.
-    pub(crate) fn is_of_certificates(&self) -> bool {
+    pub fn is_of_certificates(&self) -> bool {
         matches!(
             self,
             SecureError::Certificate(_)

@@ -22,11 +22,11 @@ use rustls::{
 
 /// The settings of both sides of the handshakes of a process.
 #[derive(Clone)]
-pub(super) struct TlsIdentity {
-    pub(super) connecting: Arc<ClientConfig>,
-    pub(super) accepting: Arc<ServerConfig>,
+pub(crate) struct TlsIdentity {
+    pub(crate) connecting: Arc<ClientConfig>,
+    pub(crate) accepting: Arc<ServerConfig>,
     /// The name that clients ask for.
-    pub(super) peer_name: ServerName<'static>,
+    pub(crate) peer_name: ServerName<'static>,
 }
 
 /// The name that a client asks for where nothing is verified by name.
@@ -38,7 +38,7 @@ impl TlsIdentity {
     /// # Errors
     ///
     /// The error of the cryptography: the system gives no random numbers.
-    pub(super) fn of_process() -> Result<TlsIdentity, Error> {
+    pub(crate) fn of_process() -> Result<TlsIdentity, Error> {
         static IDENTITY: OnceLock<Result<TlsIdentity, Error>> = OnceLock::new();
         IDENTITY.get_or_init(TlsIdentity::generate).clone()
     }
@@ -71,7 +71,7 @@ impl TlsIdentity {
 }
 
 /// Returns the identity of these settings: every connection has a handshake of its own, whose exporter is its own.
-pub(super) fn without_tickets(
+pub(crate) fn without_tickets(
     mut connecting: ClientConfig,
     mut accepting: ServerConfig,
     peer_name: ServerName<'static>,
@@ -82,8 +82,8 @@ pub(super) fn without_tickets(
     TlsIdentity { connecting: connecting.into(), accepting: accepting.into(), peer_name }
 }
 
-/// Returns the cryptography of [`super::records`], with the cipher first that this processor is best at.
-pub(super) fn provider() -> CryptoProvider {
+/// Returns the cryptography of [`crate::records`], with the cipher first that this processor is best at.
+pub(crate) fn provider() -> CryptoProvider {
     let mut provider = suite::default_provider();
     #[cfg(target_arch = "x86_64")]
     let has_aes = std::arch::is_x86_feature_detected!("aes");
@@ -104,7 +104,7 @@ pub(super) fn provider() -> CryptoProvider {
 }
 
 /// Takes any raw public key whose holder signs the handshake: what a peer is trusted for comes after it
-/// ([`super::session`]).
+/// ([`crate::session`]).
 #[derive(Debug)]
 struct UnnamedPeer {
     algorithms: WebPkiSupportedAlgorithms,

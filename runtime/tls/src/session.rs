@@ -9,14 +9,14 @@ use rustls::{
     CipherSuite, ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection,
 };
 
-use super::certificates::CertificateIdentity;
-use super::identity::TlsIdentity;
-use super::proving::ProvingStage;
-use super::records::{
+use crate::certificates::CertificateIdentity;
+use crate::identity::TlsIdentity;
+use crate::proving::ProvingStage;
+use crate::records::{
     ALERT, DATA, HANDSHAKE, RECORD_CONTENT_MAX, RECORD_HEADER, RecordError, RecordKey,
     TrafficSecrets, record_bytes,
 };
-use super::secure_error::{SecureError, SecureProgress};
+use crate::secure_error::{SecureError, SecureProgress};
 use crate::tunables::{TLS_HANDSHAKE_BYTES_MAX, TLS_KEY_RECORDS, TLS_READ_BYTES, TLS_WRITE_BYTES};
 use roundelay_support::secret::{JobSecret, ProofSide};
 
@@ -31,7 +31,7 @@ fn is_record(first: u8) -> bool {
 }
 
 /// Returns true if bytes can be the beginning of an encrypted connection.
-pub(crate) fn is_handshake(bytes: &[u8]) -> bool {
+pub fn is_handshake(bytes: &[u8]) -> bool {
     bytes.iter().zip(HANDSHAKE_RECORD).all(|(a, b)| *a == b)
 }
 
@@ -44,7 +44,7 @@ fn identity(certificates: Option<&CertificateIdentity>) -> Result<TlsIdentity, S
 }
 
 /// The state of an encrypted connection, without its socket.
-pub(super) struct TlsSession {
+pub(crate) struct TlsSession {
     stage: TlsStage,
     side: ProofSide,
     /// Room for what is read from the socket; records that are not opened yet lie in `fetched`, and content of the last
@@ -79,7 +79,7 @@ struct OpenStage {
 
 impl TlsSession {
     /// Begins the connecting side.
-    pub(super) fn connecting(
+    pub(crate) fn connecting(
         certificates: Option<&CertificateIdentity>,
     ) -> Result<TlsSession, SecureError> {
         let TlsIdentity { connecting, peer_name, .. } = identity(certificates)?;
@@ -92,7 +92,7 @@ impl TlsSession {
     }
 
     /// Begins the accepting side.
-    pub(super) fn accepting(
+    pub(crate) fn accepting(
         certificates: Option<&CertificateIdentity>,
     ) -> Result<TlsSession, SecureError> {
         let accepting = identity(certificates)?.accepting;
@@ -121,7 +121,7 @@ impl TlsSession {
     /// # Errors
     ///
     /// [`SecureError`]; the connection is of no use then.
-    pub(super) fn secure<S: Read + Write>(
+    pub(crate) fn secure<S: Read + Write>(
         &mut self,
         socket: &mut S,
         secret: &JobSecret,
@@ -236,7 +236,7 @@ impl TlsSession {
     /// # Errors
     ///
     /// The error of the socket.
-    pub(super) fn flush<S: Write>(&mut self, socket: &mut S) -> io::Result<bool> {
+    pub(crate) fn flush<S: Write>(&mut self, socket: &mut S) -> io::Result<bool> {
         if let TlsStage::Proving(stage) = &mut self.stage {
             while stage.connection.wants_write() {
                 stage.connection.write_tls(&mut self.outgoing)?;
@@ -285,7 +285,7 @@ impl TlsSession {
     ///
     /// [`ErrorKind::WouldBlock`] if none are there; [`ErrorKind::InvalidData`] for records that do not decrypt; the
     /// error of the socket.
-    pub(super) fn read<S: Read + Write>(
+    pub(crate) fn read<S: Read + Write>(
         &mut self,
         socket: &mut S,
         places: &mut [IoSliceMut<'_>],
@@ -323,7 +323,7 @@ impl TlsSession {
     /// # Errors
     ///
     /// [`ErrorKind::WouldBlock`] if there is no room; the error of the socket.
-    pub(super) fn write<S: Write>(
+    pub(crate) fn write<S: Write>(
         &mut self,
         socket: &mut S,
         places: &[IoSlice<'_>],
@@ -361,12 +361,12 @@ impl TlsSession {
     }
 
     /// Returns the bytes of its buffers.
-    pub(super) fn buffer_bytes(&self) -> u64 {
+    pub(crate) fn buffer_bytes(&self) -> u64 {
         (size_of::<TlsSession>() + self.records.capacity() + self.outgoing.capacity()) as u64
     }
 
     /// Gives buffers back in which nothing lies; the next read and write make them anew.
-    pub(super) fn release_buffers(&mut self) {
+    pub(crate) fn release_buffers(&mut self) {
         if self.fetched.is_empty() && self.content.is_empty() {
             (self.records, self.fetched, self.content) = (Vec::new(), 0..0, 0..0);
         }
@@ -390,7 +390,7 @@ impl TlsSession {
     }
 
     /// Returns true if bytes of the peer were read from the socket that the caller has not read yet.
-    pub(super) fn has_input(&mut self) -> bool {
+    pub(crate) fn has_input(&mut self) -> bool {
         let next = || record_bytes(&self.records[self.fetched.clone()]);
         !self.content.is_empty()
             || match (&self.stage, next()) {
@@ -401,7 +401,7 @@ impl TlsSession {
     }
 
     /// Sends the peer word that nothing follows, if there is room for it.
-    pub(super) fn close<S: Write>(&mut self, socket: &mut S) {
+    pub(crate) fn close<S: Write>(&mut self, socket: &mut S) {
         if let TlsStage::Proving(stage) = &mut self.stage {
             stage.connection.send_close_notify();
         } else if self.seal(ALERT, &[IoSlice::new(&[1, 0])]).is_err() {
@@ -414,14 +414,14 @@ impl TlsSession {
 #[cfg(test)]
 impl TlsSession {
     /// Has keys be replaced after that many records.
-    pub(super) fn set_records_per_key(&mut self, records: u64) {
+    pub(crate) fn set_records_per_key(&mut self, records: u64) {
         if let TlsStage::Open(stage) = &mut self.stage {
             stage.records_per_key = records;
         }
     }
 
     /// Goes on with the handshake as one who knows no secret, and returns what came after it: a relay of the tests.
-    pub(super) fn pass_handshake<S: Read + Write>(
+    pub(crate) fn pass_handshake<S: Read + Write>(
         &mut self,
         socket: &mut S,
         to: &mut [u8],

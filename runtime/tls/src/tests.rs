@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::{ChannelSocket, ChannelTrust, PeerSocket, SecureError, SecureProgress, is_handshake};
-use crate::paths::PathOptions;
-use roundelay_support::encryption::EncryptionMode;
+use crate::{ChannelSocket, ChannelTrust, PeerSocket, SecureError, SecureProgress, is_handshake};
 use roundelay_support::secret::{JobSecret, ProofSide};
 
 fn streams() -> (TcpStream, TcpStream) {
@@ -75,18 +73,6 @@ fn open() -> (PeerSocket, PeerSocket) {
     let ends = secure((&near, "s3cret"), (&far, "s3cret"), |_| ());
     assert!(matches!(ends, (Ok(SecureProgress::Open), Ok(SecureProgress::Open))), "{ends:?}");
     (near, far)
-}
-
-/// Returns the first bytes of a connection that is to be encrypted.
-pub(crate) fn first_flight() -> Vec<u8> {
-    let (near, mut far) = streams();
-    let begun = connecting(near).secure(&secret("s3cret"));
-    assert!(matches!(begun, Ok(SecureProgress::Waiting)), "{begun:?}");
-    far.set_nonblocking(false).expect("blocking");
-    let mut flight = vec![0; 4096];
-    let length = far.read(&mut flight).expect("a flight");
-    flight.truncate(length);
-    flight
 }
 
 /// Sends all of some bytes while the other end reads them; returns what it read.
@@ -305,16 +291,7 @@ fn long_messages_go_through_full_sockets() {
 
 #[test]
 fn a_channel_is_made_with_the_same_secret_alone() {
-    let trust = |text: Option<&str>| {
-        let secret = text.map(secret);
-        ChannelTrust::of(&PathOptions { secret, ..PathOptions::default() })
-    };
-    let off = PathOptions {
-        encryption: EncryptionMode::Off,
-        secret: Some(secret("s3cret")),
-        ..PathOptions::default()
-    };
-    assert!(ChannelTrust::of(&off).is_none());
+    let trust = |text: Option<&str>| text.map(|text| ChannelTrust::new(secret(text), None));
     for (near, far, is_made) in [
         (Some("s3cret"), Some("s3cret"), true),
         (None, None, true),

@@ -1,6 +1,9 @@
-//! Encrypted connections: TLS 1.3 between processes that share the secret of a job.
+//! Encrypted connections: TLS 1.3 between processes that share the secret or the certificates of a job. Built on
+//! `roundelay-support`; `roundelay-net` opens and polls the sockets.
 //!
-//! | file | content |
+//! A part of `roundelay`, which re-exports what its users need. There is no promise of stability.
+//!
+//! | to read | for |
 //! |---|---|
 //! | [`certificates`] | certificates of ranks: the files, and the check of a peer's |
 //! | [`channel`] | a connection that waits, for exchanges before there are ranks |
@@ -19,6 +22,11 @@
 //! exporters differ, and can pass on neither proof. The side that connects proves first, so that a stranger gets nothing
 //! by which it could test secrets without being counted.
 
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "its documentation is for those who change it, who read it with private items"
+)]
+
 mod certificates;
 mod channel;
 mod identity;
@@ -29,11 +37,12 @@ mod records;
 mod secure_error;
 mod session;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
+pub mod tunables;
 
 pub use certificates::{CertificateFiles, CertificateIdentity};
 pub use channel::{ChannelSocket, ChannelTrust};
-pub(crate) use locality::host_binding;
-pub(crate) use peer_socket::PeerSocket;
-pub(crate) use secure_error::{SecureError, SecureProgress};
-pub(crate) use session::is_handshake;
+pub use locality::host_binding;
+pub use peer_socket::PeerSocket;
+pub use secure_error::{SecureError, SecureProgress};
+pub use session::is_handshake;

@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
-use super::certificates::CertificateIdentity;
-use super::locality::is_within_host;
-use super::secure_error::{SecureError, SecureProgress};
-use super::session::TlsSession;
+use crate::certificates::CertificateIdentity;
+use crate::locality::is_within_host;
+use crate::secure_error::{SecureError, SecureProgress};
+use crate::session::TlsSession;
 use crate::tunables::TLS_HANDSHAKE_BYTES_MAX;
 use roundelay_support::secret::JobSecret;
 
 /// A connected socket, and its encryption if it has one.
-pub(crate) struct PeerSocket {
+pub struct PeerSocket {
     fd: Arc<OwnedFd>,
     /// Reading and writing both change it, and both ends of a connection belong to one thread: it is never waited for.
     session: Option<Box<Mutex<TlsSession>>>,
@@ -59,7 +59,7 @@ impl From<TcpStream> for PeerSocket {
 
 impl PeerSocket {
     /// Begins to encrypt a connection that this side made, of which no byte was used.
-    pub(crate) fn connect_encryption(
+    pub fn connect_encryption(
         &mut self,
         certificates: Option<&CertificateIdentity>,
     ) -> Result<(), SecureError> {
@@ -68,7 +68,7 @@ impl PeerSocket {
     }
 
     /// Begins to encrypt a connection that the other side made, whose first bytes announce it.
-    pub(crate) fn accept_encryption(
+    pub fn accept_encryption(
         &mut self,
         certificates: Option<&CertificateIdentity>,
     ) -> Result<(), SecureError> {
@@ -81,7 +81,7 @@ impl PeerSocket {
     /// # Errors
     ///
     /// The errors of [`TlsSession::secure`].
-    pub(crate) fn secure(&self, secret: &JobSecret) -> Result<SecureProgress, SecureError> {
+    pub fn secure(&self, secret: &JobSecret) -> Result<SecureProgress, SecureError> {
         match self.session() {
             Some(mut session) => session.secure(&mut BareSocket(&self.fd), secret),
             None => Ok(SecureProgress::Open),
@@ -93,14 +93,14 @@ impl PeerSocket {
     /// # Errors
     ///
     /// `WouldBlock` if there are none; the error of the socket.
-    pub(crate) fn peek(&self, to: &mut [u8]) -> io::Result<usize> {
+    pub fn peek(&self, to: &mut [u8]) -> io::Result<usize> {
         let (length, _) = rustix::net::recv(&*self.fd, to, RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
         Ok(length)
     }
 
     /// Takes what has come, at most the length of a handshake, and leaves it unused. A socket that is closed with
     /// something unread resets the connection, and an answer before that can be lost.
-    pub(crate) fn discard_input(&self) {
+    pub fn discard_input(&self) {
         // It is about to be closed: nothing is lost by an error.
         let _ = rustix::io::read(&*self.fd, &mut [0; TLS_HANDSHAKE_BYTES_MAX]);
     }
@@ -112,44 +112,44 @@ impl PeerSocket {
 
     /// Returns true if what it carries is encrypted.
     #[inline]
-    pub(crate) fn is_encrypted(&self) -> bool {
+    pub fn is_encrypted(&self) -> bool {
         self.session.is_some()
     }
 
     /// Returns the bytes of its buffers for encryption; 0 of a plain socket.
-    pub(crate) fn buffer_bytes(&self) -> u64 {
+    pub fn buffer_bytes(&self) -> u64 {
         self.session().map_or(0, |session| session.buffer_bytes())
     }
 
     /// Gives buffers back in which nothing lies.
-    pub(crate) fn release_buffers(&self) {
+    pub fn release_buffers(&self) {
         self.session().into_iter().for_each(|mut session| session.release_buffers());
     }
 
     /// Returns the descriptor to sleep on.
     #[inline]
-    pub(crate) fn fd(&self) -> &Arc<OwnedFd> {
+    pub fn fd(&self) -> &Arc<OwnedFd> {
         &self.fd
     }
 
     /// Returns the address of this end.
-    pub(crate) fn local(&self) -> Option<SocketAddr> {
+    pub fn local(&self) -> Option<SocketAddr> {
         SocketAddr::try_from(rustix::net::getsockname(&*self.fd).ok()?).ok()
     }
 
     /// Returns the address of the other end.
-    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+    pub fn peer(&self) -> Option<SocketAddr> {
         SocketAddr::try_from(rustix::net::getpeername(&*self.fd).ok()??).ok()
     }
 
     /// Returns true if its bytes do not leave this host; false where that is not known.
-    pub(crate) fn is_within_host(&self) -> bool {
+    pub fn is_within_host(&self) -> bool {
         matches!((self.local(), self.peer()), (Some(local), Some(peer)) if is_within_host(local, peer))
     }
 
     /// Returns true if bytes of the peer were read from the socket that the caller has not read yet: the descriptor
     /// does not show them.
-    pub(crate) fn has_input(&self) -> bool {
+    pub fn has_input(&self) -> bool {
         self.session().is_some_and(|mut session| session.has_input())
     }
 
@@ -159,7 +159,7 @@ impl PeerSocket {
     ///
     /// `WouldBlock` if nothing is there; `InvalidData` if it does not decrypt; the error of the socket.
     #[inline]
-    pub(crate) fn receive(&self, places: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    pub fn receive(&self, places: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         if let Some(mut session) = self.session() {
             return session.read(&mut BareSocket(&self.fd), places);
         }
@@ -177,7 +177,7 @@ impl PeerSocket {
     ///
     /// `WouldBlock` if there is no room; the error of the socket.
     #[inline]
-    pub(crate) fn transmit(&self, places: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub fn transmit(&self, places: &[IoSlice<'_>]) -> io::Result<usize> {
         if let Some(mut session) = self.session() {
             return session.write(&mut BareSocket(&self.fd), places);
         }
@@ -189,20 +189,20 @@ impl PeerSocket {
 
     /// Goes on with the handshake as one who knows no secret: see [`TlsSession::pass_handshake`].
     #[cfg(test)]
-    pub(super) fn pass_handshake(&self, to: &mut [u8]) -> Option<usize> {
+    pub(crate) fn pass_handshake(&self, to: &mut [u8]) -> Option<usize> {
         self.session()?.pass_handshake(&mut BareSocket(&self.fd), to)
     }
 
     /// Has keys be replaced after that many records.
     #[cfg(test)]
-    pub(super) fn set_records_per_key(&self, records: u64) {
+    pub(crate) fn set_records_per_key(&self, records: u64) {
         if let Some(mut session) = self.session() {
             session.set_records_per_key(records);
         }
     }
 
     /// Ends writing. The peer can still read what was written.
-    pub(crate) fn shut(&self) {
+    pub fn shut(&self) {
         if let Some(mut session) = self.session() {
             session.close(&mut BareSocket(&self.fd));
         }

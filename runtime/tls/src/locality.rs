@@ -17,7 +17,7 @@ pub(crate) fn is_within_host(local: SocketAddr, peer: SocketAddr) -> bool {
 
 /// Returns bytes that the processes of one start of one machine have who share its network, and no others; none where
 /// the system does not say: then no connection counts as within the host.
-pub(crate) fn host_binding() -> &'static [u8] {
+pub fn host_binding() -> &'static [u8] {
     static BINDING: OnceLock<Option<[u8; 32]>> = OnceLock::new();
     let read = || {
         let boot = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;

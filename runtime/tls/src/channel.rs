@@ -6,11 +6,9 @@ use std::time::Instant;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-use super::certificates::CertificateIdentity;
-use super::peer_socket::PeerSocket;
-use super::secure_error::SecureProgress;
-use crate::paths::PathOptions;
-use roundelay_support::encryption::EncryptionMode;
+use crate::certificates::CertificateIdentity;
+use crate::peer_socket::PeerSocket;
+use crate::secure_error::SecureProgress;
 use roundelay_support::secret::{JobSecret, ProofSide};
 
 /// The proofs of both ends of an encrypted channel.
@@ -21,12 +19,9 @@ pub struct ChannelTrust {
 }
 
 impl ChannelTrust {
-    /// Returns what ranks with these options prove, whatever the address; `None` if nothing is encrypted.
-    pub fn of(options: &PathOptions) -> Option<Self> {
-        let secret = options.proved_secret()?;
-        let certificates = options.certificates.clone();
-        let is_on = options.encryption != EncryptionMode::Off;
-        is_on.then_some(ChannelTrust { secret, certificates })
+    /// Returns proofs by a secret, an empty one if certificates alone say who the ends are.
+    pub fn new(secret: JobSecret, certificates: Option<CertificateIdentity>) -> Self {
+        ChannelTrust { secret, certificates }
     }
 }
 

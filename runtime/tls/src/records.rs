@@ -11,9 +11,9 @@ use ring::hkdf::{HKDF_SHA256, KeyType, Prk};
 use rustls::KeyLog;
 
 /// Bytes of the header of a record: its type, a version, and its length.
-pub(super) const RECORD_HEADER: usize = 5;
+pub(crate) const RECORD_HEADER: usize = 5;
 /// The most bytes of a caller in a record.
-pub(super) const RECORD_CONTENT_MAX: usize = 16 << 10;
+pub(crate) const RECORD_CONTENT_MAX: usize = 16 << 10;
 /// The most bytes after the header.
 const RECORD_BYTES_MAX: usize = RECORD_CONTENT_MAX + 256;
 /// Bytes by which a record proves itself.
@@ -22,26 +22,26 @@ const TAG: usize = 16;
 const SECRET: usize = 32;
 
 /// The type of content.
-pub(super) const ALERT: u8 = 21;
-pub(super) const HANDSHAKE: u8 = 22;
-pub(super) const DATA: u8 = 23;
+pub(crate) const ALERT: u8 = 21;
+pub(crate) const HANDSHAKE: u8 = 22;
+pub(crate) const DATA: u8 = 23;
 
 /// The record makes no sense, or is not the next one of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a record does not decrypt: bytes were changed on their way")]
-pub(super) struct RecordError;
+pub(crate) struct RecordError;
 
 /// The secrets of both directions of a connection, as rustls shows them once they are agreed.
 #[derive(Default)]
-pub(super) struct TrafficSecrets(Mutex<[Option<[u8; SECRET]>; 2]>);
+pub(crate) struct TrafficSecrets(Mutex<[Option<[u8; SECRET]>; 2]>);
 
 impl TrafficSecrets {
-    pub(super) fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::default()
     }
 
     /// Returns the secret of the connecting side, and that of the accepting side.
-    pub(super) fn both(&self) -> Option<[[u8; SECRET]; 2]> {
+    pub(crate) fn both(&self) -> Option<[[u8; SECRET]; 2]> {
         let [connecting, accepting] = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Some([connecting?, accepting?])
     }
@@ -84,7 +84,7 @@ fn derived<const N: usize>(secret: &Prk, label: &[u8]) -> Result<[u8; N], Record
 }
 
 /// The key of one direction.
-pub(super) struct RecordKey {
+pub(crate) struct RecordKey {
     algorithm: &'static Algorithm,
     secret: [u8; SECRET],
     key: LessSafeKey,
@@ -94,7 +94,7 @@ pub(super) struct RecordKey {
 
 impl RecordKey {
     /// Derives a key from its secret, for the record of that number on.
-    pub(super) fn new(
+    pub(crate) fn new(
         algorithm: &'static Algorithm,
         secret: [u8; SECRET],
         sequence: u64,
@@ -109,14 +109,14 @@ impl RecordKey {
     }
 
     /// Goes on with the next key, as the peer does at the same record.
-    pub(super) fn update(&mut self) -> Result<(), RecordError> {
+    pub(crate) fn update(&mut self) -> Result<(), RecordError> {
         let next = derived(&Prk::new_less_safe(HKDF_SHA256, &self.secret), b"traffic upd")?;
         *self = RecordKey::new(self.algorithm, next, 0)?;
         Ok(())
     }
 
     /// Returns the number of records that this key has sealed or opened.
-    pub(super) fn records(&self) -> u64 {
+    pub(crate) fn records(&self) -> u64 {
         self.sequence
     }
 
@@ -131,7 +131,7 @@ impl RecordKey {
     }
 
     /// Appends a record with the content of some places, [`RECORD_CONTENT_MAX`] bytes at most.
-    pub(super) fn seal(
+    pub(crate) fn seal(
         &mut self,
         kind: u8,
         content: &[IoSlice<'_>],
@@ -151,7 +151,7 @@ impl RecordKey {
     }
 
     /// Opens a whole record where it lies; returns the type of its content, which follows the header, and its bytes.
-    pub(super) fn open(&mut self, record: &mut [u8]) -> Result<(u8, usize), RecordError> {
+    pub(crate) fn open(&mut self, record: &mut [u8]) -> Result<(u8, usize), RecordError> {
         let (header, sealed) =
             record.split_first_chunk_mut::<RECORD_HEADER>().ok_or(RecordError)?;
         let nonce = self.next_nonce();
@@ -167,7 +167,7 @@ impl RecordKey {
 }
 
 /// Returns the bytes of the record that these begin with, its header among them; `None` if the header is not whole.
-pub(super) fn record_bytes(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
+pub(crate) fn record_bytes(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
     let Some([kind, _, _, high, low]) = bytes.first_chunk::<RECORD_HEADER>().copied() else {
         return Ok(None);
     };

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rustls::Connection;
 
-use super::records::{RECORD_HEADER, TrafficSecrets};
-use super::secure_error::SecureError;
+use crate::records::{RECORD_HEADER, TrafficSecrets};
+use crate::secure_error::SecureError;
 use roundelay_support::secret::{JobSecret, PROOF, ProofSide};
 
 /// The label of the exporter (RFC 9266).
@@ -15,26 +15,26 @@ const CHANNEL_BINDING: &[u8] = b"EXPORTER-Channel-Binding";
 /// The beginning of the transcript of a proof, so that it is none of another exchange.
 const PROOF_CONTEXT: &[u8] = b"tls channel";
 /// A handshake, and the proofs after it.
-pub(super) struct ProvingStage {
-    pub(super) connection: Connection,
-    pub(super) secrets: Arc<TrafficSecrets>,
+pub(crate) struct ProvingStage {
+    pub(crate) connection: Connection,
+    pub(crate) secrets: Arc<TrafficSecrets>,
     has_proved: bool,
     /// The peer's proof, as far as it has come.
     proof: Vec<u8>,
     /// Bytes of the peer before it is proved.
-    pub(super) peer_bytes: usize,
+    pub(crate) peer_bytes: usize,
     /// Bytes of the record at hand that were not given to the connection yet; 0 where a header is next.
     owed: usize,
 }
 
 impl ProvingStage {
-    pub(super) fn new(connection: Connection, secrets: Arc<TrafficSecrets>) -> Self {
+    pub(crate) fn new(connection: Connection, secrets: Arc<TrafficSecrets>) -> Self {
         let (has_proved, proof, peer_bytes, owed) = (false, Vec::new(), 0, 0);
         ProvingStage { connection, secrets, has_proved, proof, peer_bytes, owed }
     }
 
     /// Proves the secret in turn; returns true if both sides have.
-    pub(super) fn exchange_proofs(
+    pub(crate) fn exchange_proofs(
         &mut self,
         side: ProofSide,
         secret: &JobSecret,
@@ -78,12 +78,12 @@ impl ProvingStage {
     }
 
     /// Returns true if nothing more can be processed before something is read: less than the header of a record is left.
-    pub(super) fn is_dry(&self, fetched: &Range<usize>) -> bool {
+    pub(crate) fn is_dry(&self, fetched: &Range<usize>) -> bool {
         fetched.is_empty() || self.owed == 0 && fetched.len() < RECORD_HEADER
     }
 
     /// Gives records to the connection, one at a time, until there is content: what follows is not its own.
-    pub(super) fn process(
+    pub(crate) fn process(
         &mut self,
         records: &[u8],
         fetched: &mut Range<usize>,
