@@ -423,7 +423,7 @@ fn a_rank_that_is_killed_while_others_resume_is_named() {
     }
 }
 
-/// An idle part costs a rank little beyond the whole, and opens no connection for data.
+/// An idle part costs a rank little beyond the whole, and opens no connection that the whole has.
 #[test]
 fn idle_parts_share_what_the_whole_has() {
     if !runs_alone(MODULE, "idle_parts_share_what_the_whole_has") {
@@ -467,6 +467,9 @@ fn idle_parts_share_what_the_whole_has() {
             for part in &mut parts {
                 let held = part.resources().expect("figures");
                 assert_eq!((held.data_sockets, held.memory_ends), (0, 0), "{over}: {held:?}");
+                // Its ranks are linked as those of the whole are.
+                let linked = (held.made, held.accepted, held.control_links);
+                assert_eq!(linked, (0, 0, 0), "{over}: {held:?}");
             }
             let after = comm.resources().expect("figures");
             assert_eq!(after.data_sockets, before.data_sockets);

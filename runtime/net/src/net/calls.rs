@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::link::LinkFrame;
+use super::link_frame::LinkFrame;
 
 /// The reports of calls.
 #[derive(Debug, Default)]

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::link::{LinkFrame, PeerLink};
+use super::link::PeerLink;
+use super::link_frame::LinkFrame;
 use super::overlay::steps;
 use super::rank_network::RankNetwork;
 use super::wait_policy::pause;
@@ -41,8 +42,8 @@ impl RankNetwork {
     /// Does what [`RankNetwork::poll`] does; waits up to a moment until a message comes.
     pub(crate) fn wait(&mut self, moment: Duration) {
         let moving = self.moving();
-        // What has come over memory is not waited for.
-        let has_come = moving.iter().any(|&at| self.links[at].is_near());
+        // What has come over memory, or was read for this communicator by another one, is not waited for.
+        let has_come = moving.iter().any(|&at| self.links[at].has_come());
         let moment = if has_come { Duration::ZERO } else { moment };
         let awaited: Vec<(usize, Arc<OwnedFd>)> = self
             .links

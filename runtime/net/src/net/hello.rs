@@ -19,7 +19,7 @@
 use roundelay_support::secret::{NONCE, PROOF};
 
 /// Version of this exchange and of everything that follows on a connection.
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 const MAGIC: [u8; 8] = *b"rndelay\n";
 
 /// Bytes of a hello.

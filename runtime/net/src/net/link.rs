@@ -1,94 +1,28 @@
-//! A control link between two ranks: frames, each a length and its content, sent and received without waiting.
+//! A communicator's end of a link between two ranks: frames, sent and received without waiting.
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use parking_lot::{Mutex, MutexGuard};
 
+use super::claimed_name::ClaimedName;
+use super::link_channel::{LEFT, LinkChannel};
+use super::link_frame::{FRAME_HEADER, LinkFrame};
+use super::link_stream::LinkStream;
 use crate::transport::shm::BoardStream;
 use crate::transport::stream::ResumableStream;
+use roundelay_support::fork::OwnerProcess;
 use roundelay_tls::PeerSocket;
 
-/// A message between linked ranks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum LinkFrame {
-    /// A step of gathering endpoints, each as its bytes.
-    Endpoints(u32, Vec<Vec<u8>>),
-    /// A step of a round of words: each rank's tag and word.
-    Words { round: u64, step: u32, words: Vec<(u32, u64)> },
-    /// All ranks stop: the code, the rank and the text of the cause.
-    Alarm(String, u32, String),
-    /// A rank is gone, and how.
-    Gone(u32, String),
-    /// The wait of a rank, if it waits, the number of its report, and true if it asks others.
-    Wait { rank: u32, number: u32, words: Option<[u64; 8]>, asks: bool },
-    /// The sender leaves; nothing follows.
-    Left,
-    /// A rank has ended for certain, as a rank of its machine saw, and how.
-    Ended(u32, String),
-    /// The sender waits for words in a call: its number, and its digest with all calls before.
-    Call { call: u64, digest: u32 },
-    /// The process of a rank is stopped, as the witness, a rank of its machine, saw when it was asked; `number`
-    /// counts the witness's reports.
-    Stopped { rank: u32, witness: u32, number: u32 },
-}
-
-/// Bytes read at one time.
-const CHUNK: usize = 16 << 10;
-
-/// The medium that carries the bytes of a link.
-enum LinkStream {
-    Socket(PeerSocket),
-    /// Memory that both ranks have shared before.
-    Board(BoardStream),
-    /// One connection after the other, over any of the paths.
-    Paths(Box<ResumableStream>),
-}
-
-impl LinkStream {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        match self {
-            LinkStream::Socket(socket) => socket.receive(&mut [IoSliceMut::new(to)]),
-            LinkStream::Board(stream) => stream.read(to),
-            LinkStream::Paths(stream) => {
-                let read = stream.read(&mut [IoSliceMut::new(to)]);
-                Self::moved(stream, read)
-            }
-        }
-    }
-
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        match self {
-            LinkStream::Socket(socket) => socket.transmit(&[IoSlice::new(from)]),
-            LinkStream::Board(stream) => stream.write(from),
-            LinkStream::Paths(stream) => {
-                let taken = stream.write(&[IoSlice::new(from)]);
-                Self::moved(stream, taken)
-            }
-        }
-    }
-
-    fn moved(stream: &ResumableStream, bytes: usize) -> io::Result<usize> {
-        match (bytes, stream.fault()) {
-            (0, None) => Err(ErrorKind::WouldBlock.into()),
-            (0, Some(why)) => Err(io::Error::other(why.clone())),
-            (bytes, _) => Ok(bytes),
-        }
-    }
-}
-
-/// One end of a link.
+/// A communicator's end of a link, which it may share with others of the same two ranks.
 pub(super) struct PeerLink {
     pub(super) peer: u32,
-    stream: LinkStream,
-    /// The bytes that came and are not understood yet, from `taken` on.
-    inbox: Vec<u8>,
-    taken: usize,
-    /// The bytes that could not be sent yet, from `sent` on.
-    outbox: Vec<u8>,
-    sent: usize,
-    limit: usize,
+    communicator: u64,
+    channel: Arc<Mutex<LinkChannel>>,
+    /// The process that is the rank: its children change nothing.
+    process: OwnerProcess,
+    is_near: bool,
+    has_sent_goodbye: bool,
     state: LinkState,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
@@ -101,84 +35,104 @@ enum LinkState {
 }
 
 impl PeerLink {
-    /// Returns the bytes of its buffers for encryption.
-    pub(super) fn encryption_bytes(&self) -> u64 {
-        match &self.stream {
-            LinkStream::Socket(socket) => socket.buffer_bytes(),
-            LinkStream::Board(_) => 0,
-            LinkStream::Paths(stream) => stream.encryption_bytes(),
-        }
+    /// Makes a link for a communicator. Frames whose content is longer than `limit` bytes break the protocol.
+    pub(super) fn new(peer: u32, communicator: u64, socket: PeerSocket, limit: usize) -> Self {
+        Self::over(peer, communicator, LinkStream::Socket(socket), limit)
     }
 
-    /// Makes a link. Frames longer than `limit` bytes break the protocol.
-    pub(super) fn new(peer: u32, socket: PeerSocket, limit: usize) -> Self {
-        Self::over(peer, LinkStream::Socket(socket), limit)
-    }
-
-    /// Makes a link that the loss of a path must not end.
-    pub(super) fn over_paths(peer: u32, stream: ResumableStream, limit: usize) -> Self {
-        Self::over(peer, LinkStream::Paths(Box::new(stream)), limit)
+    /// Makes a link that the loss of a path must not end; its connections are made by that name.
+    pub(super) fn over_paths(
+        peer: u32,
+        communicator: u64,
+        (stream, name): (ResumableStream, Arc<ClaimedName>),
+        limit: usize,
+    ) -> Self {
+        Self::over(peer, communicator, LinkStream::Paths(Box::new(stream), name), limit)
     }
 
     /// Makes a link over memory.
-    pub(super) fn over_memory(peer: u32, stream: BoardStream, limit: usize) -> Self {
-        Self::over(peer, LinkStream::Board(stream), limit)
+    pub(super) fn over_memory(
+        peer: u32,
+        communicator: u64,
+        stream: BoardStream,
+        limit: usize,
+    ) -> Self {
+        Self::over(peer, communicator, LinkStream::Board(stream), limit)
     }
 
-    fn over(peer: u32, stream: LinkStream, limit: usize) -> Self {
+    fn over(peer: u32, communicator: u64, stream: LinkStream, limit: usize) -> Self {
+        let is_near = stream.is_near();
+        let mut channel = LinkChannel::new(stream, limit);
+        channel.open(communicator);
+        Self::on(peer, communicator, Arc::new(Mutex::new(channel)), is_near)
+    }
+
+    fn on(
+        peer: u32,
+        communicator: u64,
+        channel: Arc<Mutex<LinkChannel>>,
+        is_near: bool,
+    ) -> PeerLink {
         PeerLink {
             peer,
-            stream,
-            inbox: Vec::new(),
-            taken: 0,
-            outbox: Vec::new(),
-            sent: 0,
-            limit,
+            communicator,
+            channel,
+            process: OwnerProcess::here(),
+            is_near,
+            has_sent_goodbye: false,
             state: LinkState::Open,
             bytes_in: 0,
             bytes_out: 0,
         }
     }
 
+    /// Returns the end of another communicator, which calls the peer by another number, on the same link. None for a
+    /// link over memory, which ends with the communicator that made it, and for one that has ended.
+    pub(super) fn share(&self, peer: u32, communicator: u64) -> Option<PeerLink> {
+        let is_there = !self.is_near && self.end().is_none();
+        (is_there && self.channel().open(communicator))
+            .then(|| Self::on(peer, communicator, self.channel.clone(), false))
+    }
+
+    fn channel(&self) -> MutexGuard<'_, LinkChannel> {
+        self.channel.lock()
+    }
+
+    /// Returns the bytes of its buffers for encryption; none but for one of those that share them.
+    pub(super) fn encryption_bytes(&self) -> u64 {
+        let channel = self.channel();
+        if channel.is_held_by(self.communicator) { channel.stream.encryption_bytes() } else { 0 }
+    }
+
+    /// Returns true if its descriptor counts here, of all that share it.
+    pub(super) fn holds_descriptor(&self) -> bool {
+        !self.is_near && self.channel().is_held_by(self.communicator)
+    }
+
     /// Returns true if it goes over memory: whatever comes wakes this rank.
     pub(super) fn is_near(&self) -> bool {
-        matches!(self.stream, LinkStream::Board(_))
+        self.is_near
     }
 
     /// Returns the descriptor to sleep on.
     pub(super) fn fd(&self) -> Option<Arc<OwnedFd>> {
-        match &self.stream {
-            LinkStream::Socket(socket) => Some(socket.fd().clone()),
-            LinkStream::Board(_) => None,
-            LinkStream::Paths(stream) => stream.fd(),
-        }
+        self.channel().stream.fd()
     }
 
-    /// Returns the stream, if it goes over several paths.
-    pub(super) fn stream(&self) -> Option<&ResumableStream> {
-        match &self.stream {
-            LinkStream::Socket(_) | LinkStream::Board(_) => None,
-            LinkStream::Paths(stream) => Some(stream),
-        }
-    }
-
-    /// Looks after a stream over memory or several paths; returns true if it must be polled whatever the state
-    /// of its descriptor.
+    /// Looks after the stream; returns true if it must be polled whatever the state of its descriptor.
     pub(super) fn tend(&mut self) -> bool {
-        match &mut self.stream {
-            LinkStream::Socket(socket) => socket.has_input(),
-            LinkStream::Board(stream) => stream.is_silent() || self.is_moving(),
-            LinkStream::Paths(stream) => {
-                stream.tend();
-                stream.is_moving() || stream.has_input() || stream.fault().is_some()
-            }
-        }
+        let mut channel = self.channel();
+        channel.tend() || channel.has_news(self.communicator, self.end().is_none())
+    }
+
+    /// Returns true if another communicator has read something for this one, or bytes have come over memory.
+    pub(super) fn has_come(&self) -> bool {
+        self.is_near || self.channel().has_news(self.communicator, self.end().is_none())
     }
 
     /// Returns true if bytes have come over memory, or there is room for bytes that wait to be sent.
     pub(super) fn is_moving(&self) -> bool {
-        let LinkStream::Board(stream) = &self.stream else { return false };
-        stream.has_news() || self.sent < self.outbox.len() && stream.has_room()
+        self.is_near && self.channel().is_moving()
     }
 
     /// Describes how the link ended, if it did.
@@ -191,104 +145,42 @@ impl PeerLink {
 
     /// Returns true if bytes wait to be sent.
     pub(super) fn is_full(&self) -> bool {
-        let moves = self.stream().is_some_and(ResumableStream::is_moving);
-        self.end().is_none() && (self.sent < self.outbox.len() || moves)
+        self.end().is_none() && self.channel().is_full()
     }
 
-    fn finish(&mut self, how: &str) {
+    fn finish(&mut self, how: String) {
         if self.end().is_none() {
-            self.state = LinkState::Ended(how.into());
-            self.outbox = Vec::new();
-            self.sent = 0;
+            self.state = LinkState::Ended(how);
         }
     }
 
     /// Sends a frame now, or as soon as there is room.
     pub(super) fn send(&mut self, frame: &LinkFrame) {
-        // A frame is plain data: encoding it into memory cannot fail.
-        let content = postcard::to_stdvec(frame).unwrap_or_default();
-        self.outbox.extend_from_slice(&(content.len() as u32).to_le_bytes());
-        self.outbox.extend_from_slice(&content);
-        self.flush();
+        let content = frame.encode();
+        self.channel().push(self.communicator, &content);
+        self.bytes_out += (FRAME_HEADER + content.len()) as u64;
+        self.has_sent_goodbye |= *frame == LinkFrame::Left;
     }
 
     /// Sends what waits, as far as there is room.
     pub(super) fn flush(&mut self) {
-        while self.is_full() {
-            match self.stream.write(&self.outbox[self.sent..]) {
-                Ok(n) => {
-                    self.sent += n;
-                    self.bytes_out += n as u64;
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                Err(_) => {
-                    // The peer may have sent the reason before it closed: it is read next.
-                    self.outbox.clear();
-                    self.sent = 0;
-                    return;
-                }
-            }
-        }
-        self.outbox.clear();
-        self.sent = 0;
+        self.channel().flush();
     }
 
-    /// Reads what is there, as frames.
+    /// Reads what is there, and returns the frames of this communicator.
     pub(super) fn receive(&mut self) -> Vec<LinkFrame> {
-        let mut frames = Vec::new();
-        let mut buffer = [0; CHUNK];
-        while self.end().is_none() {
-            match self.stream.read(&mut buffer) {
-                // What a rank has written to memory stays: one that writes no more has left.
-                Ok(0) if self.is_near() => self.finish(LEFT),
-                Ok(0) => self.finish("it closed its connection"),
-                Ok(n) => {
-                    self.bytes_in += n as u64;
-                    self.inbox.extend_from_slice(&buffer[..n]);
-                    self.decode_frames(&mut frames);
-                    if n < buffer.len() {
-                        break; // That was all.
-                    }
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                Err(e) => self.finish(&match e.kind() {
-                    ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-                        "its connection was reset".to_owned()
-                    }
-                    ErrorKind::TimedOut | ErrorKind::HostUnreachable => {
-                        format!("its host does not answer ({e})")
-                    }
-                    ErrorKind::Other => e.to_string(),
-                    _ => format!("its connection failed: {e}"),
-                }),
-            }
+        if self.end().is_some() {
+            return Vec::new();
         }
+        let (frames, bytes, end) = self.channel().receive(self.communicator);
+        self.bytes_in += bytes;
+        end.into_iter().for_each(|how| self.finish(how));
         frames
-    }
-
-    fn decode_frames(&mut self, frames: &mut Vec<LinkFrame>) {
-        while let Some((length, rest)) = self.inbox[self.taken..].split_first_chunk::<4>() {
-            let length = u32::from_le_bytes(*length) as usize;
-            if length > self.limit {
-                return self.finish("it sent a message that is too long");
-            }
-            let Some(content) = rest.get(..length) else { break };
-            match postcard::from_bytes(content) {
-                Ok(LinkFrame::Left) => return self.finish(LEFT),
-                Ok(frame) => frames.push(frame),
-                Err(_) => return self.finish("it sent a message that makes no sense"),
-            }
-            self.taken += 4 + length;
-        }
-        self.inbox.drain(..self.taken);
-        self.taken = 0;
     }
 
     /// Ends the link because the peer does not keep to the protocol.
     pub(super) fn refuse(&mut self) {
-        self.finish("it sent a message out of turn");
+        self.finish("it sent a message out of turn".into());
     }
 
     /// Returns true if the peer sent a goodbye.
@@ -296,33 +188,44 @@ impl PeerLink {
         self.end() == Some(LEFT)
     }
 
-    /// Ends sending. The peer can still read what was sent.
+    /// Ends sending, unless others share the link. The peer can still read what was sent.
     pub(super) fn shut(&mut self) {
-        // It may be closed already.
-        match &self.stream {
-            LinkStream::Socket(socket) => socket.shut(),
-            // What was sent lies there, and the end of the board ends the stream.
-            LinkStream::Board(_) => {}
-            LinkStream::Paths(stream) => stream.shut(),
+        let channel = self.channel();
+        if channel.is_alone(self.communicator) {
+            channel.stream.shut();
         }
     }
 }
 
-/// The end of a link whose peer sent a goodbye.
-const LEFT: &str = "it left the job";
+impl Drop for PeerLink {
+    fn drop(&mut self) {
+        if self.process.is_here() {
+            self.channel().close(self.communicator, self.has_sent_goodbye);
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
+    use super::super::link_frame::frame_header;
     use super::*;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
+
+    /// The communicator of the tests.
+    const OWN: u64 = 7;
+
+    /// Returns the bytes before a content of that length.
+    fn header(length: u32) -> Vec<u8> {
+        frame_header(OWN, length as usize).into()
+    }
 
     fn pair() -> (PeerLink, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let far = TcpStream::connect(listener.local_addr().expect("its address")).expect("reached");
         let (near, _) = listener.accept().expect("accepted");
         near.set_nonblocking(true).expect("non-blocking");
-        (PeerLink::new(1, near.into(), 1 << 20), far)
+        (PeerLink::new(1, OWN, near.into(), 1 << 20), far)
     }
 
     /// Receives until there are frames or the link ends.
@@ -342,7 +245,7 @@ mod tests {
     fn frames_arrive_whole_and_in_order() {
         let (mut a, far) = pair();
         far.set_nonblocking(true).expect("non-blocking");
-        let mut b = PeerLink::new(0, far.into(), 64 << 20);
+        let mut b = PeerLink::new(0, OWN, far.into(), 64 << 20);
         let large = LinkFrame::Endpoints(3, vec![vec![7; 100_000]; 100]);
         let words = LinkFrame::Words { round: u64::MAX, step: 3, words: vec![(1, u64::MAX); 9] };
         a.send(&words);
@@ -372,7 +275,7 @@ mod tests {
         assert_eq!(link.end(), Some("it sent a message that is too long"));
 
         let (mut link, mut far) = pair();
-        far.write_all(&[2, 0, 0, 0, 77, 77]).expect("sent");
+        far.write_all(&[&header(2)[..], &[77, 77]].concat()).expect("sent");
         assert_eq!(receive(&mut link), []);
         assert_eq!(link.end(), Some("it sent a message that makes no sense"));
 
@@ -392,7 +295,7 @@ mod tests {
         link.send(&LinkFrame::Gone(1, "unread".into()));
         let mut byte = [0];
         assert_eq!(far.peek(&mut byte).expect("arrived"), 1);
-        let mut far = PeerLink::new(0, far.into(), 100);
+        let mut far = PeerLink::new(0, OWN, far.into(), 100);
         far.send(&LinkFrame::Gone(4, "it crashed".into()));
         far.send(&LinkFrame::Left);
         drop(far);
@@ -402,5 +305,93 @@ mod tests {
             assert_eq!(receive(&mut link), []);
         }
         assert!(link.has_left());
+    }
+
+    /// Returns both ends of a link of a communicator.
+    fn ends() -> (PeerLink, PeerLink) {
+        let (near, far) = pair();
+        far.set_nonblocking(true).expect("non-blocking");
+        (near, PeerLink::new(0, OWN, far.into(), 1 << 20))
+    }
+
+    #[test]
+    fn communicators_share_a_link_and_nothing_else() {
+        let (mut one, mut two) = ends();
+        let mut part = one.share(0, 9).expect("open");
+        part.send(&LinkFrame::Gone(9, "of the part".into()));
+        one.send(&LinkFrame::Gone(7, "of the whole".into()));
+        // The other end of the part comes later, and what came before is left to it.
+        assert_eq!(receive(&mut two), [LinkFrame::Gone(7, "of the whole".into())]);
+        let mut far_part = two.share(1, 9).expect("open");
+        assert!(far_part.has_come() && far_part.tend() && !two.has_come());
+        assert_eq!(far_part.receive(), [LinkFrame::Gone(9, "of the part".into())]);
+        assert!(!far_part.has_come());
+        // Whichever is used once is used once.
+        assert!(two.share(1, 9).is_none() && two.share(1, OWN).is_none());
+        // One descriptor counts once.
+        assert_eq!([&two, &far_part].map(PeerLink::holds_descriptor), [true, false]);
+
+        // The whole leaves, and the part goes on.
+        one.send(&LinkFrame::Left);
+        one.shut();
+        drop(one);
+        assert_eq!(receive(&mut two), []);
+        assert!(two.has_left());
+        drop(two);
+        assert!(far_part.holds_descriptor());
+        for round in 0..3 {
+            let frame = LinkFrame::Gone(round, "still".into());
+            far_part.send(&frame);
+            assert_eq!(receive(&mut part), [frame]);
+        }
+        // The last one that leaves closes the connection.
+        far_part.send(&LinkFrame::Left);
+        far_part.shut();
+        drop(far_part);
+        assert_eq!(receive(&mut part), []);
+        assert!(part.has_left());
+    }
+
+    #[test]
+    fn a_part_that_ends_without_a_goodbye_ends_alone() {
+        let (mut one, mut two) = ends();
+        let (part, mut far_part) = (one.share(0, 9), two.share(1, 9).expect("open"));
+        drop(part);
+        assert_eq!(receive(&mut far_part), []);
+        assert_eq!(far_part.end(), Some("it closed its connection"));
+        drop(far_part);
+        one.send(&LinkFrame::Call { call: 1, digest: 2 });
+        assert_eq!(receive(&mut two), [LinkFrame::Call { call: 1, digest: 2 }]);
+        // Nothing of a part stays behind, on either side.
+        two.send(&LinkFrame::Call { call: 2, digest: 2 });
+        assert_eq!(receive(&mut one), [LinkFrame::Call { call: 2, digest: 2 }]);
+        assert_eq!([&one, &two].map(|link| link.channel().uses()), [1, 1]);
+    }
+
+    #[test]
+    fn the_end_of_the_connection_ends_all_that_share_it() {
+        let (mut link, mut far) = pair();
+        let mut part = link.share(0, 9).expect("open");
+        far.write_all(&[9; 40]).expect("sent");
+        assert_eq!(receive(&mut part), []);
+        assert_eq!(link.receive(), []);
+        for end in [link.end(), part.end()] {
+            assert_eq!(end, Some("it sent a message that is too long"));
+        }
+        assert!(link.share(0, 10).is_none());
+    }
+
+    #[test]
+    fn what_comes_for_unknown_communicators_is_bounded() {
+        let (mut link, mut far) = pair();
+        let content = LinkFrame::Gone(1, "x".repeat(1000)).encode();
+        for communicator in 100..100 + (1 << 20) / 1000 + 1 {
+            let header = frame_header(communicator, content.len());
+            far.write_all(&[&header[..], &content].concat()).expect("sent");
+            assert_eq!(link.receive(), []);
+        }
+        assert_eq!(receive(&mut link), []);
+        let end = link.end().expect("an end");
+        assert!(end.contains("communicators that this rank does not have"), "{end}");
     }
 }

@@ -8,7 +8,8 @@ use super::connect::{ConnectionProgress, ConnectionWait, WantedConnection, conne
 use super::control::WaitBackoff;
 use super::endpoint::{ENDPOINT_MAX, damaged, decode};
 use super::hello::{CONTROL, ConnectionName};
-use super::link::{LinkFrame, PeerLink};
+use super::link::PeerLink;
+use super::link_frame::LinkFrame;
 use super::overlay::{BruckGather, connects};
 use super::rank_network::RankNetwork;
 use super::redial::DialTargets;
@@ -97,7 +98,7 @@ impl RankNetwork {
             if !self.links.iter().any(|link| link.peer == *peer)
                 && let Some(stream) = self.stream_in_memory(*peer)
             {
-                self.links.push(PeerLink::over_memory(*peer, stream, limit));
+                self.links.push(PeerLink::over_memory(*peer, self.id, stream, limit));
             }
         }
         let named: Vec<WantedLane> = peers
@@ -117,8 +118,11 @@ impl RankNetwork {
                 let peer = named[at].peer;
                 let targets = DialTargets::default();
                 let link = match net.redial(peer, CONTROL, &targets) {
-                    Some(redial) => PeerLink::over_paths(peer, redial.stream(stream, 0), limit),
-                    None => PeerLink::new(peer, stream, limit),
+                    Some(redial) => {
+                        let stream = (redial.stream(stream, 0), net.name.clone());
+                        PeerLink::over_paths(peer, net.id, stream, limit)
+                    }
+                    None => PeerLink::new(peer, net.id, stream, limit),
                 };
                 net.links.push(link);
                 net.unknown.push((peer, targets));

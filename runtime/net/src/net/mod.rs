@@ -12,10 +12,11 @@
 //! | [`address`], [`endpoint`] | the addresses of a host and of a peer; what a rank publishes of itself |
 //! | [`hello`], [`socket`] | the messages and the settings of a new connection |
 //! | [`dial`], [`incoming`] | the connecting and the accepting side, as machines that never wait |
-//! | [`listener`], [`guard`] | the listening sockets of a process; the thread that bounds strangers |
+//! | [`listener`], [`claimed_name`], [`guard`] | the listening sockets of a process; the names that they serve; the thread that bounds strangers |
 //! | [`wait_policy`], [`connect`] | how long a rank waits for others; many connections at once |
 //! | [`redial`] | how a stream of several paths is made again |
-//! | [`overlay`], [`link`] | which ranks are linked and how they gather; one link and its frames |
+//! | [`overlay`], [`link`] | which ranks are linked and how they gather; a communicator's end of a link |
+//! | [`link_channel`], [`link_frame`], [`link_stream`] | what communicators share of a link: its frames, and the medium that carries them |
 //! | [`memory_peers`] | links over memory that ranks of an older generation share |
 //! | [`calls`], [`waits`], [`words`] | state of the reports of calls and waits, and of rounds of words, without I/O |
 //! | [`rank_network`] | [`RankNetwork`]: the links of a rank and what came over them |
@@ -38,6 +39,7 @@
 
 pub mod address;
 mod calls;
+mod claimed_name;
 mod connect;
 mod control;
 mod dial;
@@ -47,6 +49,9 @@ mod hello;
 mod incoming;
 mod join;
 mod link;
+mod link_channel;
+mod link_frame;
+mod link_stream;
 mod linking;
 mod listener;
 mod memory_peers;

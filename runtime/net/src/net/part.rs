@@ -34,6 +34,14 @@ impl RankNetwork {
             RankNetwork::new(rank, members.len() as u32, self.job, id, self.listener.clone());
         net.endpoints =
             members.iter().filter_map(|&m| self.endpoints.get(m as usize).cloned()).collect();
+        // A part opens no connection that the whole has.
+        let peers = neighbours(rank, net.size).into_iter();
+        net.links = peers
+            .filter_map(|peer| {
+                let whole = members[peer as usize];
+                self.links.iter().find(|link| link.peer == whole)?.share(peer, id)
+            })
+            .collect();
         Ok(net)
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::address::DialTarget;
 use super::calls::CallReports;
+use super::claimed_name::ClaimedName;
 use super::endpoint::EndpointAddress;
 use super::hello::ConnectionName;
 use super::link::PeerLink;
@@ -28,7 +29,7 @@ pub struct NetworkCounts {
     pub refused: u64,
     /// Operations of the rendezvous store.
     pub store: u64,
-    /// Links to other ranks through sockets; each is one descriptor.
+    /// Links to other ranks through sockets; each is one descriptor, and counts once among communicators that share it.
     pub links: u64,
     /// Bytes received over links.
     pub bytes_in: u64,
@@ -40,6 +41,8 @@ pub struct NetworkCounts {
 
 /// One rank's connections to the other ranks of a communicator.
 pub struct RankNetwork {
+    /// Its name at the listener.
+    pub(super) name: Arc<ClaimedName>,
     pub(super) rank: u32,
     pub(super) size: u32,
     pub(super) job: u128,
@@ -70,8 +73,8 @@ impl RankNetwork {
         id: u64,
         listener: Arc<RankListener>,
     ) -> RankNetwork {
-        listener.expect(job);
         RankNetwork {
+            name: Arc::new(ClaimedName::new(listener.clone(), (job, id), rank)),
             rank,
             size,
             job,
@@ -134,7 +137,7 @@ impl RankNetwork {
         let sum = |of: fn(&PeerLink) -> u64| self.links.iter().map(of).sum::<u64>();
         NetworkCounts {
             refused: self.listener.refused(),
-            links: self.links.iter().filter(|link| !link.is_near()).count() as u64,
+            links: self.links.iter().filter(|link| link.holds_descriptor()).count() as u64,
             bytes_in: self.counts.bytes_in + sum(|link| link.bytes_in),
             bytes_out: self.counts.bytes_out + sum(|link| link.bytes_out),
             encryption_bytes: sum(PeerLink::encryption_bytes),
@@ -189,11 +192,5 @@ impl RankNetwork {
             Some(at as u64)
         };
         Some(board.stream(place(self.rank, peer)?, (number, place(peer, self.rank)?)))
-    }
-}
-
-impl Drop for RankNetwork {
-    fn drop(&mut self) {
-        self.listener.close(self.job, self.id, self.rank);
     }
 }

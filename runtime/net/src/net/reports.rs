@@ -1,6 +1,6 @@
 //! The reports of ranks while one of them waits: the words of a round, their calls, their waits.
 
-use super::link::LinkFrame;
+use super::link_frame::LinkFrame;
 use super::rank_network::RankNetwork;
 use super::waits::{StopReport, WaitReport, WaitWords};
 use super::words::WordMismatch;

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::link::LinkFrame;
+use super::link_frame::LinkFrame;
 
 /// A wait as words, in the form of control pages.
 pub(super) type WaitWords = [u64; 8];

@@ -2,7 +2,7 @@
 
 use super::endpoint::EndpointAddress;
 use super::hello::{CONTROL, ConnectionName, HelloRefusal, HelloReply, PeerHello};
-use super::link::LinkFrame;
+use super::link_frame::LinkFrame;
 use super::shrink::ShrinkMessage;
 use crate::wire::{WireMessage, again, sized};
 

@@ -1,6 +1,6 @@
 //! The rounds in which every rank gets one word of every rank: their state, without I/O.
 
-use super::link::LinkFrame;
+use super::link_frame::LinkFrame;
 use super::overlay::BruckGather;
 
 /// Two ranks make different calls.

@@ -266,12 +266,43 @@ fn threads_share_a_door() {
 }
 
 #[test]
+fn a_part_opens_no_connection_that_the_whole_has() {
+    ranks(12, |mut net| {
+        let whole = overlay::neighbours(net.rank, 12);
+        for (id, members) in
+            [(5, vec![0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]), (6, vec![3, 6, 0, 9, 7])]
+        {
+            let Some(at) = members.iter().position(|m| *m == net.rank) else { continue };
+            let mut part = split(&net, id, &members, at as u32).expect("split");
+            let peers = overlay::neighbours(part.rank, part.size).into_iter();
+            let new = peers.filter(|&peer| !whole.contains(&members[peer as usize])).count() as u64;
+            assert!(id == 6 || new == 0);
+            let counts = part.counts();
+            assert_eq!((counts.made + counts.accepted, counts.links), (new, new), "{members:?}");
+            // A part of a part has the links of both.
+            let mut inner = split(&part, id + 10, &[0, 1], at as u32);
+            if let Ok(inner) = &mut inner {
+                assert_eq!((inner.counts().made + inner.counts().accepted, at < 2), (0, true));
+                check_words(inner, 3);
+            }
+            check_words(&mut part, 1);
+            part.leave();
+            // One that goes on without the part that it is of.
+            if let Ok(inner) = &mut inner {
+                check_words(inner, 4);
+            }
+        }
+        check_words(&mut net, 2);
+    });
+}
+
+#[test]
 fn members_of_a_split_must_agree() {
     ranks(3, |mut net| {
         let rank = net.rank;
         if rank < 2 {
-            let members = if rank == 0 { [0, 1] } else { [2, 1] };
-            let text = split(&net, 8, &members, rank).err().expect("refused").to_string();
+            let members = [rank, 1 - rank];
+            let text = split(&net, 8, &members, 0).err().expect("refused").to_string();
             assert!(text.contains("do not split alike"), "{text}");
         }
         check_words(&mut net, 1);

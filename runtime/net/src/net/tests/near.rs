@@ -115,7 +115,8 @@ fn long_messages_go_through_in_parts() {
         let record =
             AbortRecord { code: roundelay_dsl::diag::codes::TIMEOUT, rank: 4, text: text.clone() };
         if rank == 4 {
-            (0..40).for_each(|_| net.broadcast(&link::LinkFrame::Gone(5, text.clone()), None));
+            (0..40)
+                .for_each(|_| net.broadcast(&link_frame::LinkFrame::Gone(5, text.clone()), None));
             net.alarm(&record);
         }
         let alarm = until(&mut net, |net| net.alarmed().cloned());
