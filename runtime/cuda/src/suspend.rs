@@ -4,7 +4,8 @@
 //! memory behind the addresses goes, and other memory comes to the same addresses when the ranks resume, by
 //! [`MemorySharing::extend`](super::share::MemorySharing::extend) as when they were opened. The words by which kernels
 //! know how far ranks have come are kept on the host meanwhile, some kilobytes; all else in the arena is staging memory,
-//! in which nothing lies between calls. Buffers of users, and windows, stay.
+//! in which nothing lies between calls, as in the slots of the proxies on the host, which go as well. Buffers of users,
+//! and windows, stay, and so does the memory in which messages between single ranks of several hosts may lie.
 
 use std::ops::Range;
 
@@ -87,7 +88,7 @@ pub(crate) fn suspend(rank: &mut GpuRank, core: &mut EngineCore) -> Result<Suspe
              suspend"
         )));
     }
-    let unmapped = unmap(&mut rank.memory).map_err(|fault| rank.device.fault(&fault));
+    let unmapped = unmap(rank).map_err(|fault| rank.device.fault(&fault));
     // Ranks return when the memory is free.
     match agree(core, unmapped) {
         Ok((arena, staging)) => Ok(SuspendedMemory { words, arena, staging }),
@@ -115,9 +116,11 @@ fn save(rank: &GpuRank) -> Result<(SavedWords, u64), Error> {
 
 type PieceLists = (Vec<u64>, Vec<Vec<u64>>);
 
-fn unmap(memory: &mut SharedMemory) -> Result<PieceLists, DriverFault> {
+fn unmap(rank: &mut GpuRank) -> Result<PieceLists, DriverFault> {
+    let GpuRank { memory, proxies, .. } = rank;
     // A stream that is being captured would not let this thread unmap memory.
     let _aside = RelaxedCapture::begin()?;
+    proxies.as_ref().map_or(Ok(()), |proxies| proxies.memory().release())?;
     let arena = memory.arena.unmap()?;
     let staging = memory.staging.iter_mut().map(|piece| piece.unmap());
     Ok((arena, staging.collect::<Result<_, _>>()?))
@@ -136,7 +139,7 @@ pub(crate) fn resume(
     let made = remake(rank, core, suspended);
     if made.is_err() && core.usable().is_ok() {
         // All ranks have the error, and take back what they have made.
-        let unmapped = unmap(&mut rank.memory).map(drop);
+        let unmapped = unmap(rank).map(drop);
         let unmapped = unmapped.map_err(|fault| rank.device.fault(&fault));
         agree(core, unmapped).map_err(|error| rank.end(core, error))?;
     }
@@ -160,6 +163,8 @@ fn remake(
             .try_for_each(|&bytes| range.put(DeviceAllocation::create(&sharing.context, bytes)?))
     });
     agree(core, staged.map_err(|fault| sharing.fault(&fault)))?;
+    let slots = rank.proxies.as_ref().map_or(Ok(()), |proxies| proxies.memory().restore());
+    agree(core, slots.map_err(|fault| rank.device.fault(&fault)))?;
     let restored = restore(rank, suspended).map_err(|fault| rank.device.fault(&fault));
     agree(core, restored)
 }

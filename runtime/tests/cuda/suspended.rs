@@ -15,6 +15,13 @@ fn free() -> usize {
     cudarc::driver::result::mem_get_info().expect("a context is current").0
 }
 
+/// Returns the bytes of this process that lie in memory.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("proc");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a line");
+    line.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok()).expect("a number") << 10
+}
+
 /// Sums in place and out of place, and passes a vector on; compares with what the host sums.
 fn calls(
     gpu: &mut Communicator,
@@ -54,10 +61,12 @@ pub(crate) fn suspended(gpu: &mut Communicator) -> Result<(), Error> {
     let stream = gpu.stream()?;
     calls(gpu, (&a, &mut b), 1)?;
     let graph = gpu.capture(&stream, |gpu| gpu.all_reduce_into(&mut b, &a, RedOp::Sum))?;
+    // Between hosts the slots through which calls go lie in pinned memory.
+    let slots = if gpu.topology()?.0.hosts() > 1 { 64 << 20 } else { 0 };
     for round in 2..6 {
         calls(gpu, (&a, &mut b), round)?;
         gpu.barrier()?;
-        let (before, had) = (free(), gpu.memory_stats()?);
+        let (before, had, held) = (free(), gpu.memory_stats()?, resident());
         assert!(had.device_bytes > 64 << 20 && !had.suspended, "{had:?}");
         assert!(had.device_buffer_bytes >= 8 * COUNT as u64, "{had:?}");
         gpu.barrier()?;
@@ -65,6 +74,9 @@ pub(crate) fn suspended(gpu: &mut Communicator) -> Result<(), Error> {
         let (meanwhile, has) = (free(), gpu.memory_stats()?);
         assert_eq!((has.device_bytes, has.device_buffer_bytes), (0, had.device_buffer_bytes));
         assert!(has.suspended);
+        assert_eq!(had.device_pinned_bytes - has.device_pinned_bytes, slots, "{had:?}, {has:?}");
+        let fell = held.saturating_sub(resident());
+        assert!(fell >= slots / 8 * 7, "{held} bytes were resident, then {fell} less");
         // Ranks may share a GPU: each gives its own back.
         let fell = meanwhile.saturating_sub(before) as u64;
         assert!(fell >= had.device_bytes, "{before} bytes were free, then {meanwhile}: {had:?}");
@@ -78,7 +90,9 @@ pub(crate) fn suspended(gpu: &mut Communicator) -> Result<(), Error> {
         assert!(gpu.suspend(SuspendDepth::Memory).is_err_and(|e| e.kind() == ErrorKind::Usage));
         assert!(gpu.memory_stats()?.suspended);
         gpu.resume()?;
-        assert_eq!(gpu.memory_stats()?.device_bytes, had.device_bytes);
+        let again = gpu.memory_stats()?;
+        assert_eq!(again.device_bytes, had.device_bytes);
+        assert_eq!(again.device_pinned_bytes, had.device_pinned_bytes);
         say(&format!("{} MiB went and came", fell >> 20));
         let mut wanted = filled(gpu, &a, 10 * round)?;
         gpu.all_reduce(&mut wanted, RedOp::Sum)?;

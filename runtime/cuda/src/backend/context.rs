@@ -69,6 +69,13 @@ impl DeviceContext {
         Ok(attribute(self.handle, posix)? != 0 && attribute(self.handle, managed)? != 0)
     }
 
+    /// Returns true if kernels know memory that is registered by its addresses on the host.
+    pub(super) fn registers_in_place(&self) -> Result<bool, DriverFault> {
+        use sys::CUdevice_attribute as Of;
+        let in_place = Of::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM;
+        Ok(attribute(self.handle, in_place)? != 0)
+    }
+
     /// Returns true if a switch joins the device to others that can read and write all of them at once.
     pub(crate) fn multicasts(&self) -> Result<bool, DriverFault> {
         use sys::CUdevice_attribute as Of;

@@ -62,6 +62,8 @@ const FUNCTIONS: &[&str] = &[
     "cuMemGetHandleForAddressRange",
     "cuMemHostAlloc",
     "cuMemHostGetDevicePointer_v2",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
     "cuMemImportFromShareableHandle",
     "cuMemMap",
     "cuMemRelease",
@@ -192,6 +194,7 @@ mod tests {
             include_str!("module.rs"),
             include_str!("multicast.rs"),
             include_str!("network.rs"),
+            include_str!("pinned.rs"),
             include_str!("raw_memory.rs"),
             include_str!("stream.rs"),
         ];

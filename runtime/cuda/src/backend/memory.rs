@@ -1,4 +1,4 @@
-//! Device memory that can be shared, the addresses at which it is mapped, and host memory that kernels see.
+//! Device memory that can be shared, and the addresses at which it is mapped.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -234,63 +234,6 @@ impl Drop for MappedRange {
         }
         // SAFETY: reserved so, and nothing is mapped any more.
         let _ = unsafe { cuda!(cuMemAddressFree(self.base, self.reserved as usize)) };
-    }
-}
-
-/// Host memory that does not move, zero at first, which kernels load and store.
-#[derive(Debug)]
-pub(crate) struct PinnedMemory {
-    context: Arc<DeviceContext>,
-    host: *mut u8,
-    device: u64,
-    bytes: u64,
-}
-
-// SAFETY: plain memory, which is read and written with atomics.
-unsafe impl Send for PinnedMemory {}
-// SAFETY: as above.
-unsafe impl Sync for PinnedMemory {}
-
-impl PinnedMemory {
-    /// Allocates that many bytes, filled with zeros.
-    pub(crate) fn new(context: &Arc<DeviceContext>, bytes: usize) -> Result<Self, DriverFault> {
-        context.enter()?;
-        let mut host = std::ptr::null_mut();
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: one address is written; it is freed in `drop`.
-        unsafe { cuda!(cuMemHostAlloc(&raw mut host, bytes, flags)) }?;
-        let (context, host_bytes) = (context.clone(), bytes as u64);
-        let mut pinned = PinnedMemory { context, host: host.cast(), device: 0, bytes: host_bytes };
-        // SAFETY: the memory has `bytes` bytes and is this function's own; one address is written.
-        unsafe {
-            pinned.host.write_bytes(0, bytes);
-            cuda!(cuMemHostGetDevicePointer_v2(&raw mut pinned.device, host, 0))?;
-        }
-        Ok(pinned)
-    }
-
-    /// Returns its bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Returns its address on the host.
-    pub(crate) fn host(&self) -> *mut u8 {
-        self.host
-    }
-
-    /// Returns its address for kernels.
-    pub(crate) fn device(&self) -> u64 {
-        self.device
-    }
-}
-
-impl Drop for PinnedMemory {
-    fn drop(&mut self) {
-        if self.context.enter().is_ok() {
-            // SAFETY: this is the only owner of the address, and has waited for the kernels that use it.
-            let _ = unsafe { cuda!(cuMemFreeHost(self.host.cast())) };
-        }
     }
 }
 

@@ -16,6 +16,7 @@
 //! | [`device`], [`fault`], [`library`], `devices` | a GPU, failed calls, loading the driver, the GPUs that it shows |
 //! | [`context`], [`stream`], [`graph`] | contexts, streams and events, captures and graphs |
 //! | [`memory`], [`network`], [`multicast`] | memory: shared by descriptors, for network devices, at one address on all |
+//! | [`pinned`] | memory of the host that kernels load and store |
 //! | [`raw_memory`] | memory by its address alone, for allocators of other libraries |
 //! | [`mailbox`] | the words by which kernels are aborted and report |
 //! | [`module`], [`kernels`], [`cache`], [`nvrtc`], [`wheels`] | kernels, and where their code comes from |
@@ -36,6 +37,7 @@ mod module;
 pub(crate) mod multicast;
 mod network;
 pub(crate) mod nvrtc;
+mod pinned;
 mod raw_memory;
 mod stream;
 mod wheels;
@@ -48,13 +50,12 @@ pub use fault::DriverFault as Fault;
 pub(crate) use graph::{ExecutableGraph, RelaxedCapture, StreamCapture};
 pub use library::DriverError;
 pub(crate) use mailbox::KernelMailbox;
-pub(crate) use memory::{
-    DeviceAllocation, ForeignAllocation, IpcHandle, IpcMapping, MappedRange, PinnedMemory,
-};
+pub(crate) use memory::{DeviceAllocation, ForeignAllocation, IpcHandle, IpcMapping, MappedRange};
 pub(crate) use module::{LaunchGrid, LoadedKernel};
 pub(crate) use network::NetworkMemory;
 pub(crate) use nvrtc::CompileMode;
 pub use nvrtc::NvrtcError;
+pub(crate) use pinned::{PinnedMemory, RELEASE_ALIGN};
 pub use raw_memory::{allocate_bytes, free_bytes};
 pub use stream::CudaStream;
 pub(crate) use stream::{SideStream, StreamEvent};

@@ -9,7 +9,7 @@ use crate::backend::{DeviceContext, DriverFault, PinnedMemory};
 #[derive(Debug)]
 enum MemoryOwner {
     /// Memory that kernels see.
-    Pinned(#[expect(dead_code, reason = "it is freed with this")] PinnedMemory),
+    Pinned(PinnedMemory),
     /// Memory of this process alone, for an emulated kernel.
     #[cfg(test)]
     Plain(#[expect(dead_code, reason = "it is freed with this")] Box<[u64]>),
@@ -21,7 +21,7 @@ pub(super) struct MappedMemory {
     base: *mut u8,
     device: u64,
     bytes: u64,
-    _kept: MemoryOwner,
+    owner: MemoryOwner,
 }
 
 // SAFETY: words are atomics; a slot belongs to the kernel or to one proxy thread, as the words say.
@@ -34,7 +34,45 @@ impl MappedMemory {
     pub(super) fn pinned(context: &Arc<DeviceContext>, bytes: u64) -> Result<Self, DriverFault> {
         let pinned = PinnedMemory::new(context, bytes as usize)?;
         let (base, device) = (pinned.host(), pinned.device());
-        Ok(MappedMemory { base, device, bytes, _kept: MemoryOwner::Pinned(pinned) })
+        Ok(MappedMemory { base, device, bytes, owner: MemoryOwner::Pinned(pinned) })
+    }
+
+    /// Allocates memory that kernels see, of which what lies from `kept` on can be released.
+    pub(super) fn releasable(
+        context: &Arc<DeviceContext>,
+        kept: u64,
+        bytes: u64,
+    ) -> Result<Self, DriverFault> {
+        let pinned = PinnedMemory::releasable(context, kept as usize, bytes as usize)?;
+        let (base, device) = (pinned.host(), pinned.device());
+        Ok(MappedMemory { base, device, bytes, owner: MemoryOwner::Pinned(pinned) })
+    }
+
+    /// Gives what can be released back to the system, whose content is lost, until it is restored: nothing uses it.
+    pub(super) fn release(&self) -> Result<(), DriverFault> {
+        match &self.owner {
+            MemoryOwner::Pinned(pinned) => pinned.release(),
+            #[cfg(test)]
+            MemoryOwner::Plain(_) => Ok(()),
+        }
+    }
+
+    /// Makes again what was released.
+    pub(super) fn restore(&self) -> Result<(), DriverFault> {
+        match &self.owner {
+            MemoryOwner::Pinned(pinned) => pinned.restore(),
+            #[cfg(test)]
+            MemoryOwner::Plain(_) => Ok(()),
+        }
+    }
+
+    /// Returns the bytes that are kept in place.
+    pub(super) fn pinned_bytes(&self) -> u64 {
+        match &self.owner {
+            MemoryOwner::Pinned(pinned) => pinned.bytes(),
+            #[cfg(test)]
+            MemoryOwner::Plain(_) => self.bytes,
+        }
     }
 
     /// Returns memory for an emulated kernel.
@@ -42,12 +80,7 @@ impl MappedMemory {
     pub(super) fn plain(bytes: u64) -> Self {
         let mut words = vec![0u64; bytes.div_ceil(8) as usize].into_boxed_slice();
         let base = words.as_mut_ptr().cast::<u8>();
-        MappedMemory { base, device: base as u64, bytes, _kept: MemoryOwner::Plain(words) }
-    }
-
-    /// Returns its bytes.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        MappedMemory { base, device: base as u64, bytes, owner: MemoryOwner::Plain(words) }
     }
 
     /// Returns its address for kernels.

@@ -7,8 +7,13 @@ use roundelay_compiler::device::abi;
 
 use super::direct_slots::DirectSlots;
 use super::mapped::MappedMemory;
-use crate::backend::{DeviceContext, DriverFault};
+use crate::backend::{DeviceContext, DriverFault, RELEASE_ALIGN};
 use crate::tunables::PROXY_SLOTS_BYTES;
+
+/// Returns the offset of slots that lie behind the words.
+fn slots_at(ranks: u32) -> u64 {
+    abi::far(ranks).next_multiple_of(RELEASE_ALIGN)
+}
 
 /// Words and slots, laid out as [`abi`] says.
 #[derive(Debug)]
@@ -23,7 +28,8 @@ pub(crate) struct ProxyMemory {
 impl ProxyMemory {
     /// Allocates the memory of a rank among `ranks`; zeros at first.
     pub(crate) fn pinned(context: &Arc<DeviceContext>, ranks: u32) -> Result<Self, DriverFault> {
-        let memory = MappedMemory::pinned(context, abi::far(ranks) + PROXY_SLOTS_BYTES)?;
+        let slots = slots_at(ranks);
+        let memory = MappedMemory::releasable(context, slots, slots + PROXY_SLOTS_BYTES)?;
         Ok(ProxyMemory { memory, direct: None, ranks })
     }
 
@@ -42,7 +48,7 @@ impl ProxyMemory {
     /// Returns memory with that many bytes of slots, for an emulated kernel.
     #[cfg(test)]
     pub(super) fn plain(ranks: u32, slots: u64) -> Self {
-        ProxyMemory { memory: MappedMemory::plain(abi::far(ranks) + slots), direct: None, ranks }
+        ProxyMemory { memory: MappedMemory::plain(slots_at(ranks) + slots), direct: None, ranks }
     }
 
     /// Returns such memory whose slots devices of the network may read and write; true if it returns other bytes.
@@ -54,7 +60,17 @@ impl ProxyMemory {
 
     /// Returns the bytes of host memory that are kept in place.
     pub(super) fn pinned_bytes(&self) -> u64 {
-        self.memory.bytes()
+        self.memory.pinned_bytes()
+    }
+
+    /// Gives slots in memory of the host back to the system: between calls nothing lies in them.
+    pub(crate) fn release(&self) -> Result<(), DriverFault> {
+        self.memory.release()
+    }
+
+    /// Makes the slots again.
+    pub(crate) fn restore(&self) -> Result<(), DriverFault> {
+        self.memory.restore()
     }
 
     /// Returns its address for kernels.
@@ -65,7 +81,7 @@ impl ProxyMemory {
     /// Returns the bytes from there to the slots: modulo 2^64, for they may lie before it.
     pub(crate) fn to_slots(&self) -> u64 {
         match &self.direct {
-            None => abi::far(self.ranks),
+            None => slots_at(self.ranks),
             Some(direct) => direct.base().wrapping_sub(self.device()),
         }
     }
@@ -98,7 +114,7 @@ impl ProxyMemory {
     /// Returns the address of `bytes` at an offset among the slots, if they lie in memory of the host.
     pub(super) fn slot(&self, offset: u64, bytes: u64) -> Option<*mut u8> {
         match &self.direct {
-            None => self.memory.place(abi::far(self.ranks).checked_add(offset)?, bytes),
+            None => self.memory.place(slots_at(self.ranks).checked_add(offset)?, bytes),
             Some(_) => None,
         }
     }
@@ -133,7 +149,7 @@ mod tests {
         memory.kernel_word(abi::words(3) - 1).store(3, Ordering::Relaxed);
         assert_eq!(memory.proxy_word(abi::words(3) - 1).load(Ordering::Relaxed), 1);
         let slot = memory.slot(0, 64).expect("it has 64 bytes");
-        assert_eq!(slot as u64 - memory.device(), abi::far(3));
+        assert_eq!(slot as u64 - memory.device(), slots_at(3));
         // SAFETY: 64 bytes that are this test's.
         assert!((0..64).all(|i| unsafe { slot.add(i).read() } == 0));
         assert_eq!(memory.slot(0, 65), None);

@@ -60,7 +60,7 @@ impl PeerSlots {
 
     /// Returns the bytes of host memory that are kept in place.
     pub(super) fn pinned_bytes(&self) -> u64 {
-        self.memory.bytes()
+        self.memory.pinned_bytes()
     }
 
     /// Returns the number of blocks of an end.

@@ -20,7 +20,7 @@ pub(crate) struct ProxySlots(MappedMemory);
 impl ProxySlots {
     /// Returns the bytes of host memory that are kept in place.
     pub(super) fn pinned_bytes(&self) -> u64 {
-        self.0.bytes()
+        self.0.pinned_bytes()
     }
 
     /// Allocates memory that kernels see.
