@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from torchft.process_group import ProcessGroupWrapper  # type: ignore[import-not-found, unused-ignore]
+from torchft.process_group import ProcessGroupWrapper  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from ._elastic import Elastic
 from ._options import Options, hints_of
