@@ -8,6 +8,7 @@ from ..torch import NAME
 from ..torch._backend import RoundelayBackend
 from ..torch._holder import forward_queries
 from ._group_hooks import add_hooks
+from ._hooked import HookedComm
 from ._python_group import PythonOperations, group_class
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ._python_comm import PythonComm
 
 
-class UnhookedBackend(RoundelayBackend):
+class UnhookedBackend(HookedComm, RoundelayBackend):
     """A communicator as a backend of ``torch.distributed``, with its connections."""
 
     part_class = RoundelayBackend
@@ -25,22 +26,6 @@ class UnhookedBackend(RoundelayBackend):
         forward_queries()
         super().__init__(store, comm.get_rank(), comm.get_size(), comm._native, options, NAME, calls)
         self.hooked = comm
-
-    def get_comm(self) -> TorchComm:
-        """Return the communicator."""
-        return self.hooked
-
-    def getBackendName(self) -> str:
-        """Return the name of the communicator's backend."""
-        return self.hooked.get_backend()
-
-    def abort(self) -> None:
-        """End the communicator on all ranks."""
-        self.hooked.abort()
-
-    def shutdown(self) -> None:
-        """Finalize the communicator; a second call does nothing."""
-        self.hooked._finalize_for_group()
 
 
 class CommBackend(UnhookedBackend):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..torch import NAME
 from ..torch._group import RoundelayGroup
 from ._group_hooks import add_hooks
+from ._hooked import HookedComm
 from ._python_group import PythonOperations
 
 if TYPE_CHECKING:
@@ -15,28 +16,12 @@ if TYPE_CHECKING:
     from ._python_comm import PythonComm
 
 
-class UnhookedGroup(RoundelayGroup):
+class UnhookedGroup(HookedComm, RoundelayGroup):  # type: ignore[misc]
     """A communicator as a process group of ``torch.distributed``, with its connections."""
 
     def __init__(self, comm: TorchComm, store: Any, calls: Calls) -> None:
         super().__init__(store, comm._native, comm._timeout, NAME, calls)
         self.hooked = comm
-
-    def get_comm(self) -> TorchComm:
-        """Return the communicator."""
-        return self.hooked
-
-    def getBackendName(self) -> str:
-        """Return the name of the communicator's backend."""
-        return self.hooked.get_backend()
-
-    def abort(self) -> None:
-        """End the communicator on all ranks."""
-        self.hooked.abort()
-
-    def shutdown(self) -> None:
-        """Finalize the communicator; a second call does nothing."""
-        self.hooked._finalize_for_group()
 
 
 class CommGroup(UnhookedGroup):
