@@ -98,3 +98,26 @@ def test_a_job_that_its_time_ends_has_no_time_left(tmp_path: Path, monkeypatch: 
         assert run.job("forever", "forever", whole, "gloo").startswith(begins)
     run.until = time.monotonic() + 9.0
     assert run.job("forever", "forever", 110.0, "gloo") == "no time left"
+
+
+@pytest.mark.skipif(os.environ.get("ROUNDELAY_CI") != "full", reason="two trainings of torchtitan: ROUNDELAY_CI=full")
+@pytest.mark.skipif(importlib.util.find_spec("torchtitan") is None, reason="pip install --no-deps torchtitan==0.2.2")
+@pytest.mark.timeout(320)
+def test_torchtitan_trains_as_with_gloo() -> None:
+    command = [sys.executable, str(HERE / "titan.py"), "--device", "cpu", "--layouts", "fsdp,tp", "--steps", "3"]
+    environment = dict(os.environ, PYTHONPATH=search_path())
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("same  last losses") == 2
+
+
+def test_other_losses_of_torchtitan_are_seen() -> None:
+    compare = module("titan").compare
+    one = {"losses": [8.0, 7.5], "norms": [1.0, 2.0]}
+    assert compare(one, {"losses": [8.0, 7.500001], "norms": [1.0, 2.0]}, 1e-5) == ""
+    assert compare(one, {"losses": [8.0, 7.501], "norms": [1.0, 2.0]}, 1e-5) == "losses of step 2: 7.5 and 7.501"
+    assert compare(one, {"losses": [8.0, 7.5], "norms": [1.0, 2.1]}, 1e-5).startswith("norms of step 2")
+    assert compare(one, {"losses": [8.0], "norms": [1.0]}, 1e-5) == "2 and 1 losses"
+    assert compare(one, {"error": "it broke"}, 1e-5) == "it broke"
+    still = {"losses": [8.0, 8.0], "norms": [1.0, 1.0]}
+    assert compare(still, still, 1e-5).startswith("nothing was learned")
