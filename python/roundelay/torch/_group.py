@@ -27,6 +27,7 @@ from ._ending import alive
 from ._join import join
 from ._operations import Operations
 from ._options import hints_of
+from ._symmetric import share_store
 
 if TYPE_CHECKING:
     from .._native import Communicator
@@ -90,6 +91,7 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
     def setGroupName(self, name: str) -> None:
         """Take the name that torch gives."""
         self._names = (name, self._names[1])
+        share_store(name, *self._place, self._given_store)
 
     def getGroupDesc(self) -> str:
         """Return the description that torch gave."""

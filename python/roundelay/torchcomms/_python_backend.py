@@ -14,6 +14,7 @@ from torch._C._distributed_c10d import PrefixStore
 
 from .._algorithm import Algorithm
 from ..errors import RefusedError, UnsupportedError, UsageError
+from ..torch._symmetric import symmetric_memory
 from ..torch._work import Done
 from ._comm import TorchComm
 from ._types import CommOptions, ReduceOp
@@ -111,6 +112,18 @@ class PythonBackend:
         if found is None:
             found = self._peer_groups[backend] = _open_group(backend, self.communicator)
         return found
+
+    def symmetric_memory(self, count: int, dtype: torch.dtype) -> tuple[Tensor, Any]:
+        """Return a tensor on this GPU that kernels of all ranks reach, and torch's handle of it. Collective.
+
+        ``handle.buffer_ptrs`` has the addresses of all ranks' tensors, ``handle.barrier(channel)`` waits for all in
+        the current stream. The ranks meet in the communicator's store: no other backend is needed. Raises
+        ``UnsupportedError`` on the CPU, and of a communicator of ``enable_reconfigure``, which has no store.
+        """
+        own = self.communicator
+        if own._store is None:
+            raise UnsupportedError("symmetric_memory: a communicator of enable_reconfigure has no store to meet at")
+        return symmetric_memory(count, dtype, own.get_device(), own.get_rank(), own.get_size(), own._store)
 
     # Messages and collectives, by torchcomms' names.
 

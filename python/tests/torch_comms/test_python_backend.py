@@ -48,6 +48,13 @@ def ranks(name: str, body: Callable[[Any], Any], count: int = 2, **given: Any) -
     return jobs.threads(count, rank)
 
 
+def test_symmetric_memory_is_for_gpus() -> None:
+    comm = torchcomms.new_comm("plain", "cpu", name="no_gpu", store=dist.HashStore(), rank=0, size=1)
+    with pytest.raises(roundelay.UnsupportedError, match="torch has none on cpu"):
+        comm.get_backend_impl().symmetric_memory(16, torch.float32)
+    comm.finalize()
+
+
 @pytest.mark.parametrize("name", ["plain", "everything"])
 def test_every_operation(name: str) -> None:
     called: list[Any] = []

@@ -1,0 +1,55 @@
+"""The symmetric memory of torch on groups and communicators of roundelay.
+
+Torch maps the memory of GPUs among the ranks of a group by itself (``torch.distributed._symmetric_memory``): it only
+needs the group's store, by the group's name. It finds that of groups that have one in C++.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore
+
+from ..errors import UnsupportedError
+
+_numbers = itertools.count()
+
+
+def share_store(name: str, rank: int, size: int, store: Any) -> None:
+    """Give torch the store of a group that is made in Python, so that ``rendezvous`` takes the group.
+
+    Nothing is done without a GPU, or if torch has a store for that name: it forgets none, and takes no second one.
+    """
+    if not torch.cuda.is_available():
+        return
+    from torch._C._distributed_c10d import _SymmetricMemory
+    from torch.distributed import _symmetric_memory
+
+    known: Any = _symmetric_memory._group_name_to_store
+    if name in known:
+        return
+    own = PrefixStore("roundelay/symmetric", store)
+    _SymmetricMemory.set_group_info(name, rank, size, own)
+    known[name] = own
+
+
+def symmetric_memory(
+    count: int, dtype: torch.dtype, device: torch.device, rank: int, size: int, store: Any
+) -> tuple[Tensor, Any]:
+    """Return a tensor in memory that all ranks of a host map, and torch's handle of it. Collective.
+
+    Raises ``UnsupportedError`` on the CPU, for which torch has no symmetric memory.
+    """
+    from torch._C._distributed_c10d import _SymmetricMemory
+
+    memory: Any = _SymmetricMemory
+    if device.type != "cuda":
+        raise UnsupportedError(f"symmetric_memory: torch has none on {device}: give the communicator a GPU")
+    # A name of this process: ranks find each other by the keys of the store.
+    name = f"roundelay/symmetric/{next(_numbers)}"
+    memory.set_group_info(name, rank, size, PrefixStore("roundelay/symmetric", store))
+    tensor: Tensor = memory.empty_strided_p2p((count,), (1,), dtype, device)
+    return tensor, memory.rendezvous(tensor, name)
