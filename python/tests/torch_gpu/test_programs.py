@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -121,3 +122,24 @@ def test_other_losses_of_torchtitan_are_seen() -> None:
     assert compare(one, {"error": "it broke"}, 1e-5) == "it broke"
     still = {"losses": [8.0, 8.0], "norms": [1.0, 1.0]}
     assert compare(still, still, 1e-5).startswith("nothing was learned")
+
+
+def test_a_triton_kernel_over_mapped_memory_passes_every_check() -> None:
+    pytest.importorskip("triton", reason="the override is a kernel of Triton")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += [str(HERE / "symmetric.py"), "--device", "cpu"]
+    environment = dict(os.environ, PYTHONPATH=search_path(), OMP_NUM_THREADS="1")
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("102 results checked, 4 sums by the kernel") == 2, ended.stdout
+    assert ended.stdout.count("all_reduce in Triton: right") == 2, ended.stdout
+
+
+def test_triton_compiles_a_call_of_a_schedule(command: str, tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="the caller is a kernel of Triton")
+    if not (os.environ.get("CLANG") or shutil.which("clang")):
+        pytest.skip("there is no clang, which makes bitcode of the header")
+    program = [sys.executable, str(HERE / "triton_function.py"), "--keep", str(tmp_path)]
+    environment = dict(os.environ, ROUNDELAY_COMMAND=command, TRITON_CACHE_DIR=str(tmp_path / "cache"))
+    ended = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 0 and ended.stdout.startswith("a cubin of"), ended.stdout + ended.stderr
