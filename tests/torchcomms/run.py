@@ -1,6 +1,8 @@
 """Runs torchcomms' integration tests, a file at a time, with each backend, and says what came out.
 
-    python run.py CHECKOUT [--backends gloo,roundelay] [--ranks N] [--device cuda] [--only TEXT ...] [--json FILE]
+    python run.py CHECKOUT [--backends gloo,roundelay] [--own] [--ranks N] [--device cuda] [--only TEXT ...] [--json FILE]
+
+With `--own` they run on `roundelay.torchcomms` in the place of torchcomms, of which nothing is built or installed.
 
 A file passes if all ranks end well and a case has passed; it is skipped if each of its cases was. The run fails if a file
 passes with the first backend and not with the others, but for files that say that they are for the first by its name.
@@ -40,6 +42,9 @@ def outcome(file: Path, backend: str, options: argparse.Namespace) -> dict[str, 
             TORCHCOMMS_OUTCOMES=folder,
             PYTHONPATH=os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
         )
+        if options.own:
+            variables["PYTHONPATH"] = os.pathsep.join([str(HERE / "alias"), variables["PYTHONPATH"]])
+            variables |= dict(TORCHCOMMS_CHECKOUT=str(options.checkout.resolve()), USE_TORCHCOMMS="1")
         # Without this the tests give each rank a GPU.
         variables.pop("TEST_DEVICE", None)
         if options.device == "cpu":
@@ -93,12 +98,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--backends", default="gloo,roundelay")
+    parser.add_argument("--own", action="store_true", help="the package's own module in the place of torchcomms")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--only", nargs="*", default=[], help="files whose names have one of these texts")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    backends = options.backends.split(",")
+    backends = ["roundelay"] if options.own else options.backends.split(",")
     rows: dict[str, dict[str, Any]] = {}
     for file in sorted((options.checkout / "comms/torchcomms/tests/integration/py").glob("*Test.py")):
         if LEFT_OUT.match(file.stem) or options.only and not any(text in file.stem for text in options.only):
