@@ -32,7 +32,8 @@ def register_backend(name: str, kind: type[PythonBackend]) -> None:
     kind.backend_name = name
     add_wrapper(name, wrapper(kind))
     add_group(name, kind)
-    if "torchcomms" in sys.modules:
+    # A program may have put this package in its place.
+    if "torchcomms" in sys.modules and sys.modules["torchcomms"] is not sys.modules[__package__]:
         from ._trampoline import register_as
 
         register_as(name)

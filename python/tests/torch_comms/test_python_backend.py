@@ -48,6 +48,15 @@ def ranks(name: str, body: Callable[[Any], Any], count: int = 2, **given: Any) -
     return jobs.threads(count, rank)
 
 
+def test_a_program_may_call_this_module_torchcomms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchcomms", torchcomms)
+    torchcomms.register_backend("renamed", own_backends.Plain)
+    comm = torchcomms.new_comm("renamed", "cpu", name="renamed", store=dist.HashStore(), rank=0, size=1)
+    assert type(comm.get_backend_impl()) is own_backends.Plain
+    comm.finalize()
+    torchcomms.register_backend("plain", own_backends.Plain)
+
+
 def test_symmetric_memory_is_for_gpus() -> None:
     comm = torchcomms.new_comm("plain", "cpu", name="no_gpu", store=dist.HashStore(), rank=0, size=1)
     with pytest.raises(roundelay.UnsupportedError, match="torch has none on cpu"):
