@@ -27,7 +27,10 @@ HERE = Path(__file__).resolve().parent
 SECONDS = 600.0
 """The longest that a file may take with one backend."""
 
-LEFT_OUT = re.compile(r"^(CudaGraphs\w*|SymmMemRendezvous|ExpandableSegments|FullgraphCompile\w*)Test$")
+LEFT_OUT = re.compile(
+    r"^(CudaGraphs\w*|SymmMemRendezvous|ExpandableSegments|FullgraphCompile\w*"
+    r"|distwrap (MemPool|ReduceScatterQuantized))Test$"
+)
 """Files whose cases are all for other backends, or for torch.compile of torchcomms' own Python part."""
 
 
@@ -94,6 +97,16 @@ def by_name(row: dict[str, Any], backend: str) -> bool:
     return row["state"] == "skipped" and bool(reasons) and all(f"the {backend} backend" in each for each in reasons)
 
 
+def files(options: argparse.Namespace) -> dict[str, Path]:
+    """Return the files by name; with `--own` those of `distwrap` too, torchcomms' Python over its API."""
+    root = options.checkout / "comms/torchcomms"
+    found = {file.stem: file for file in sorted((root / "tests/integration/py").glob("*Test.py"))}
+    if options.own:
+        more = sorted((root / "distwrap/tests/integration").glob("*Test.py"))
+        found |= {f"distwrap {file.stem}": file for file in more}
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("checkout", type=Path)
@@ -106,15 +119,17 @@ def main() -> int:
     options = parser.parse_args()
     backends = ["roundelay"] if options.own else options.backends.split(",")
     rows: dict[str, dict[str, Any]] = {}
-    for file in sorted((options.checkout / "comms/torchcomms/tests/integration/py").glob("*Test.py")):
-        if LEFT_OUT.match(file.stem) or options.only and not any(text in file.stem for text in options.only):
+    for name, file in files(options).items():
+        if LEFT_OUT.match(name) or options.only and not any(text in name for text in options.only):
             continue
-        rows[file.stem] = {}
+        rows[name] = {}
         for backend in backends:
-            row = rows[file.stem][backend] = outcome(file, backend, options)
+            # distwrap knows the devices of no other backends than torchcomms' own.
+            called = f"{options.device}:{backend}" if name.startswith("distwrap") else backend
+            row = rows[name][backend] = outcome(file, called, options)
             log = row.pop("log", None)
             cases = ", ".join(f"{row[kind]} {kind}" for kind in ("passed", "skipped", "failed") if row[kind])
-            print(f"{file.stem} {backend}: {row['state']} ({cases or 'no case'}; {row['seconds']} s)", flush=True)
+            print(f"{name} {backend}: {row['state']} ({cases or 'no case'}; {row['seconds']} s)", flush=True)
             if log:
                 print(log, flush=True)
         if options.json:

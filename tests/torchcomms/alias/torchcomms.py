@@ -48,8 +48,8 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.PathFinder.find_spec(f"torchcomms.{part}", [f"{checkout}/comms/torchcomms"])
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        own = f"torchcomms{spec.name.removeprefix(OWN)}" if spec.name.startswith(OWN) else OWN + spec.name.removeprefix("torchcomms")
-        module = importlib.import_module(own)
+        package, part = spec.name.rsplit(".", 1) if spec.name.startswith(OWN) else spec.name.split(".", 1)
+        module = importlib.import_module(f"{'torchcomms' if package == OWN else OWN}.{part}")
         self.own_spec = module.__spec__
         return module
 
