@@ -10,6 +10,7 @@ use roundelay_compiler::program::CollectiveKind;
 use roundelay_compiler::{
     CheckReport, CompileOptions, Plan, Program, ProgramInstance, Shape, check as prove, graph,
 };
+use roundelay_dsl::ast::FileDeclaration;
 use roundelay_dsl::diag::render::{DiagnosticJson, json};
 use roundelay_dsl::diag::{Diagnostic, DiagnosticSeverity, ErrorCode, codes};
 use roundelay_dsl::span::SourceMap;
@@ -181,6 +182,8 @@ struct ProofTable<'a> {
     sources: &'a SourceMap,
     program: &'a Arc<Program>,
     options: CompileOptions,
+    /// The warnings of the text itself.
+    lints: Vec<Diagnostic>,
 }
 
 /// The outcome of all rank counts of an algorithm; the first that did not go well says why.
@@ -206,7 +209,8 @@ impl<'a> ProofTable<'a> {
         program: &'a Arc<Program>,
     ) -> Self {
         let options = args.target.options();
-        ProofTable { args, report, sources: &loaded.sources, program, options }
+        let lints = lints(&loaded.sources, program);
+        ProofTable { args, report, sources: &loaded.sources, program, options, lints }
     }
 
     /// Proves all rank counts.
@@ -216,7 +220,7 @@ impl<'a> ProofTable<'a> {
         self.head(&name);
         let progress = WorkProgress::new(&name, ranks.shapes.len());
         let (mut skipped, mut shown) = (Vec::new(), 0);
-        let mut warnings = Vec::new();
+        let mut warnings = self.lints.clone();
         let mut failed: Option<Vec<Diagnostic>> = None;
         for shape in &ranks.shapes {
             let found = self.one(shape);
@@ -228,9 +232,9 @@ impl<'a> ProofTable<'a> {
                     shown += 1;
                     progress.aside(|| self.row(shape, &found));
                     if let ShapeResult::Proved(proved) = &found
-                        && warnings.is_empty()
+                        && warnings.len() == self.lints.len()
                     {
-                        warnings.clone_from(&proved.checked.warnings);
+                        warnings.extend_from_slice(&proved.checked.warnings);
                     }
                     if let ShapeResult::Failed(found) = found
                         && failed.as_ref().is_none_or(|f| not_allowed(f) && !not_allowed(&found))
@@ -252,8 +256,13 @@ impl<'a> ProofTable<'a> {
         }
         match failed {
             None => CheckOutcome::Proved(warnings),
+            // A refutation may have its cause in what is warned of.
             Some(found) if not_allowed(&found) => CheckOutcome::NotAllowed(found),
-            Some(found) => CheckOutcome::Failed(found),
+            Some(mut found) => {
+                // What is warned of may be the cause.
+                found.extend_from_slice(&self.lints);
+                CheckOutcome::Failed(found)
+            }
         }
     }
 
@@ -378,11 +387,22 @@ impl<'a> ProofTable<'a> {
                 line.lossy = Some(checked.facts.lossy);
                 line.points = checked.points;
                 line.time_us = *time_us;
-                line.diagnostics = checked.warnings.iter().map(|d| json(self.sources, d)).collect();
+                let warnings = self.lints.iter().chain(&checked.warnings);
+                line.diagnostics = warnings.map(|d| json(self.sources, d)).collect();
             }
         }
         line
     }
+}
+
+/// Returns the warnings of the text itself; none of one in another language.
+fn lints(sources: &SourceMap, program: &Program) -> Vec<Diagnostic> {
+    let file = roundelay_dsl::parse(sources, program.header.source).ok();
+    let declared = file.iter().flat_map(|file| &file.items).find_map(|item| match item {
+        FileDeclaration::Algorithm(a) if a.header == program.header => Some(a),
+        _ => None,
+    });
+    declared.map(roundelay_dsl::lint_algorithm).unwrap_or_default()
 }
 
 /// Returns the vectors that the busiest rank sends; 0 for a barrier.

@@ -13,7 +13,7 @@ use crate::program::Program;
 use crate::resolve::{LibrarySource, resolve_tree};
 
 /// Changes whenever the bytes do.
-const VERSION: &str = concat!("roundelay ", env!("CARGO_PKG_VERSION"), " 1");
+const VERSION: &str = concat!("roundelay ", env!("CARGO_PKG_VERSION"), " 2");
 
 /// An algorithm as a binary carries it. The first source is the one that imports are relative to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! The values of expressions with numbers in them.
 
 use ArithmeticError::{
-    DivisionByZero, NoArguments, NotPositive, Overflow, Power, Shift, TooManyBits,
+    Base, DivisionByZero, NoArguments, NotPositive, Overflow, Power, Shift, TooManyBits,
 };
 use roundelay_dsl::ast::{BinOp, UnOp};
 use roundelay_dsl::diag::codes;
@@ -26,6 +26,9 @@ pub enum ArithmeticError {
     /// A logarithm of a number that is not positive.
     #[error("{0} has no value: it needs a positive number")]
     NotPositive(String),
+    /// A logarithm to a base below 2.
+    #[error("{0} has no value: a base is 2 or more")]
+    Base(String),
     /// A power by a negative number, or of more than 64 bits.
     #[error("pow({0}, {1}) has no value in 64 bits")]
     Power(i64, i64),
@@ -179,7 +182,10 @@ fn unary_builtin(f: BuiltinFunction, a: i64) -> Result<i64, ArithmeticError> {
         BuiltinFunction::Pow
         | BuiltinFunction::CeilDiv
         | BuiltinFunction::BitReverse
-        | BuiltinFunction::Gcd => a,
+        | BuiltinFunction::Gcd
+        | BuiltinFunction::Log
+        | BuiltinFunction::CeilLog
+        | BuiltinFunction::IsPower => a,
     })
 }
 
@@ -211,6 +217,26 @@ fn binary_builtin(f: BuiltinFunction, a: i64, b: i64) -> Result<i64, ArithmeticE
             }
             i64::try_from(a).map_err(|_| Overflow("gcd".into()))?
         }
+        BuiltinFunction::Log => logarithm("log", a, b)?.0,
+        BuiltinFunction::CeilLog => {
+            let (whole, exact) = logarithm("ceil_log", a, b)?;
+            whole + i64::from(!exact)
+        }
+        BuiltinFunction::IsPower if a < 2 => return Err(Base(format!("is_power({a}, {b})"))),
+        BuiltinFunction::IsPower => i64::from(b > 0 && logarithm("is_power", a, b)?.1),
         _ => a,
     })
+}
+
+/// Returns the logarithm of `x` to a base, rounded down, and whether it is exact. `name` stands in the error.
+fn logarithm(name: &str, base: i64, x: i64) -> Result<(i64, bool), ArithmeticError> {
+    let shown = || format!("{name}({base}, {x})");
+    if base < 2 {
+        return Err(Base(shown()));
+    }
+    if x < 1 {
+        return Err(NotPositive(shown()));
+    }
+    let whole = x.ilog(base);
+    Ok((whole.into(), base.pow(whole) == x))
 }

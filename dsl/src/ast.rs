@@ -37,6 +37,8 @@ pub enum FileDeclaration {
     Collective(CollectiveDecl),
     /// `algorithm a implements c on n ranks { … }`
     Algorithm(AlgorithmDecl),
+    /// `let x = expr`
+    Constant(ConstantDecl),
 }
 
 impl FileDeclaration {
@@ -47,6 +49,7 @@ impl FileDeclaration {
             FileDeclaration::Fn(f) => f.span,
             FileDeclaration::Collective(c) => c.span,
             FileDeclaration::Algorithm(a) => a.span,
+            FileDeclaration::Constant(c) => c.span,
         }
     }
 }
@@ -58,6 +61,19 @@ pub struct ImportDecl {
     pub path: String,
     /// The span of the string.
     pub path_span: Span,
+    /// The span of the whole item.
+    pub span: Span,
+}
+
+/// `let x = expr` outside of all other declarations: a value that depends on no rank.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConstantDecl {
+    /// `///` lines before it, without their marker.
+    pub docs: Vec<String>,
+    /// Its name.
+    pub name: SpannedName,
+    /// Its value.
+    pub value: Expr,
     /// The span of the whole item.
     pub span: Span,
 }
@@ -114,6 +130,8 @@ pub struct AlgorithmDecl {
     pub docs: Vec<String>,
     /// Its name.
     pub name: SpannedName,
+    /// Its parameters.
+    pub parameters: Vec<ParameterDecl>,
     /// The collective that it claims to implement.
     pub collective: SpannedName,
     /// Its ranks.
@@ -126,6 +144,8 @@ pub struct AlgorithmDecl {
     pub chunks: Option<Expr>,
     /// `scratch t[E]` clauses.
     pub scratch: Vec<ScratchDecl>,
+    /// `let`s before the last of its clauses, which may use them as its statements may.
+    pub lets: Vec<(SpannedName, Expr)>,
     /// The statements: what moves.
     pub body: Vec<Stmt>,
     /// The schedule: how it is run.
@@ -133,6 +153,19 @@ pub struct AlgorithmDecl {
     /// The span of the header, `algorithm … ranks`.
     pub header: Span,
     /// The span of the whole item.
+    pub span: Span,
+}
+
+/// `k = 2 in 2..=8`: a parameter of an algorithm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ParameterDecl {
+    /// Its name.
+    pub name: SpannedName,
+    /// Its value where none is given; its type is that of the parameter.
+    pub default: Expr,
+    /// The least and the greatest value that it may have.
+    pub bounds: Option<(Expr, Expr)>,
+    /// The span of the whole.
     pub span: Span,
 }
 
@@ -305,13 +338,15 @@ pub enum RegionIndex {
     },
 }
 
-/// `use collective.name over axis on region -> region root r via path`
+/// `use collective.name(k = E) over axis on region -> region root r via path`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UseStmt {
     /// The collective; the enclosing algorithm's own if absent.
     pub collective: Option<SpannedName>,
     /// The algorithm.
     pub name: SpannedName,
+    /// The arguments for its parameters.
+    pub arguments: Vec<(SpannedName, Expr)>,
     /// The axis along which groups are formed; all ranks if absent.
     pub over: Option<SpannedName>,
     /// The region that is its `data` (or its `input`).
@@ -397,6 +432,8 @@ pub enum ExprKind {
     Call(SpannedName, Vec<Expr>),
     /// `if c { a } else { b }`
     If(Box<Expr>, Box<Expr>, Box<Expr>),
+    /// `true`, `false`
+    Truth(bool),
 }
 
 /// Unary operators.

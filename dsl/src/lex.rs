@@ -43,7 +43,8 @@ impl SourceToken {
 }
 
 /// Signs of more than one character, longest first.
-const LONG_SIGNS: &[&str] = &["..+", "..", "->", "||", "&&", "==", "!=", "<=", ">=", "<<", ">>"];
+const LONG_SIGNS: &[&str] =
+    &["..+", "..=", "..", "->", "||", "&&", "==", "!=", "<=", ">=", "<<", ">>"];
 
 /// Returns true for the characters that the grammar skips between words (`WHITESPACE` of `algo.pest`). Others that
 /// Unicode calls white space, or an end of a line, have no meaning: within a comment they are text, elsewhere a fault.

@@ -97,7 +97,8 @@ impl<'t> ParserInput<'t> {
     /// Returns the text cut before each declaration; the pieces cover all of it.
     ///
     /// A declaration begins with one of four reserved words, outside of all braces or first on its
-    /// line, so that an open brace does not swallow what follows; its comments belong to it.
+    /// line, so that an open brace does not swallow what follows, or with a `let` outside of all braces; its
+    /// comments belong to it.
     pub(crate) fn declarations(&self) -> Vec<Range<usize>> {
         let mut cuts = vec![0];
         let (mut depth, mut after) = (0_usize, 0);
@@ -109,6 +110,9 @@ impl<'t> ParserInput<'t> {
                     if depth == 0 || self.opens_line(i) =>
                 {
                     depth = 0;
+                    cuts.push(self.tokens[after..=i].first().map_or(token.start, |t| t.start));
+                }
+                "let" if depth == 0 => {
                     cuts.push(self.tokens[after..=i].first().map_or(token.start, |t| t.start));
                 }
                 _ => {}

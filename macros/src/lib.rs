@@ -43,6 +43,8 @@ use proc_macro::TokenStream;
 ///
 /// * `with(parent, other)`: functions marked [`macro@algorithm_fn`] and other algorithms that this one uses,
 /// * `check(4, 8..=16)`, or `check((2, 4), (3, 2))` on a grid: the rank counts at which it is proved,
+/// * `parameters(k = 2 in 2..=8, mirrored = false)`: the defaults and bounds of parameters, which the function takes as
+///   `k: i64` or `mirrored: bool` beside its ranks,
 /// * `import("tools.algo")`: files whose functions, collectives and algorithms it uses, relative to this one.
 #[proc_macro_attribute]
 pub fn algorithm(attribute: TokenStream, item: TokenStream) -> TokenStream {

@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use roundelay_compiler::Shape;
 use roundelay_dsl::ast;
-use syn::{Ident, ItemFn, Path};
+use syn::{Expr, Ident, ItemFn, Path};
 
 use crate::pieces::SourcePieces;
 
@@ -27,6 +27,18 @@ pub(crate) struct AttributeWords {
     pub(crate) imports: Vec<syn::LitStr>,
     /// The shapes at which it is to be proved, if not at the usual rank counts.
     pub(crate) check: Option<Vec<Shape>>,
+    /// The defaults and bounds of its parameters.
+    pub(crate) parameters: Vec<MacroParameter>,
+}
+
+/// `k = 2 in 2..=8`: the default and the bounds of a parameter.
+#[derive(Clone)]
+pub(crate) struct MacroParameter {
+    pub(crate) name: Ident,
+    pub(crate) default: Expr,
+    pub(crate) bounds: Option<(Expr, Expr)>,
+    /// All of it.
+    pub(crate) tokens: TokenStream,
 }
 
 /// A marked function as the macros hand it around: `{ role (attribute) item }`.

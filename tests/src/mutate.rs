@@ -61,12 +61,19 @@ impl MutantMaker<'_> {
                     }
                     self.number("function", &f.value);
                 }
+                FileDeclaration::Constant(c) => self.number("function", &c.value),
                 FileDeclaration::Import(_) | FileDeclaration::Collective(_) => {}
             }
         }
     }
 
     fn algorithm(&mut self, a: &AlgorithmDecl) {
+        for p in &a.parameters {
+            self.number("parameter", &p.default);
+        }
+        for (_, e) in &a.lets {
+            self.number("let", e);
+        }
         if let Some(e) = &a.chunks {
             self.number("chunks", e);
         }

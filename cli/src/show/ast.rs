@@ -49,6 +49,10 @@ impl TreeWriter<'_> {
             FileDeclaration::Fn(f) => self.function(f),
             FileDeclaration::Collective(c) => self.collective(c),
             FileDeclaration::Algorithm(a) => self.algorithm(a),
+            FileDeclaration::Constant(c) => {
+                self.node(&format!("let {} = {}", c.name.text, expr(&c.value)), c.span);
+                self.inside(|w| w.docs(&c.docs));
+            }
         }
     }
 
@@ -83,6 +87,18 @@ impl TreeWriter<'_> {
         );
         self.inside(|w| {
             w.docs(&a.docs);
+            for p in &a.parameters {
+                let bounds =
+                    |(least, most): &(Expr, Expr)| format!(" in {}..={}", expr(least), expr(most));
+                let bounds = p.bounds.as_ref().map_or(String::new(), bounds);
+                w.node(
+                    &format!("parameter {} = {}{bounds}", p.name.text, expr(&p.default)),
+                    p.span,
+                );
+            }
+            for (name, value) in &a.lets {
+                w.node(&format!("let {} = {}", name.text, expr(value)), name.span);
+            }
             w.clause("requires", a.requires.iter());
             w.clause("tolerates", a.tolerates.iter());
             w.clause("chunks", a.chunks.iter());
@@ -224,7 +240,10 @@ fn used(u: &UseStmt) -> String {
     let on = u.on.as_ref().map_or(String::new(), |on| format!(" on {}", region(on)));
     let to = u.to.as_ref().map_or(String::new(), |to| format!(" -> {}", region(to)));
     let (root, via) = (option(" root ", &u.root), option(" via ", &u.via));
-    format!("use {collective}{}{over}{on}{to}{root}{via}", u.name.text)
+    let given = u.arguments.iter().map(|(name, e)| format!("{} = {}", name.text, expr(e)));
+    let given = given.collect::<Vec<_>>().join(", ");
+    let given = if given.is_empty() { given } else { format!("({given})") };
+    format!("use {collective}{}{given}{over}{on}{to}{root}{via}", u.name.text)
 }
 
 /// Prints an expression as `(% (+ r 1) n)`.
@@ -232,6 +251,7 @@ fn expr(e: &Expr) -> String {
     let all = |of: &[&Expr]| of.iter().map(|e| expr(e)).collect::<Vec<_>>();
     match &e.kind {
         ExprKind::Int(value) => value.to_string(),
+        ExprKind::Truth(value) => value.to_string(),
         ExprKind::Name(name) => name.clone(),
         ExprKind::Field(of, field) => format!("{}.{}", of.text, field.text),
         ExprKind::Unary(op, a) => applied(unary(*op), &all(&[a])),

@@ -38,6 +38,10 @@ impl ProgramWriter<'_> {
         let axes = p.axes.names.join(", ");
         self.node(&format!("program {}.{} on ({axes})", p.kind.name(), p.name));
         self.inside(|w| {
+            for own in &p.parameters {
+                let bounds = own.bounds.map_or(String::new(), |(a, b)| format!(" in {a}..={b}"));
+                w.node(&format!("parameter {} = {}{bounds}", own.name, own.value));
+            }
             for e in &p.requires {
                 w.node(&format!("requires {}", w.expr(e)));
             }
@@ -96,7 +100,11 @@ impl ProgramWriter<'_> {
                 let to =
                     u.to.as_ref().map_or(String::new(), |to| format!(" -> {}", self.region(to)));
                 let (root, via) = (self.option(" root ", &u.root), self.option(" via ", &u.via));
-                self.node(&format!("use{over}{on}{to}{root}{via}"));
+                let given = u.arguments.iter().map(|(i, e)| {
+                    format!(" with {} = {}", u.program.parameters[*i].name, self.expr(e))
+                });
+                let given: String = given.collect();
+                self.node(&format!("use{given}{over}{on}{to}{root}{via}"));
                 self.tree.enter();
                 ProgramWriter { program: &u.program, tree: self.tree }.program();
                 self.tree.leave();

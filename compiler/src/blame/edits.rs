@@ -5,8 +5,8 @@ use roundelay_dsl::span::Span;
 
 use super::places::{ProgramPlace, VariablePick, VisibleNames, inner, visit};
 use crate::program::{
-    BuiltinFunction, ChunkIndex, EachRules, ExprNode, Program, ProgramBuffer, ProgramStmt,
-    RankExpr, RegionExpr, RuleBinder, Slot, SlotExpr, TransferRule,
+    BUILTINS, BuiltinFunction, ChunkIndex, EachRules, ExprNode, Program, ProgramBuffer,
+    ProgramStmt, RankExpr, RegionExpr, RuleBinder, Slot, SlotExpr, TransferRule,
 };
 
 /// One change.
@@ -74,9 +74,7 @@ pub(super) fn truth(e: &SlotExpr) -> bool {
     match &e.node {
         ExprNode::Unary(op, _) => *op == UnOp::Not,
         ExprNode::Binary(op, ..) => op.compares() || matches!(op, BinOp::Or | BinOp::And),
-        ExprNode::Call(f, _) => {
-            matches!(f, BuiltinFunction::Pow2 | BuiltinFunction::Even | BuiltinFunction::Odd)
-        }
+        ExprNode::Call(f, _) => BUILTINS.iter().any(|(_, known, _, truth)| known == f && *truth),
         ExprNode::If(_, a, _) => truth(a),
         ExprNode::Let(_, _, body) => truth(body),
         ExprNode::Int(_) | ExprNode::Var(_) => false,
@@ -314,6 +312,8 @@ pub(super) fn mistaken(f: BuiltinFunction) -> Option<BuiltinFunction> {
         BuiltinFunction::Max => Some(BuiltinFunction::Min),
         BuiltinFunction::Log2 => Some(BuiltinFunction::CeilLog2),
         BuiltinFunction::CeilLog2 => Some(BuiltinFunction::Log2),
+        BuiltinFunction::Log => Some(BuiltinFunction::CeilLog),
+        BuiltinFunction::CeilLog => Some(BuiltinFunction::Log),
         BuiltinFunction::Even => Some(BuiltinFunction::Odd),
         BuiltinFunction::Odd => Some(BuiltinFunction::Even),
         _ => None,

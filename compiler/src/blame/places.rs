@@ -42,6 +42,7 @@ impl VisibleNames {
         }
         let mut outer = program.axes.sizes.clone();
         outer.push(program.root);
+        outer.extend(program.parameters.iter().map(|p| p.slot));
         VisibleNames { names, outer, frames: Vec::new() }
     }
 

@@ -120,6 +120,11 @@ pub(super) fn call(f: BuiltinFunction, r: &[ValueRange]) -> ValueRange {
         (BuiltinFunction::TrailingZeros, [a]) => (0, bits(a.1)),
         (BuiltinFunction::CeilLog2, [a]) => (bits(a.0), bits(a.1) + 1),
         (BuiltinFunction::Pow2 | BuiltinFunction::Even | BuiltinFunction::Odd, _) => (0, 1),
+        (BuiltinFunction::IsPower, _) => (0, 1),
+        (BuiltinFunction::Log | BuiltinFunction::CeilLog, [base, x]) if base.0 > 1 && x.0 > 0 => {
+            let up = i64::from(f == BuiltinFunction::CeilLog);
+            (x.0.ilog(base.1).into(), i64::from(x.1.ilog(base.0)) + up)
+        }
         (BuiltinFunction::Popcount, _) => (0, 64),
         // The highest bit in which the number before them all differs from the last is the lowest of one.
         (BuiltinFunction::Lowbit, [a]) if a.0 > 0 => (1, 1 << bits((a.0 - 1) ^ a.1)),

@@ -137,6 +137,9 @@ pub enum BuiltinFunction {
     Gcd,
     Even,
     Odd,
+    Log,
+    CeilLog,
+    IsPower,
 }
 
 /// Name, function, arguments (none: two or more), whether it gives a truth value.
@@ -156,4 +159,7 @@ pub const BUILTINS: &[(&str, BuiltinFunction, Option<usize>, bool)] = &[
     ("gcd", BuiltinFunction::Gcd, Some(2), false),
     ("even", BuiltinFunction::Even, Some(1), true),
     ("odd", BuiltinFunction::Odd, Some(1), true),
+    ("log", BuiltinFunction::Log, Some(2), false),
+    ("ceil_log", BuiltinFunction::CeilLog, Some(2), false),
+    ("is_power", BuiltinFunction::IsPower, Some(2), true),
 ];

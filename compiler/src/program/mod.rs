@@ -5,10 +5,12 @@
 
 mod expression;
 mod kind;
+mod parameter;
 
 use std::sync::Arc;
 
 use roundelay_dsl::ast::TransferOp;
+use roundelay_dsl::diag::{Diagnostic, codes, similar};
 use roundelay_dsl::span::{SourceId, Span};
 use serde::Serialize;
 
@@ -17,11 +19,12 @@ pub use expression::{
     BUILTINS, BuiltinFunction, ChunkIndex, ExprNode, RankAxes, RankExpr, RuleBinder, Slot, SlotExpr,
 };
 pub use kind::{COLLECTIVES, CollectiveKind, CustomCollective, EnsureClause};
+pub use parameter::{ArgumentValue, ArgumentedName, ProgramParameter};
 
 /// An algorithm, resolved.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Program {
-    /// Its name.
+    /// Its name, with the arguments that are not the default of their parameter: `k_nomial(k = 4)`.
     pub name: String,
     /// The collective that it claims to implement.
     pub kind: CollectiveKind,
@@ -54,6 +57,9 @@ pub struct Program {
     /// Slots of the coordinates of a group, one an axis (set where the program is used `over` an
     /// axis of this one).
     pub coordinates: Vec<Slot>,
+    /// Its parameters, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parameters: Vec<ProgramParameter>,
     /// Span of the header.
     #[serde(skip)]
     pub header: Span,
@@ -68,6 +74,62 @@ pub struct Program {
 }
 
 impl Program {
+    /// Returns the name without arguments, as the text declares it.
+    pub fn declared_name(&self) -> &str {
+        self.name.split_once('(').map_or(&self.name, |(name, _)| name)
+    }
+
+    /// Returns the program with other values for some of its parameters; the others keep theirs.
+    ///
+    /// # Errors
+    ///
+    /// RL0215 for an argument that is no parameter or out of its bounds, RL0204 for one that is given twice, RL0206 for
+    /// a number in place of a truth value or the other way round.
+    pub fn with_arguments(
+        self: &Arc<Self>,
+        arguments: &[(String, ArgumentValue)],
+    ) -> Result<Arc<Self>, Box<Diagnostic>> {
+        if arguments.is_empty() {
+            return Ok(self.clone());
+        }
+        let mut program = Program::clone(self);
+        for (i, (name, value)) in arguments.iter().enumerate() {
+            if arguments[..i].iter().any(|(before, _)| before == name) {
+                let message = format!("argument `{name}` is given twice");
+                let d = Diagnostic::error(codes::DUPLICATE_NAME, message);
+                return Err(Box::new(d.help("give each parameter one value")));
+            }
+            match program.parameters.iter_mut().find(|p| p.name == *name) {
+                None => return Err(Box::new(self.unknown_parameter(name))),
+                Some(parameter) => match parameter.refusal(*value) {
+                    Some(refusal) => return Err(Box::new(refusal)),
+                    None => parameter.value = *value,
+                },
+            }
+        }
+        let others = program.parameters.iter().filter(|p| p.value != p.default);
+        let arguments = others.map(|p| (p.name.clone(), p.value)).collect();
+        let name = self.declared_name().into();
+        program.name = ArgumentedName { name, arguments }.to_string();
+        Ok(Arc::new(program))
+    }
+
+    /// Returns the fault of an argument for a parameter that there is not.
+    pub fn unknown_parameter(&self, name: &str) -> Diagnostic {
+        let (collective, own) = (self.kind.name(), self.declared_name());
+        let d = Diagnostic::error(
+            codes::ARGUMENT,
+            format!("`{collective}.{own}` has no parameter `{name}`"),
+        );
+        let d = d.label(self.header, "declared here");
+        let known: Vec<&str> = self.parameters.iter().map(|p| p.name.as_str()).collect();
+        match similar(name, known.iter().copied()) {
+            Some(near) => d.help(format!("did you mean `{near}`?")),
+            None if known.is_empty() => d.help("it has no parameters: leave the argument out"),
+            None => d.help(format!("its parameters are {}", known.join(", "))),
+        }
+    }
+
     /// Returns the split by bandwidth that the program is, if it is one.
     pub fn weighted(&self) -> Option<&PartSplit> {
         self.body.iter().find_map(|s| match s {
@@ -225,6 +287,9 @@ pub struct AlgorithmUse {
     pub root: Option<SlotExpr>,
     /// The path between hosts that it rides; that of the statement around it, if absent.
     pub via: Option<SlotExpr>,
+    /// Values for its parameters, by index; they depend on sizes and parameters of this program only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<(usize, SlotExpr)>,
     /// Number of the statement among those of the program that have parts.
     pub site: u32,
     /// Span of the statement.

@@ -12,7 +12,10 @@ use super::names::{VariableNames, axes};
 use super::resolver::ProgramResolver;
 use super::stmt::default_schedule;
 use super::weighted;
-use crate::program::{BufferStyle, COLLECTIVES, CollectiveKind, Program, Slot};
+use crate::num::short;
+use crate::program::{
+    BufferStyle, COLLECTIVES, CollectiveKind, ExprNode, Program, ProgramStmt, Slot, SlotExpr,
+};
 
 impl ProgramResolver<'_> {
     /// Returns the collective of that name as a file sees it.
@@ -146,8 +149,10 @@ fn algorithm_program(
             .label(c.span, "declared here"),
         );
     }
+    let parameters = r.parameters(id, &mut names, a);
     let mut body = AlgorithmBody {
         id,
+        fixed: short(names.slots.len()),
         names,
         axes: ranks,
         scratch: a.scratch.iter().map(|s| s.name.text.clone()).collect(),
@@ -160,6 +165,12 @@ fn algorithm_program(
         height: 0,
         used: Vec::new(),
     };
+    let mut lets = Vec::new();
+    for (name, e) in &a.lets {
+        let value = r.any(id, &mut body.names, e);
+        let slot = body.names.bind(&name.text, value.as_ref().is_some_and(|v| v.1));
+        lets.extend(value.map(|(e, _)| (slot, e)));
+    }
     let mut commutative = false;
     let mut requires = Vec::new();
     for e in &a.requires {
@@ -170,10 +181,10 @@ fn algorithm_program(
             commutative = true;
             continue;
         }
-        requires.extend(r.truth(id, &mut body.names, e));
+        requires.extend(r.truth(id, &mut body.names, e).map(|e| with_lets(&lets, e)));
     }
     let tolerates = match &a.tolerates {
-        Some(e) => Some(r.number(id, &mut body.names, e)?),
+        Some(e) => Some(with_lets(&lets, r.number(id, &mut body.names, e)?)),
         None => None,
     };
     if let (Some(e), true) = (&a.tolerates, kind != CollectiveKind::AllReduce) {
@@ -183,7 +194,7 @@ fn algorithm_program(
         ));
     }
     let chunks = match &a.chunks {
-        Some(e) => Some(r.number(id, &mut body.names, e)?),
+        Some(e) => Some(with_lets(&lets, r.number(id, &mut body.names, e)?)),
         None => None,
     };
     if let (CollectiveKind::Custom(_), Some(e)) = (&kind, &a.chunks) {
@@ -213,11 +224,17 @@ fn algorithm_program(
             );
         }
         if let Some(e) = r.number(id, &mut body.names, &s.chunks) {
-            scratch.push((s.name.text.clone(), e));
+            scratch.push((s.name.text.clone(), with_lets(&lets, e)));
         }
     }
-    let stmts = body.block(r, &a.body);
-    let schedule = body.schedule(r, a.schedule.as_ref());
+    let mut stmts = body.block(r, &a.body);
+    let mut schedule = body.schedule(r, a.schedule.as_ref());
+    if let Some(schedule) = &mut schedule {
+        for entry in [&mut schedule.pipeline, &mut schedule.channels, &mut schedule.slots] {
+            *entry = entry.take().map(|e| with_lets(&lets, e));
+        }
+    }
+    stmts.splice(0..0, lets.into_iter().map(|(slot, e)| ProgramStmt::Let(slot, e)));
     weighted::alone(r, &kind, &stmts, schedule.as_ref());
     if let Some(d) = body.names.full(a.header) {
         r.report(d);
@@ -256,9 +273,22 @@ fn algorithm_program(
         slots: body.names.slots,
         root,
         coordinates,
+        parameters,
         header: a.header,
         composed: body.composed,
         height: body.height,
         sources,
+    })
+}
+
+/// Returns an expression of a clause with the values of the `let`s that it uses: clauses are evaluated before any
+/// statement.
+fn with_lets(lets: &[(Slot, SlotExpr)], e: SlotExpr) -> SlotExpr {
+    lets.iter().rev().fold(e, |e, (slot, value)| match e.depends_on(&[*slot]) {
+        true => {
+            let span = e.span;
+            SlotExpr { node: ExprNode::Let(*slot, Box::new(value.clone()), Box::new(e)), span }
+        }
+        false => e,
     })
 }

@@ -3,12 +3,14 @@
 use roundelay_dsl::span::{SourceId, Span};
 
 use super::names::VariableNames;
-use crate::program::RankAxes;
+use crate::program::{RankAxes, Slot};
 
 /// The state that statements of one algorithm share.
 pub(super) struct AlgorithmBody {
     pub(super) id: SourceId,
     pub(super) names: VariableNames,
+    /// The first variable that is neither a size, the root, a coordinate nor a parameter.
+    pub(super) fixed: Slot,
     pub(super) axes: RankAxes,
     pub(super) scratch: Vec<String>,
     /// Spans of the first use of `data`, and of `input` or `output`.

@@ -6,7 +6,7 @@ use roundelay_dsl::ast;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::SourceId;
 
-use super::names::{VariableNames, axes};
+use super::names::{VariableNames, axes, coordinates};
 use super::region::{index, rank_expr};
 use super::resolver::ProgramResolver;
 use crate::program::{
@@ -172,12 +172,14 @@ impl ProgramResolver<'_> {
                 binders.push(RuleBinder::Let(names.bind(&name.text, false), value));
             }
         }
+        names.coordinates = coordinates(ranks, slot, e.span);
         if let Some(c) = &e.filter
             && let Some(c) = self.truth(id, names, c)
         {
             binders.push(RuleBinder::Where(c));
         }
         self.ensures(id, names, ranks, &e.body, Some(slot), binders, out);
+        names.coordinates.clear();
         names.visible.truncate(depth);
         binders.truncate(bound);
     }

@@ -5,6 +5,7 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
 use super::body::AlgorithmBody;
+use super::names::{coordinate, coordinates};
 use super::resolver::ProgramResolver;
 use crate::plan::WireType;
 use crate::program::{
@@ -57,18 +58,8 @@ impl AlgorithmBody {
             }
             let var = self.names.hidden();
             let mut flat = FlatEach::new(var);
-            let span = e.span;
-            let v = |slot| SlotExpr { node: ExprNode::Var(slot), span };
-            let op =
-                |op, a, b| SlotExpr { node: ExprNode::Binary(op, Box::new(a), Box::new(b)), span };
             for (i, name) in e.vars.iter().enumerate() {
-                let mut value = v(var);
-                for &size in self.axes.sizes[i + 1..].iter().rev() {
-                    value = op(ast::BinOp::Div, value, v(size));
-                }
-                if i > 0 {
-                    value = op(ast::BinOp::Mod, value, v(self.axes.sizes[i]));
-                }
+                let value = coordinate(&self.axes, i, var, e.span);
                 let slot = self.names.bind(&name.text, false);
                 flat.dependent.push(slot);
                 flat.defs.push((slot, value.clone()));
@@ -76,12 +67,14 @@ impl AlgorithmBody {
             }
             flat
         };
+        self.names.coordinates = coordinates(&self.axes, flat.var, e.span);
         if let Some(filter) = &e.filter
             && let Some(f) = r.truth(self.id, &mut self.names, filter)
         {
             flat.binders.push(RuleBinder::Where(f));
         }
         self.flatten(r, &e.body, &mut flat);
+        self.names.coordinates.clear();
         self.names.visible.truncate(depth);
         Some(EachRules {
             var: flat.var,

@@ -118,17 +118,25 @@ impl ProgramResolver<'_> {
     ) -> Option<(SlotExpr, bool)> {
         let (node, truth) = match &e.kind {
             ExprKind::Int(v) => (ExprNode::Int(*v), false),
-            ExprKind::Name(name) => {
-                let Some((slot, truth)) = names.find(name) else {
-                    self.unknown(names, name, e);
-                    return None;
-                };
-                (ExprNode::Var(slot), truth)
-            }
+            ExprKind::Truth(value) => (ExprNode::Int((*value).into()), true),
+            ExprKind::Name(name) => match names.find(name) {
+                Some((slot, truth)) => (ExprNode::Var(slot), truth),
+                None => match (names.coordinate(name), self.scope(id).constants.get(name)) {
+                    (Some(coordinate), _) => (coordinate.node.clone(), false),
+                    (None, Some(constant)) => {
+                        let (value, truth) = self.constant(constant)?;
+                        (ExprNode::Int(value), truth)
+                    }
+                    (None, None) => {
+                        self.unknown(id, names, name, e);
+                        return None;
+                    }
+                },
+            },
             ExprKind::Field(base, field) => {
                 let full = format!("{}.{}", base.text, field.text);
                 let Some((slot, truth)) = names.find(&full) else {
-                    self.unknown(names, &full, e);
+                    self.unknown(id, names, &full, e);
                     return None;
                 };
                 (ExprNode::Var(slot), truth)
@@ -262,6 +270,7 @@ impl ProgramResolver<'_> {
     ) -> Option<(ExprNode, bool)> {
         let home = f.span.source;
         let caller = std::mem::take(&mut names.visible);
+        let coordinates = std::mem::take(&mut names.coordinates);
         x.stack.push(f.name.text.clone());
         let mut bound = Vec::new();
         for (param, arg) in f.params.iter().zip(args) {
@@ -287,6 +296,7 @@ impl ProgramResolver<'_> {
         x.depth = depth;
         x.stack.pop();
         names.visible = caller;
+        names.coordinates = coordinates;
         let (body, truth) = body?;
         let nested = bound.into_iter().rev().fold(body, |body, (_, slot, _, value)| {
             let span = body.span;
@@ -304,8 +314,12 @@ impl ProgramResolver<'_> {
         self.expand(&mut names, f, args, &mut FunctionExpansion::default());
     }
 
-    fn unknown(&mut self, names: &VariableNames, name: &str, e: &ast::Expr) {
-        let known: Vec<&str> = names.visible.iter().map(|(n, _, _)| n.as_str()).collect();
+    fn unknown(&mut self, id: SourceId, names: &VariableNames, name: &str, e: &ast::Expr) {
+        let scope = self.scope(id);
+        let visible = names.visible.iter().map(|(n, _, _)| n.as_str());
+        let axes = names.coordinates.iter().map(|(n, _)| n.as_str());
+        let constants = scope.constants.keys().map(String::as_str);
+        let known: Vec<&str> = visible.chain(axes).chain(constants).collect();
         let mut d = Diagnostic::error(codes::UNKNOWN_NAME, format!("`{name}` is not declared"))
             .label(e.span, "not known here");
         d = match similar(name, known.iter().copied()) {

@@ -5,6 +5,8 @@
 //! * `library`: where texts that others name come from.
 //! * `resolver`: the files of a compilation, their declarations and imports, and the findings so far.
 //! * `names`, `body`: variables and their slots, and what the statements of one algorithm share.
+//! * `constant`: values of the top level, which depend on no rank.
+//! * `parameter`: parameters of algorithms, and the arguments of a `use`.
 //! * `expr`, `region`: expressions, ranks and chunks.
 //! * `algorithm`: finds an algorithm by name, and resolves its clauses.
 //! * `stmt`, `each`, `weighted`: its statements; bodies of `each` become rules; where a split by bandwidth may stand.
@@ -13,10 +15,12 @@
 mod algorithm;
 mod body;
 mod collective;
+mod constant;
 mod each;
 mod expr;
 mod library;
 mod names;
+mod parameter;
 mod region;
 mod resolver;
 mod stmt;
@@ -78,6 +82,7 @@ fn resolve_within(
             }
             FileDeclaration::Collective(c) => drop(resolver.custom(id, &c.name.text)),
             FileDeclaration::Fn(f) => resolver.check_function(id, f),
+            FileDeclaration::Constant(c) => drop(resolver.constant(c)),
             FileDeclaration::Import(_) => {}
         }
     }

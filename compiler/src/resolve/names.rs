@@ -1,20 +1,22 @@
 //! The variables of a program while it is resolved: their names, slots and scopes.
 
-use roundelay_dsl::ast;
+use roundelay_dsl::ast::{self, BinOp};
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use crate::program::{RankAxes, Slot};
+use crate::program::{ExprNode, RankAxes, Slot, SlotExpr};
 
 /// Allocates slots and finds variables by name, innermost first.
 pub(super) struct VariableNames {
     pub(super) slots: Vec<String>,
     pub(super) visible: Vec<(String, Slot, bool)>,
+    /// The axes of a grid as coordinates of the rank at hand; variables of the same name come first.
+    pub(super) coordinates: Vec<(String, SlotExpr)>,
 }
 
 impl VariableNames {
     pub(super) fn new() -> Self {
-        VariableNames { slots: Vec::new(), visible: Vec::new() }
+        VariableNames { slots: Vec::new(), visible: Vec::new(), coordinates: Vec::new() }
     }
 
     /// Adds a slot without a name that users see.
@@ -50,6 +52,11 @@ impl VariableNames {
         })
     }
 
+    /// Returns the coordinate of the rank at hand along the axis of that name.
+    pub(super) fn coordinate(&self, name: &str) -> Option<&SlotExpr> {
+        self.coordinates.iter().find(|(axis, _)| axis == name).map(|(_, e)| e)
+    }
+
     pub(super) fn find(&self, name: &str) -> Option<(Slot, bool)> {
         self.visible.iter().rev().find(|(n, _, _)| n == name).map(|&(_, s, t)| (s, t))
     }
@@ -69,4 +76,27 @@ pub(super) fn axes(names: &mut VariableNames, axes: &ast::AxesClause) -> RankAxe
             RankAxes { names: list.iter().map(|a| a.text.clone()).collect(), sizes, grid: true }
         }
     }
+}
+
+/// Returns the coordinate of a linear rank along an axis.
+pub(super) fn coordinate(axes: &RankAxes, axis: usize, rank: Slot, span: Span) -> SlotExpr {
+    let variable = |slot| SlotExpr { node: ExprNode::Var(slot), span };
+    let op = |op, a, b| SlotExpr { node: ExprNode::Binary(op, Box::new(a), Box::new(b)), span };
+    let mut value = variable(rank);
+    for &size in axes.sizes[axis + 1..].iter().rev() {
+        value = op(BinOp::Div, value, variable(size));
+    }
+    if axis > 0 {
+        value = op(BinOp::Mod, value, variable(axes.sizes[axis]));
+    }
+    value
+}
+
+/// Returns the coordinates of a linear rank by the names of the axes; none where there is one axis.
+pub(super) fn coordinates(axes: &RankAxes, rank: Slot, span: Span) -> Vec<(String, SlotExpr)> {
+    if !axes.grid {
+        return Vec::new();
+    }
+    let each = axes.names.iter().enumerate();
+    each.map(|(i, name)| (name.clone(), coordinate(axes, i, rank, span))).collect()
 }

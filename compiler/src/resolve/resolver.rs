@@ -14,6 +14,7 @@ use crate::program::{CustomCollective, Program};
 #[derive(Default, Clone)]
 pub(super) struct FileScope {
     pub(super) functions: BTreeMap<String, Arc<ast::FnDef>>,
+    pub(super) constants: BTreeMap<String, Arc<ast::ConstantDecl>>,
     pub(super) collectives: BTreeMap<String, Arc<ast::CollectiveDecl>>,
     /// By (collective, name).
     pub(super) algorithms: BTreeMap<(String, String), Arc<ast::AlgorithmDecl>>,
@@ -26,6 +27,10 @@ pub(crate) struct ProgramResolver<'a> {
     pub(super) scopes: BTreeMap<SourceId, Arc<FileScope>>,
     /// Every file with all that it imports.
     pub(super) files: BTreeMap<SourceId, Vec<SourceId>>,
+    /// The values of constants, by their places; `None` while one is computed, or has none.
+    pub(super) constants: BTreeMap<Span, Option<(i64, bool)>>,
+    /// Constants being computed, to find recursion.
+    pub(super) computing: Vec<Span>,
     pub(super) customs: BTreeMap<(SourceId, String), Arc<CustomCollective>>,
     pub(super) programs: BTreeMap<(SourceId, String, String), Arc<Program>>,
     /// Algorithms being resolved, to find recursion.
@@ -43,6 +48,8 @@ impl<'a> ProgramResolver<'a> {
             library,
             scopes: BTreeMap::new(),
             files: BTreeMap::new(),
+            constants: BTreeMap::new(),
+            computing: Vec::new(),
             customs: BTreeMap::new(),
             programs: BTreeMap::new(),
             stack: Vec::new(),
@@ -75,6 +82,7 @@ impl ProgramResolver<'_> {
                     Some((file, other)) => {
                         files.extend(self.files.get(&file).into_iter().flatten());
                         scope.functions.extend(other.functions.clone());
+                        scope.constants.extend(other.constants.clone());
                         scope.collectives.extend(other.collectives.clone());
                         scope.algorithms.extend(other.algorithms.clone());
                     }
@@ -87,6 +95,7 @@ impl ProgramResolver<'_> {
             let (key, span) = match item {
                 FileDeclaration::Import(_) => continue,
                 FileDeclaration::Fn(f) => (format!("function {}", f.name.text), f.name.span),
+                FileDeclaration::Constant(c) => (format!("constant {}", c.name.text), c.name.span),
                 FileDeclaration::Collective(c) => {
                     (format!("collective {}", c.name.text), c.name.span)
                 }
@@ -105,6 +114,9 @@ impl ProgramResolver<'_> {
             match item {
                 FileDeclaration::Fn(f) => {
                     scope.functions.insert(f.name.text.clone(), Arc::new(f.clone()));
+                }
+                FileDeclaration::Constant(c) => {
+                    scope.constants.insert(c.name.text.clone(), Arc::new(c.clone()));
                 }
                 FileDeclaration::Collective(c) => {
                     scope.collectives.insert(c.name.text.clone(), Arc::new(c.clone()));

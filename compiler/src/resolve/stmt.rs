@@ -175,6 +175,7 @@ impl AlgorithmBody {
             None => None,
         };
         let program = program?;
+        let arguments = self.arguments(r, u, &program)?;
         self.used.extend(&program.sources);
         if on.is_none() {
             match program.style {
@@ -183,7 +184,7 @@ impl AlgorithmBody {
             };
         }
         let site = self.site();
-        Some(AlgorithmUse { program, over, on, to, root, via, site, span: u.span })
+        Some(AlgorithmUse { program, over, on, to, root, via, arguments, site, span: u.span })
     }
 
     /// Resolves the algorithm that is used. What walks over algorithms calls itself for each block, so blocks in blocks

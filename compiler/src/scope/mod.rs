@@ -10,8 +10,8 @@ use crate::bounds::SlotBounds;
 use crate::budget::BoxedDiagnostic;
 use crate::num::{count, index};
 use crate::program::{
-    AlgorithmUse, BufferStyle, ChunkIndex, CollectiveKind, CustomCollective, PartSplit, Program,
-    ProgramBuffer, ProgramStmt, RegionExpr, SlotExpr,
+    AlgorithmUse, ArgumentValue, BufferStyle, ChunkIndex, CollectiveKind, CustomCollective,
+    PartSplit, Program, ProgramBuffer, ProgramStmt, RegionExpr, SlotExpr,
 };
 pub(crate) use index::index_set;
 pub(crate) use value::value;
@@ -19,7 +19,7 @@ pub(crate) use value::value;
 /// More chunks than this in one buffer are refused.
 pub(crate) const MAX_CHUNKS: i64 = 1 << 22;
 
-/// Returns the environment of a program: its sizes and its root are set.
+/// Returns the environment of a program: its sizes, its root and its parameters are set.
 pub(crate) fn environment(program: &Program, axes: &[u32], root: u32) -> Vec<i64> {
     let mut env = vec![0i64; program.slots.len()];
     env[0] = axes.iter().map(|&a| i64::from(a)).product();
@@ -27,6 +27,9 @@ pub(crate) fn environment(program: &Program, axes: &[u32], root: u32) -> Vec<i64
         env[index(slot)] = i64::from(size);
     }
     env[index(program.root)] = i64::from(root);
+    for parameter in &program.parameters {
+        env[index(parameter.slot)] = parameter.value.number();
+    }
     env
 }
 
@@ -194,6 +197,17 @@ pub(crate) fn enter(
         ));
     }
     let mut sub_env = environment(sub, &sub_axes, count(root));
+    for (i, e) in &u.arguments {
+        let (parameter, v) = (&sub.parameters[*i], value(e, env)?);
+        let given = ArgumentValue::of(v, matches!(parameter.default, ArgumentValue::Truth(_)));
+        if let Some(d) = parameter.refusal(given) {
+            let declared = d.labels.clone();
+            let mut d = Diagnostic { labels: Vec::new(), ..d }.label(e.span, "out of bounds");
+            d.labels.extend(declared);
+            return Err(Box::new(d));
+        }
+        sub_env[index(parameter.slot)] = v;
+    }
     let located = |d: BoxedDiagnostic| Box::new(used(u, *d));
     requires(sub, &mut sub_env).map_err(located)?;
     let units = self::units(sub, &mut sub_env, m).map_err(located)?;

@@ -39,6 +39,8 @@ codes! {
     BUFFERS "RL0211" "an algorithm mixes data with input and output";
     UNKNOWN_WIRE "RL0212" "no such wire type";
     WEIGHTED "RL0213" "a split by bandwidth stands where it cannot be balanced";
+    SHADOWED "RL0214" "a let in a loop hides another";
+    ARGUMENT "RL0215" "an argument is none that the algorithm takes";
     // 03xx: matching and deadlock
     DEADLOCK "RL0301" "the schedule can deadlock";
     SLOTS "RL0302" "more messages are in flight than a connection can hold";

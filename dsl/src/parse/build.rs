@@ -89,6 +89,11 @@ impl TreeBuilder<'_, '_> {
                     span,
                 })
             }
+            Rule::constant => {
+                let name = self.name(parts.take(Rule::name)?);
+                let value = self.expr(parts.next()?)?;
+                FileDeclaration::Constant(ConstantDecl { docs, name, value, span })
+            }
             Rule::function => FileDeclaration::Fn(self.function(parts, docs, span)?),
             Rule::collective => FileDeclaration::Collective(self.collective(parts, docs, span)?),
             Rule::algorithm => FileDeclaration::Algorithm(self.algorithm(parts, docs, span)?),
@@ -145,13 +150,25 @@ impl TreeBuilder<'_, '_> {
         let header = self.span(&head);
         let mut words = NodeParts::of(head);
         let name = self.name(words.take(Rule::name)?);
+        let parameters = match words.take(Rule::parameters) {
+            Some(node) => self.parameters(node)?,
+            None => Vec::new(),
+        };
         let collective = self.name(words.take(Rule::name)?);
         let axes = self.axes(words.take(Rule::axes)?)?;
         let (mut requires, mut scratch) = (Vec::new(), Vec::new());
         let (mut tolerates, mut chunks) = (None, None);
-        for clause in parts.all(Rule::clause) {
+        let mut lets = Vec::new();
+        let mut clauses = parts.all(Rule::clause);
+        let is_let =
+            |n: &PestNode<'_>| n.clone().into_inner().any(|n| n.as_rule() == Rule::let_stmt);
+        // Those behind the last clause are statements like any others.
+        let ends = clauses.iter().rposition(|n| !is_let(n)).map_or(0, |last| last + 1);
+        let leading = clauses.split_off(ends);
+        for clause in clauses {
             let clause = NodeParts::of(clause).next()?;
             match clause.as_rule() {
+                Rule::let_stmt => lets.push(self.binding(clause)?),
                 Rule::requires => requires.push(self.expr(NodeParts::of(clause).next()?)?),
                 Rule::tolerates => self.once(&mut tolerates, "tolerates", clause)?,
                 Rule::chunks => self.once(&mut chunks, "chunks", clause)?,
@@ -162,7 +179,8 @@ impl TreeBuilder<'_, '_> {
                 }
             }
         }
-        let body = self.statements_of(parts.all(Rule::stmt), DeclarationKind::Algorithm)?;
+        let statements = leading.into_iter().chain(parts.all(Rule::stmt)).collect();
+        let body = self.statements_of(statements, DeclarationKind::Algorithm)?;
         let schedule = match parts.take(Rule::schedule) {
             Some(node) => Some(self.schedule(node)?),
             None => None,
@@ -170,17 +188,35 @@ impl TreeBuilder<'_, '_> {
         Some(AlgorithmDecl {
             docs,
             name,
+            parameters,
             collective,
             axes,
             requires,
             tolerates,
             chunks,
             scratch,
+            lets,
             body,
             schedule,
             header,
             span,
         })
+    }
+
+    fn parameters(&mut self, node: PestNode<'_>) -> Option<Vec<ParameterDecl>> {
+        let mut parameters = Vec::new();
+        for node in NodeParts::of(node).all(Rule::parameter) {
+            let span = self.span(&node);
+            let mut parts = NodeParts::of(node);
+            let name = self.name(parts.take(Rule::name)?);
+            let default = self.expr(parts.take(Rule::expr)?)?;
+            let bounds = match parts.take(Rule::bounds) {
+                Some(bounds) => Some(self.range(bounds)?),
+                None => None,
+            };
+            parameters.push(ParameterDecl { name, default, bounds, span });
+        }
+        Some(parameters)
     }
 
     /// Fills the slot of a clause that may stand only once.
@@ -373,7 +409,15 @@ impl TreeBuilder<'_, '_> {
     }
 
     fn use_of(&mut self, mut parts: NodeParts<'_>, span: Span) -> Option<Stmt> {
-        let mut names = NodeParts::of(parts.take(Rule::use_name)?).all(Rule::name);
+        let (mut name, mut arguments) = (parts.take(Rule::use_name), Vec::new());
+        if let Some(call) = parts.take(Rule::use_call) {
+            let mut call = NodeParts::of(call);
+            name = NodeParts::of(call.take(Rule::use_open)?).next();
+            for argument in call.all(Rule::argument) {
+                arguments.push(self.binding(argument)?);
+            }
+        }
+        let mut names = NodeParts::of(name?).all(Rule::name);
         let name = self.name(names.pop()?);
         let collective = names.pop().map(|n| self.name(n));
         let over =
@@ -386,7 +430,7 @@ impl TreeBuilder<'_, '_> {
         }
         let root = self.optional(&mut parts, Rule::use_root)?;
         let via = self.optional(&mut parts, Rule::use_via)?;
-        Some(Stmt::Use(UseStmt { collective, name, over, on, to, root, via, span }))
+        Some(Stmt::Use(UseStmt { collective, name, arguments, over, on, to, root, via, span }))
     }
 
     fn ensure(&mut self, mut parts: NodeParts<'_>, span: Span) -> Option<Stmt> {

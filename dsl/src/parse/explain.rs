@@ -213,7 +213,7 @@ impl SyntaxFault<'_, '_> {
         let mut words: Vec<String> = Vec::new();
         for rule in self.rules {
             let known: &[&str] = match rule {
-                Rule::file | Rule::item => &["algorithm", "collective", "fn", "import"],
+                Rule::file | Rule::item => &["algorithm", "collective", "fn", "import", "let"],
                 Rule::stmt => &["let", "for", "if", "each", "use", "split"],
                 Rule::clause => &["requires", "tolerates", "chunks", "scratch"],
                 Rule::schedule => &["schedule"],
@@ -291,7 +291,10 @@ impl SyntaxFault<'_, '_> {
                 || matches!(r, Rule::input_clause | Rule::output_clause)
         };
         let operand = |r: &Rule| {
-            matches!(r, Rule::int | Rule::name | Rule::kw_if | Rule::lparen | Rule::field)
+            matches!(
+                r,
+                Rule::int | Rule::truth | Rule::name | Rule::kw_if | Rule::lparen | Rule::field
+            )
         };
         let starts = self.rules.iter().any(|r| matches!(r, Rule::stmt | Rule::item | Rule::clause));
         let mut words: Vec<String> = Vec::new();
@@ -339,7 +342,9 @@ fn is_keyword(text: &str) -> bool {
 fn describe(rule: Rule) -> String {
     let words = match rule {
         Rule::EOI => "the end of the file",
-        Rule::file | Rule::item => "a declaration (`algorithm`, `collective`, `fn` or `import`)",
+        Rule::file | Rule::item => {
+            "a declaration (`algorithm`, `collective`, `fn`, `let` or `import`)"
+        }
         Rule::path => "a path in quotes",
         Rule::stmt => "a statement",
         Rule::block | Rule::value_block | Rule::fn_body | Rule::lbrace => "`{`",
@@ -355,8 +360,13 @@ fn describe(rule: Rule) -> String {
         Rule::region | Rule::buffer => "a buffer",
         Rule::index => "`[`",
         Rule::range => "a range (`a..b`)",
-        Rule::name | Rule::use_name => "a name",
+        Rule::name | Rule::use_name | Rule::use_call | Rule::use_open => "a name",
+        Rule::parameters => "`(`",
+        Rule::parameter => "a parameter (`k = 2`)",
+        Rule::argument => "an argument (`k = 4`)",
+        Rule::bounds => "bounds (`a..=b`)",
         Rule::int => "a number",
+        Rule::truth => "`true` or `false`",
         Rule::infix => "an operator",
         Rule::expr | Rule::primary | Rule::prefix | Rule::paren | Rule::call => "an expression",
         Rule::field | Rule::if_expr | Rule::call_open => "an expression",
@@ -367,6 +377,7 @@ fn describe(rule: Rule) -> String {
         Rule::colon => "`:`",
         Rule::comma => "`,`",
         Rule::dots | Rule::upto => "`..`",
+        Rule::dots_equal => "`..=`",
         Rule::dots_plus | Rule::cyclic => "`..+`",
         Rule::lbracket => "`[`",
         Rule::lparen => "`(`",

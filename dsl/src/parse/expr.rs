@@ -78,6 +78,7 @@ impl TreeBuilder<'_, '_> {
                 let value = self.int(node.as_str(), span);
                 leaf(ExprKind::Int(value))
             }
+            Rule::truth => leaf(ExprKind::Truth(node.as_str() == "true")),
             Rule::name => leaf(ExprKind::Name(node.as_str().to_owned())),
             Rule::field => {
                 let mut parts = NodeParts::of(node);

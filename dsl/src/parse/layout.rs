@@ -117,8 +117,11 @@ impl LayoutWalk<'_, '_> {
     fn spacing(&mut self, node: PestNode<'_>) {
         match node.as_rule() {
             Rule::prefix => drop(self.layout.prefixes.insert(self.start(&node))),
-            Rule::call_open => drop(self.layout.calls.insert(self.base + node.as_span().end() - 1)),
-            Rule::range => self.tighten(node.clone().into_inner().collect()),
+            Rule::parameters => drop(self.layout.calls.insert(self.start(&node))),
+            Rule::call_open | Rule::use_open => {
+                self.layout.calls.insert(self.base + node.as_span().end() - 1);
+            }
+            Rule::range | Rule::bounds => self.tighten(node.clone().into_inner().collect()),
             Rule::index => {
                 let parts = node.clone().into_inner().filter(|n| n.as_rule() != Rule::lbracket);
                 let flat = parts.flat_map(|n| match n.as_rule() {
@@ -138,7 +141,7 @@ impl LayoutWalk<'_, '_> {
     fn tighten(&mut self, range: Vec<PestNode<'_>>) {
         let [from, dots, to] = range.as_slice() else { return };
         let short = |n: &PestNode<'_>| n.as_rule() == Rule::expr && is_short(n);
-        if dots.as_rule() == Rule::dots && short(from) && short(to) {
+        if matches!(dots.as_rule(), Rule::dots | Rule::dots_equal) && short(from) && short(to) {
             let signs = [from, to].into_iter().flat_map(|e| e.clone().into_inner());
             let signs = signs.filter(|n| n.as_rule() == Rule::infix).chain([dots.clone()]);
             let places: Vec<_> = signs.map(|n| self.start(&n)).collect();
@@ -149,7 +152,8 @@ impl LayoutWalk<'_, '_> {
 
 /// Returns true for an atom, for something in parentheses, and for two atoms and an operator.
 fn is_short(expr: &PestNode<'_>) -> bool {
-    let atom = |r: &Rule| matches!(r, Rule::int | Rule::name | Rule::field | Rule::call);
+    let atom =
+        |r: &Rule| matches!(r, Rule::int | Rule::truth | Rule::name | Rule::field | Rule::call);
     let rules: Vec<Rule> = expr.clone().into_inner().map(|n| n.as_rule()).collect();
     match rules.as_slice() {
         [one] => atom(one) || *one == Rule::paren,

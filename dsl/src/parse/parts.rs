@@ -55,7 +55,16 @@ fn is_mark(rule: Rule) -> bool {
         || matches!(rule, kw_via | kw_where | kw_input | kw_output | kw_ranks | kw_reduce | kw_root)
         || matches!(
             rule,
-            arrow | assign | colon | comma | dots | dots_plus | lbrace | lbracket | lparen
+            arrow
+                | assign
+                | colon
+                | comma
+                | dots
+                | dots_equal
+                | dots_plus
+                | lbrace
+                | lbracket
+                | lparen
         )
         || matches!(rule, rbrace | rbracket | rparen | EOI)
 }

@@ -60,6 +60,7 @@ fn shown(e: &Expr) -> String {
         ExprKind::Call(f, args) => {
             format!("{}({})", f.text, args.iter().map(shown).collect::<Vec<_>>().join(", "))
         }
+        ExprKind::Truth(value) => value.to_string(),
         ExprKind::If(c, a, b) => format!("if {} {{{}}} else {{{}}}", shown(c), shown(a), shown(b)),
     }
 }
@@ -74,7 +75,7 @@ fn value(text: &str) -> String {
 #[test]
 fn the_examples_parse() {
     let file = accepted(EXAMPLES);
-    assert_eq!(file.items.len(), 12);
+    assert_eq!(file.items.len(), 14);
     assert_eq!(file.docs, ["All forms of the language, once each."]);
 }
 
@@ -348,19 +349,19 @@ fn keywords_that_were_meant_are_proposed() {
         unknown operation `send`: did you mean `copy`, which overwrites what is there?
         expected `->`, found `right`: 
         expected `->`, found `}`: 
-        expected a declaration (`algorithm`, `collective`, `fn` or `import`), found `algoritm`: did you mean `algorithm`?
+        expected a declaration (`algorithm`, `collective`, `fn`, `let` or `import`), found `algoritm`: did you mean `algorithm`?
     "#]].assert_eq(&words.map(inside).concat());
     pictured(
         "algorithm a implement b on n rank { }",
         expect![[r#"
-        error[RL0101]: expected `implements`, found `implement`
-         --> test.algo:1:13
-          |
-        1 | algorithm a implement b on n rank { }
-          |             ^^^^^^^^^ expected `implements`
-          |
-          = help: did you mean `implements`?
-    "#]],
+            error[RL0101]: expected `implements` or `(`, found `implement`
+             --> test.algo:1:13
+              |
+            1 | algorithm a implement b on n rank { }
+              |             ^^^^^^^^^ expected `implements` or `(`
+              |
+              = help: did you mean `implements`?
+        "#]],
     );
 }
 
@@ -374,7 +375,7 @@ fn declarations_fail_one_by_one() {
             test.algo:6:19: error[RL0101]: expected `ranks`, found `{`
             test.algo:7:7: error[RL0101]: expected a name or `)`, found `=`
             test.algo:7:22: error[RL0101]: unexpected `}`
-            test.algo:8:12: error[RL0101]: expected `implements`, found the end of the file
+            test.algo:8:12: error[RL0101]: expected `implements` or `(`, found the end of the file
         "#]],
     );
     refused(
@@ -392,8 +393,8 @@ fn declarations_fail_one_by_one() {
     refused(
         "hello",
         expect![[r#"
-        test.algo:1:1: error[RL0101]: expected a declaration (`algorithm`, `collective`, `fn` or `import`), found `hello`
-    "#]],
+            test.algo:1:1: error[RL0101]: expected a declaration (`algorithm`, `collective`, `fn`, `let` or `import`), found `hello`
+        "#]],
     );
     refused(
         "algorithm a implements b on n ranks { } }",
@@ -533,4 +534,43 @@ fn large_texts_take_no_time_to_speak_of() {
         assert!((1..=MAX_FAULTS).contains(&faults.len()), "{piece}");
     }
     assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+}
+
+#[test]
+fn constants_stand_outside_of_declarations() {
+    let file = accepted("let a = 4 /// Half.\nlet b = a / 2 fn f(x) = x + a\nlet c = f(b)");
+    let names = file.items.iter().map(|item| match item {
+        FileDeclaration::Constant(c) => format!("{} = {}", c.name.text, shown(&c.value)),
+        FileDeclaration::Fn(f) => format!("fn {}", f.name.text),
+        other => panic!("{other:?}"),
+    });
+    let names: Vec<String> = names.collect();
+    assert_eq!(names, ["a = 4", "b = (a / 2)", "fn f", "c = f(b)"]);
+}
+
+#[test]
+fn parameters_and_arguments() {
+    let text = "algorithm a(k = r in 2..=2 * r, up = true) implements barrier on n ranks {
+        let c = k
+        scratch t[c]
+        let d = k
+        use x.b(k = 2 * k, up = false) over n
+        use b
+        (0) -> (1) : copy data
+    }";
+    let Some(FileDeclaration::Algorithm(a)) = accepted(text).items.pop() else { panic!("none") };
+    let parameters = a.parameters.iter().map(|p| {
+        let bounds = p.bounds.as_ref().map(|(a, b)| format!("{}..={}", shown(a), shown(b)));
+        format!("{} = {} in {bounds:?}", p.name.text, shown(&p.default))
+    });
+    let parameters: Vec<String> = parameters.collect();
+    assert_eq!(parameters, ["k = r in Some(\"2..=(2 * r)\")", "up = true in None"]);
+    assert_eq!(a.lets.len(), 1, "the `let` behind the clauses is a statement");
+    let [Stmt::Let(..), Stmt::Use(one), Stmt::Use(two), Stmt::Transfer(_)] = a.body.as_slice()
+    else {
+        panic!("{:?}", a.body)
+    };
+    let given: Vec<_> = one.arguments.iter().map(|(n, e)| (n.text.as_str(), shown(e))).collect();
+    assert_eq!(given, [("k", "(2 * k)".to_owned()), ("up", "false".to_owned())]);
+    assert!(two.arguments.is_empty());
 }

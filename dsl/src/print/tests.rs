@@ -40,93 +40,106 @@ fn the_examples() {
     golden(
         text,
         expect![[r#"
-        //! All forms of the language, once each.
+            //! All forms of the language, once each.
 
-        import "tools.algo"
+            import "tools.algo"
 
-        fn half(a) = a / 2
+            fn half(a) = a / 2
 
-        /// The lowest bit cleared.
-        fn parent(r) {
-            let low = r & -r
-            r - low
-        }
+            /// The lowest bit cleared.
+            fn parent(r) {
+                let low = r & -r
+                r - low
+            }
 
-        /// Rank r gets what the opposite rank has.
-        collective opposite on n ranks {
-            input 1
-            output 1
-            each r { output[0] = input[0] at n - 1 - r }
-        }
+            /// Rank r gets what the opposite rank has.
+            collective opposite on n ranks {
+                input 1
+                output 1
+                each r { output[0] = input[0] at n - 1 - r }
+            }
 
-        collective sums on (node, gpu) ranks {
-            input n
-            output n
-            for c in 0..n where c != 3 { output[c] = reduce p in 0..n where p % 2 == c % 2 : input[c] at p }
-        }
+            collective sums on (node, gpu) ranks {
+                input n
+                output n
+                for c in 0..n where c != 3 { output[c] = reduce p in 0..n where p % 2 == c % 2 : input[c] at p }
+            }
 
-        // Each chunk goes round once to be summed and once to be shared.
-        algorithm ring implements all_reduce on n ranks {
-            chunks n
+            // Each chunk goes round once to be summed and once to be shared.
+            algorithm ring implements all_reduce on n ranks {
+                chunks n
 
-            for s in 0..n-1 { each r { r -> (r + 1) % n : reduce data[(r - s) % n] } }
-            for s in 0..n-1 { each r { r -> (r + 1) % n : copy data[(r + 1 - s) % n] } }
-        }
+                for s in 0..n-1 { each r { r -> (r + 1) % n : reduce data[(r - s) % n] } }
+                for s in 0..n-1 { each r { r -> (r + 1) % n : copy data[(r + 1 - s) % n] } }
+            }
 
-        algorithm halving_doubling implements all_reduce on n ranks {
-            requires pow2(n)
-            chunks n
-            for k in 0..log2(n) { // halve: keep the half that holds your own chunk
-                let d = n >> (k + 1)
-                each r {
-                    let p = r ^ d
-                    r -> p : reduce data[(p / d) * d .. (p / d + 1) * d]
+            algorithm halving_doubling implements all_reduce on n ranks {
+                requires pow2(n)
+                chunks n
+                for k in 0..log2(n) { // halve: keep the half that holds your own chunk
+                    let d = n >> (k + 1)
+                    each r {
+                        let p = r ^ d
+                        r -> p : reduce data[(p / d) * d .. (p / d + 1) * d]
+                    }
+                }
+                for k in 0..log2(n) { // double
+                    let d = 1 << k
+                    each r { r -> r ^ d : copy data[(r / d) * d .. (r / d + 1) * d] }
                 }
             }
-            for k in 0..log2(n) { // double
-                let d = 1 << k
-                each r { r -> r ^ d : copy data[(r / d) * d .. (r / d + 1) * d] }
+
+            algorithm two_level implements all_reduce on (node, gpu) ranks {
+                chunks gpu.size
+                use reduce_scatter.ring over gpu // composition: a sub-algorithm on every group along an axis
+                use all_reduce.halving_doubling over node on data[gpu]
+                use all_gather.ring over gpu
             }
-        }
 
-        algorithm two_level implements all_reduce on (node, gpu) ranks {
-            chunks gpu.size
-            use reduce_scatter.ring over gpu // composition: a sub-algorithm on every group along an axis
-            use all_reduce.halving_doubling over node on data[gpu]
-            use all_gather.ring over gpu
-        }
-
-        algorithm multipath implements all_reduce on n ranks {
-            split data over p in paths by bandwidth(p) { use ring via p } // load-balanced over every path the topology has
-            schedule { pipeline 8 }
-        }
-
-        algorithm compressed implements all_reduce on n ranks { // bf16 on the wire, f32 in the sum: declared lossy, checked as such
-            chunks n
-            for s in 0..n-1 { each r { r -> (r + 1) % n : reduce data[(r - s) % n] as bf16 } }
-            for s in 0..n-1 { each r { r -> (r + 1) % n : copy data[(r + 1 - s) % n] as bf16 } }
-        }
-
-        algorithm regions implements all_to_all on (node, gpu) ranks {
-            scratch tmp[2 * n]
-            requires n > 1 && !(n == 3)
-            chunks n
-            each (i, g) where i != 0 || g == 1 {
-                (i, g) -> (0, g) : copy input[0..n by 4 take 2] -> tmp[n ..+ n by 2]
-                (i, g) -> (i, g) : copy tmp[0 ..+ n] -> output
+            algorithm multipath implements all_reduce on n ranks {
+                split data over p in paths by bandwidth(p) { use ring via p } // load-balanced over every path the topology has
+                schedule { pipeline 8 }
             }
-            if n == 2 {
-                0 -> 1 : copy data[0]
-            } else if n == 4 {} else {
-                split data over p in 0..2 {
-                    use broadcast.chain on data -> tmp root if n > 2 { 1 } else { 0 }
+
+            algorithm compressed implements all_reduce on n ranks { // bf16 on the wire, f32 in the sum: declared lossy, checked as such
+                chunks n
+                for s in 0..n-1 { each r { r -> (r + 1) % n : reduce data[(r - s) % n] as bf16 } }
+                for s in 0..n-1 { each r { r -> (r + 1) % n : copy data[(r + 1 - s) % n] as bf16 } }
+            }
+
+            algorithm regions implements all_to_all on (node, gpu) ranks {
+                scratch tmp[2 * n]
+                requires n > 1 && !(n == 3)
+                chunks n
+                each (i, g) where i != 0 || g == 1 {
+                    (i, g) -> (0, g) : copy input[0..n by 4 take 2] -> tmp[n ..+ n by 2]
+                    (i, g) -> (i, g) : copy tmp[0 ..+ n] -> output
                 }
+                if n == 2 {
+                    0 -> 1 : copy data[0]
+                } else if n == 4 {} else {
+                    split data over p in 0..2 {
+                        use broadcast.chain on data -> tmp root if n > 2 { 1 } else { 0 }
+                    }
+                }
+                schedule { pipeline 8, channels 2 protocol direct }
             }
-            schedule { pipeline 8, channels 2 protocol direct }
-        }
 
-        algorithm nothing implements barrier on n ranks {}
-    "#]],
+            algorithm nothing implements barrier on n ranks {}
+
+            /// Peers of a rank.
+            let radix = 4
+
+            algorithm tree(k = radix in 2..=2*radix, mirrored = false) implements broadcast on n ranks {
+                let side = if mirrored { -1 } else { 1 }
+                chunks k * side * side
+                let d = 1
+                each r { r -> r + d : copy data }
+                use broadcast.other(k = 2 * k, mirrored = true) on data[0]
+                use chain
+                (0) -> (1) : copy data
+            }
+        "#]],
     );
     assert_eq!(tree(text), tree(&formatted(text)));
 }

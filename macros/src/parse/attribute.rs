@@ -1,13 +1,14 @@
 //! Reads `#[algorithm(all_reduce, with(parent), import("tools.algo"), check(2..=9))]`.
 
 use proc_macro2::TokenStream;
+use quote::quote;
 use roundelay_compiler::Shape;
 use roundelay_dsl::diag::similar;
 use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{Expr, ExprLit, ExprRange, Ident, Lit, LitStr, Path, RangeLimits, Token, parenthesized};
 
-use crate::prototype::{AttributeWords, MacroRole};
+use crate::prototype::{AttributeWords, MacroParameter, MacroRole};
 
 /// More sample shapes than this are refused.
 const MAX_SHAPES: usize = 1000;
@@ -43,7 +44,7 @@ pub(super) fn attribute(role: MacroRole, tokens: TokenStream) -> syn::Result<Att
 fn option(role: MacroRole, input: ParseStream<'_>, out: &mut AttributeWords) -> syn::Result<()> {
     let name: Ident = input.parse()?;
     let known: &[&str] = match role {
-        MacroRole::Algorithm => &["with", "import", "check"],
+        MacroRole::Algorithm => &["with", "import", "check", "parameters"],
         MacroRole::Function => &["with"],
     };
     let word = name.to_string();
@@ -56,10 +57,41 @@ fn option(role: MacroRole, input: ParseStream<'_>, out: &mut AttributeWords) -> 
     parenthesized!(inner in input);
     match word.as_str() {
         "with" => out.with.extend(Punctuated::<Path, Token![,]>::parse_terminated(&inner)?),
+        "parameters" => {
+            out.parameters
+                .extend(Punctuated::<_, Token![,]>::parse_terminated_with(&inner, parameter)?);
+        }
         "import" => out.imports.extend(Punctuated::<LitStr, Token![,]>::parse_terminated(&inner)?),
         _ => out.check.get_or_insert_default().extend(shapes(&inner)?),
     }
     Ok(())
+}
+
+/// Reads `k = 2 in 2..=8`.
+fn parameter(input: ParseStream<'_>) -> syn::Result<MacroParameter> {
+    let name: Ident = input.parse()?;
+    let equals: Token![=] = input.parse()?;
+    let default: Expr = input.parse()?;
+    let mut tokens = quote!(#name #equals #default);
+    let mut bounds = None;
+    if input.peek(Token![in]) {
+        let word: Token![in] = input.parse()?;
+        let range: Expr = input.parse()?;
+        tokens.extend(quote!(#word #range));
+        match range {
+            Expr::Range(ExprRange {
+                start: Some(least),
+                limits: RangeLimits::Closed(_),
+                end: Some(most),
+                ..
+            }) => bounds = Some((*least, *most)),
+            other => {
+                let why = "bounds name the least and the greatest value: write `k = 2 in 2..=8`";
+                return Err(syn::Error::new_spanned(other, why));
+            }
+        }
+    }
+    Ok(MacroParameter { name, default, bounds, tokens })
 }
 
 /// Reads `check(…)`, as it may follow the path of a file.

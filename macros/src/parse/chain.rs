@@ -4,7 +4,7 @@
 use roundelay_compiler::program::COLLECTIVES;
 use roundelay_dsl::ast::{self, TransferOp};
 use roundelay_dsl::diag::{Diagnostic, codes};
-use syn::{Expr, ExprMethodCall, GenericArgument, Type};
+use syn::{Expr, ExprLit, ExprMethodCall, GenericArgument, Lit, Type};
 
 use super::PieceParser;
 
@@ -97,6 +97,7 @@ impl PieceParser<'_> {
         let mut out = ast::UseStmt {
             collective,
             name,
+            arguments: Vec::new(),
             over: None,
             on: None,
             to: None,
@@ -105,6 +106,11 @@ impl PieceParser<'_> {
             span: self.span(e),
         };
         for link in links(e) {
+            if link.method == "with" {
+                let argument = self.value_of(link)?;
+                out.arguments.push(argument);
+                continue;
+            }
             let argument = self.argument(link)?;
             match link.method.to_string().as_str() {
                 "over" if out.over.is_none() => {
@@ -127,12 +133,31 @@ impl PieceParser<'_> {
                     return self.fault(codes::SYNTAX, &link.method, message, "from where?", help);
                 }
                 _ => {
-                    let known = ["over", "on", "into", "root", "via"];
+                    let known = ["with", "over", "on", "into", "root", "via"];
                     return self.unknown_part(&link.method, "`run`", &known);
                 }
             }
         }
         Some(out)
+    }
+
+    /// Reads `.with("k", 4)`.
+    fn value_of(&mut self, link: &ExprMethodCall) -> Option<(ast::SpannedName, ast::Expr)> {
+        let mut arguments = link.args.iter();
+        if let (Some(Expr::Lit(ExprLit { lit: Lit::Str(name), .. })), Some(value), None) =
+            (arguments.next(), arguments.next(), arguments.next())
+        {
+            let name = ast::SpannedName { text: name.value(), span: self.span(name) };
+            return Some((name, self.expr(value)?));
+        }
+        let help = "write `.with(\"k\", 4)`: the parameter's name as a text, and its value";
+        self.fault(
+            codes::ARITY,
+            &link.method,
+            "this gives no parameter a value",
+            "called here",
+            help,
+        )
     }
 
     /// Reads `schedule().pipeline(8).channels(2)`.

@@ -83,6 +83,9 @@ impl PieceParser<'_> {
     }
 
     fn literal(&mut self, lit: &Lit) -> Option<ExprKind> {
+        if let Lit::Bool(value) = lit {
+            return Some(ExprKind::Truth(value.value));
+        }
         let Lit::Int(int) = lit else {
             return self.foreign(lit, "this literal", "write a whole number");
         };

@@ -14,6 +14,8 @@ struct AlgorithmClauses {
     tolerates: Option<ast::Expr>,
     chunks: Option<ast::Expr>,
     scratch: Vec<ast::ScratchDecl>,
+    /// The `let`s before the last of them.
+    lets: Vec<(ast::SpannedName, ast::Expr)>,
     schedule: Option<ast::ScheduleClause>,
 }
 
@@ -51,17 +53,20 @@ impl PieceParser<'_> {
             self.foreign::<()>(ty, "a return type", help);
         }
         let axes = self.axes(sig);
+        let parameters = self.parameters(attribute, sig);
         self.ended(&function.block.stmts);
         let (clauses, body) = self.clauses(&function.block.stmts, items);
         Some(ast::AlgorithmDecl {
             docs: docs(&function.attrs),
             name: self.name(&sig.ident),
+            parameters,
             collective: self.name(attribute.collective.as_ref()?),
             axes: axes?,
             requires: clauses.requires,
             tolerates: clauses.tolerates,
             chunks: clauses.chunks,
             scratch: clauses.scratch,
+            lets: clauses.lets,
             body,
             schedule: clauses.schedule,
             header: self.span(sig),
@@ -97,8 +102,11 @@ impl PieceParser<'_> {
             match last_segment(ty).as_deref() {
                 Some("Ranks") => flat = true,
                 Some("Axis") => {}
+                // A parameter.
+                Some("i64" | "bool") => continue,
                 _ => {
-                    let help = "write `n: Ranks`, or one `name: Axis` for each axis of a grid";
+                    let help = "write `n: Ranks`, or one `name: Axis` for each axis of a grid; parameters are `i64` or \
+                                `bool`";
                     return self.fault(
                         codes::SYNTAX,
                         ty,
@@ -120,6 +128,60 @@ impl PieceParser<'_> {
             true => names.pop().map(AxesClause::Flat),
             false => Some(AxesClause::Grid(names, span)),
         }
+    }
+
+    /// Reads the parameters: what is neither ranks nor an axis, with the defaults that the attribute gives.
+    fn parameters(
+        &mut self,
+        attribute: &AttributeWords,
+        sig: &Signature,
+    ) -> Vec<ast::ParameterDecl> {
+        let mut parameters = Vec::new();
+        for input in &sig.inputs {
+            let Some((ident, ty)) = self.parameter(input) else { continue };
+            let truth = match last_segment(ty).as_deref() {
+                Some("i64") => false,
+                Some("bool") => true,
+                _ => continue,
+            };
+            let Some(given) = attribute.parameters.iter().find(|p| p.name == *ident) else {
+                let default = if truth { "false" } else { "2" };
+                let help = format!(
+                    "write `parameters({ident} = {default})` behind the collective, in the attribute"
+                );
+                let message = format!("parameter `{ident}` has no default");
+                self.fault::<()>(
+                    codes::SYNTAX,
+                    ident,
+                    message,
+                    "which value, where none is given?",
+                    help,
+                );
+                continue;
+            };
+            let bounds = given.bounds.as_ref();
+            let bounds = bounds.and_then(|(a, b)| Some((self.expr(a)?, self.expr(b)?)));
+            let name = self.name(&given.name);
+            let span = self.span(&given.tokens);
+            if let Some(default) = self.expr(&given.default) {
+                parameters.push(ast::ParameterDecl { name, default, bounds, span });
+            }
+        }
+        for given in &attribute.parameters {
+            let is_own = |input: &FnArg| {
+                matches!(input, FnArg::Typed(PatType { pat, .. })
+                if matches!(&**pat, Pat::Ident(p) if p.ident == given.name))
+            };
+            if !sig.inputs.iter().any(is_own) {
+                let help = format!(
+                    "write `{}: i64`, or `: bool`, among those of the function",
+                    given.name
+                );
+                let message = format!("`{}` is no parameter of the function", given.name);
+                self.fault::<()>(codes::UNKNOWN_NAME, &given.name, message, "not known", help);
+            }
+        }
+        parameters
     }
 
     fn parameter<'t>(&mut self, input: &'t FnArg) -> Option<(&'t Ident, &'t Type)> {
@@ -155,7 +217,18 @@ impl PieceParser<'_> {
         for stmt in stmts {
             if let Stmt::Item(syn::Item::Fn(inner)) = stmt {
                 items.extend(self.helper(inner).map(FileDeclaration::Fn));
-            } else if self.clause(stmt, &mut clauses, body.is_empty()).is_none() {
+                continue;
+            }
+            let before = body.iter().all(|s| matches!(s, ast::Stmt::Let(..)));
+            if self.clause(stmt, &mut clauses, before).is_some() {
+                if before && clauses.schedule.is_none() {
+                    let lets = body.drain(..).filter_map(|s| match s {
+                        ast::Stmt::Let(name, value) => Some((name, value)),
+                        _ => None,
+                    });
+                    clauses.lets.extend(lets);
+                }
+            } else {
                 if let Some(schedule) = &clauses.schedule {
                     let d = Diagnostic::error(codes::MISPLACED, "a schedule comes last")
                         .label(schedule.span, "statements follow")

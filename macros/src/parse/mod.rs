@@ -78,6 +78,9 @@ pub(crate) fn prototype(
         for path in &attribute.imports {
             whole.extend(path.to_token_stream());
         }
+        for parameter in &attribute.parameters {
+            whole.extend(parameter.tokens.clone());
+        }
         whole.extend(without_attributes(tokens, &function));
         let id = pieces.add(&whole);
         let faults_here = Diagnostics::new();

@@ -139,12 +139,14 @@ impl Algorithm {
         let algorithm = ast::AlgorithmDecl {
             docs: Vec::new(),
             name: named(name, part(10, name.len())),
+            parameters: Vec::new(),
             collective: named(collective, part(21 + name.len() + 1, collective.len())),
             axes: ast::AxesClause::Flat(named("n", part(head.len() - 7, 1))),
             requires: vec![binary(BinOp::Eq, n, number(ranks, only))],
             tolerates: None,
             chunks: None,
             scratch: Vec::new(),
+            lets: Vec::new(),
             body: Vec::new(),
             schedule: None,
             header: part(0, head.len()),
@@ -201,6 +203,7 @@ impl AlgorithmBuilder {
         self.algorithm.body.push(ast::Stmt::Use(ast::UseStmt {
             collective: Some(named(collective)),
             name: named(name),
+            arguments: Vec::new(),
             over: None,
             on: None,
             to: None,

@@ -19,6 +19,10 @@ functions! {
     log2(x) = Log2;
     /// The logarithm of x > 0 to the base 2, rounded up.
     ceil_log2(x) = CeilLog2;
+    /// The logarithm of x > 0 to a base of 2 or more, rounded down.
+    log(base, x) = Log;
+    /// The logarithm of x > 0 to a base of 2 or more, rounded up.
+    ceil_log(base, x) = CeilLog;
     /// `base` to the `exponent`.
     pow(base, exponent) = Pow;
     /// The smaller one.
@@ -57,6 +61,11 @@ questions! {
     even = Even;
     /// True if x is odd.
     odd = Odd;
+}
+
+/// True if x is a power of `base`, which is 2 or more.
+pub fn is_power(base: i64, x: i64) -> bool {
+    BuiltinFunction::IsPower.value(&[base, x]) == Ok(1)
 }
 
 /// Returns the weight of a path, in a `split` over paths.

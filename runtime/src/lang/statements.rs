@@ -88,6 +88,11 @@ impl UsedPart for Prototype {}
 pub struct RunPart(());
 
 impl RunPart {
+    /// Gives one of its parameters this value, a number or a truth value: `.with("k", 4)`.
+    pub fn with<T>(self, _parameter: &str, _value: T) -> RunPart {
+        self
+    }
+
     /// Runs it in every group along this axis at once.
     pub fn over(self, _axis: Axis) -> RunPart {
         self

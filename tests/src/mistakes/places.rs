@@ -38,7 +38,9 @@ pub(super) fn all(text: &str, file: &SourceFile) -> Vec<TextChange> {
                 }
                 found.expr(&f.value, 0);
             }
-            FileDeclaration::Import(_) | FileDeclaration::Collective(_) => {}
+            FileDeclaration::Constant(_)
+            | FileDeclaration::Import(_)
+            | FileDeclaration::Collective(_) => {}
         }
     }
     found.changes
@@ -97,6 +99,8 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("max", "min"),
     ("log2", "ceil_log2"),
     ("ceil_log2", "log2"),
+    ("log", "ceil_log"),
+    ("ceil_log", "log"),
     ("even", "odd"),
     ("odd", "even"),
 ];
@@ -272,7 +276,7 @@ impl MistakePlaces<'_> {
         let whole = range(e.span);
         let own = self.at(whole.clone()).to_string();
         if !matches!(e.kind, ExprKind::Binary(op, ..) if op.compares() || op.tightness() < 2)
-            && !matches!(e.kind, ExprKind::Int(_) | ExprKind::If(..))
+            && !matches!(e.kind, ExprKind::Int(_) | ExprKind::Truth(_) | ExprKind::If(..))
         {
             for by in ["+ 1", "- 1"] {
                 let loose = matches!(&e.kind, ExprKind::Binary(op, ..) if op.tightness() < 7);
@@ -288,6 +292,7 @@ impl MistakePlaces<'_> {
                     self.put("off by one", whole, (v - 1).to_string());
                 }
             }
+            ExprKind::Truth(v) => self.put("condition", whole, (!v).to_string()),
             ExprKind::Name(_) | ExprKind::Field(..) => {
                 for other in self.scope.clone() {
                     self.put("variable", whole.clone(), other);

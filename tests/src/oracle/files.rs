@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use roundelay_algorithms::CATALOGUE;
-use roundelay_dsl::ast::{AlgorithmDecl, CollectiveDecl, FileDeclaration, FnDef, SourceFile};
+use roundelay_dsl::ast::{
+    AlgorithmDecl, CollectiveDecl, ConstantDecl, FileDeclaration, FnDef, SourceFile,
+};
 use roundelay_dsl::span::SourceMap;
 
 use super::{EarlyStop, wrong};
@@ -126,6 +128,18 @@ impl<'a> EvaluationScope<'a> {
             _ => None,
         })?;
         found.ok_or(EarlyStop::Unsupported("collectives that it does not find"))
+    }
+
+    /// Returns the constant of that name, as a file sees it.
+    pub(super) fn constant(
+        &self,
+        file: &'a SourceFile,
+        name: &str,
+    ) -> Result<Found<'a, ConstantDecl>, EarlyStop> {
+        self.look(file, 0, &|item| match item {
+            FileDeclaration::Constant(c) if c.name.text == name => Some(c),
+            _ => None,
+        })
     }
 
     /// Returns the function of that name, as a file sees it.

@@ -15,6 +15,7 @@ mod statements;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
+use roundelay_compiler::program::{ArgumentValue, ArgumentedName};
 use roundelay_dsl::ast::{AlgorithmDecl, AxesClause, FileDeclaration};
 
 pub use declared::{Asked, DeclaredTask};
@@ -138,7 +139,7 @@ fn named<'t>(text: &'t ParsedText, name: &str) -> Result<&'t AlgorithmDecl, Earl
     found.ok_or(EarlyStop::Unsupported("no such algorithm"))
 }
 
-/// Evaluates the algorithm of that name in a text.
+/// Evaluates the algorithm of that name, which may have arguments, in a text.
 ///
 /// # Errors
 /// The program is wrong, or cannot be judged.
@@ -148,10 +149,17 @@ pub fn evaluate(
     name: &str,
     at: OraclePlace<'_>,
 ) -> Result<OracleFacts, EarlyStop> {
-    let algorithm = named(text, name)?;
+    let asked: ArgumentedName = name.parse().map_err(|_| wrong("RL0215 no name"))?;
+    let algorithm = named(text, &asked.name)?;
+    let value = |v: &ArgumentValue| match *v {
+        ArgumentValue::Number(v) => number::OracleValue::Int(v),
+        ArgumentValue::Truth(v) => number::OracleValue::Truth(v),
+    };
+    let arguments = asked.arguments.iter().map(|(name, v)| (name.clone(), value(v)));
+    let arguments: Vec<_> = arguments.collect();
     let mut pieces = 1;
     for _ in 0..8 {
-        match once(shelves, text, algorithm, at, pieces) {
+        match once(shelves, text, (algorithm, &arguments), at, pieces) {
             Err(EarlyStop::Finer(by)) if pieces * by <= 4096 => pieces *= by,
             Err(EarlyStop::Finer(_)) => break,
             result => return result,
@@ -182,14 +190,14 @@ const EFFORT: u64 = 400_000;
 fn once(
     shelves: &ParsedLibrary,
     text: &ParsedText,
-    algorithm: &AlgorithmDecl,
+    (algorithm, arguments): (&AlgorithmDecl, &[(String, number::OracleValue)]),
     OraclePlace { shape, root, paths }: OraclePlace<'_>,
     block: usize,
 ) -> Result<OracleFacts, EarlyStop> {
     let n: usize = shape.iter().product();
     let world = EvaluationScope { shelves, text, paths, left: Cell::new(EFFORT) };
     let mut frame = RunFrame::of(&world, &text.file, algorithm, shape, (0..n).collect())?;
-    frame.enter(algorithm, root)?;
+    frame.enter(algorithm, root, arguments)?;
     let declared = match frame.kind {
         OracleKind::Declared => {
             let found = world.collective(&text.file, &algorithm.collective.text)?;

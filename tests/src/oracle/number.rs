@@ -16,11 +16,13 @@ pub(super) struct NameScope<'a> {
     /// The file in which functions are looked up.
     pub(super) file: &'a SourceFile,
     names: Vec<(String, OracleValue)>,
+    /// The axes of a grid, as coordinates of the rank at hand; other names come first.
+    pub(super) coordinates: Vec<(String, i64)>,
 }
 
 impl<'a> NameScope<'a> {
     pub(super) fn new(file: &'a SourceFile) -> NameScope<'a> {
-        NameScope { file, names: Vec::new() }
+        NameScope { file, names: Vec::new(), coordinates: Vec::new() }
     }
 
     pub(super) fn push(&mut self, name: &str, value: OracleValue) {
@@ -36,7 +38,9 @@ impl<'a> NameScope<'a> {
     }
 
     fn get(&self, name: &str) -> Option<OracleValue> {
-        self.names.iter().rev().find(|(n, _)| n == name).map(|found| found.1)
+        let axis = || self.coordinates.iter().find(|(n, _)| n == name);
+        let known = self.names.iter().rev().find(|(n, _)| n == name).map(|found| found.1);
+        known.or_else(|| axis().map(|found| OracleValue::Int(found.1)))
     }
 }
 
@@ -74,6 +78,19 @@ fn gcd(a: i64, b: i64) -> Option<i64> {
 
 fn log2(x: i64) -> Option<i64> {
     (x > 0).then(|| (0..63).take_while(|k| x >> k > 1).count()).and_then(|k| i64::try_from(k).ok())
+}
+
+/// Returns how often `base` is multiplied before `x` would be passed, and whether it is met.
+fn logarithm(base: i64, x: i64) -> Option<(i64, bool)> {
+    if base < 2 || x < 1 {
+        return None;
+    }
+    let (mut power, mut k) = (1_i128, 0);
+    while power * i128::from(base) <= i128::from(x) {
+        power *= i128::from(base);
+        k += 1;
+    }
+    Some((k, power == i128::from(x)))
 }
 
 impl<'a> RunFrame<'a> {
@@ -114,9 +131,14 @@ impl<'a> RunFrame<'a> {
         };
         match &e.kind {
             ExprKind::Int(v) => Ok(OracleValue::Int(*v)),
-            ExprKind::Name(name) => {
-                env.get(name).ok_or(EarlyStop::Unsupported("names that it does not know"))
-            }
+            ExprKind::Truth(v) => Ok(OracleValue::Truth(*v)),
+            ExprKind::Name(name) => match env.get(name) {
+                Some(value) => Ok(value),
+                None => match self.world.constant(env.file, name)? {
+                    Some((file, c)) => self.value(&NameScope::new(file), &c.value, depth),
+                    None => Err(EarlyStop::Unsupported("names that it does not know")),
+                },
+            },
             ExprKind::Field(axis, _) => {
                 let found = self.axes.iter().find(|(n, _)| *n == axis.text);
                 found.map(|f| OracleValue::Int(f.1)).ok_or(EarlyStop::Unsupported("fields"))
@@ -201,6 +223,12 @@ fn builtin(name: &str, args: &[OracleValue]) -> Result<OracleValue, EarlyStop> {
         ("log2", [x]) => some(log2(*x)),
         ("ceil_log2", [x]) => some(log2(*x).map(|k| if x & (x - 1) == 0 { k } else { k + 1 })),
         ("pow2", [x]) => Ok(OracleValue::Truth(*x > 0 && x & (x - 1) == 0)),
+        ("log", [b, x]) => some(logarithm(*b, *x).map(|(k, _)| k)),
+        ("ceil_log", [b, x]) => some(logarithm(*b, *x).map(|(k, exact)| k + i64::from(!exact))),
+        ("is_power", [b, x]) => match (*b > 1, logarithm(*b, *x)) {
+            (true, found) => Ok(OracleValue::Truth(found.is_some_and(|(_, exact)| exact))),
+            (false, _) => some(None),
+        },
         ("pow", [b, e]) => some(u32::try_from(*e).ok().and_then(|e| b.checked_pow(e))),
         ("min", all) => some(all.iter().min().copied()),
         ("max", all) => some(all.iter().max().copied()),

@@ -72,6 +72,10 @@ impl<'a> RunFrame<'a> {
         if OracleKind::of(&algorithm.collective.text) == OracleKind::Declared {
             return Err(wrong("RL0208 a part that is of a declared collective"));
         }
+        let mut arguments = Vec::new();
+        for (name, e) in &part.arguments {
+            arguments.push((name.text.clone(), self.value(&self.env, e, 0)?));
+        }
         let known = self.env.len();
         for group in self.groups(part, algorithm)? {
             for (name, c) in &group.fixed {
@@ -94,7 +98,7 @@ impl<'a> RunFrame<'a> {
             let (shape, ranks) = (group.shape, group.ranks);
             let mut frame = RunFrame::of(self.world, file, algorithm, &shape, ranks)?;
             frame.depth = self.depth + 1;
-            frame.enter(algorithm, root)?;
+            frame.enter(algorithm, root, &arguments)?;
             if views.values().all(Vec::is_empty) {
                 continue;
             }

@@ -116,12 +116,14 @@ impl<'a> RunFrame<'a> {
         &mut self,
         algorithm: &AlgorithmDecl,
         root: usize,
+        arguments: &[(String, OracleValue)],
     ) -> Result<(), EarlyStop> {
         self.name_size();
         if self.kind.rooted() {
             self.root = Some(root);
             self.env.push("root", OracleValue::Int(small(root)));
         }
+        self.bind(algorithm, arguments)?;
         for e in &algorithm.requires {
             if !self.truth(e)? {
                 return Err(EarlyStop::Unfit);
@@ -130,6 +132,35 @@ impl<'a> RunFrame<'a> {
         // A sendrecv is between two ranks.
         if self.kind == OracleKind::SendRecv && self.ranks.len() != 2 {
             return Err(EarlyStop::Unfit);
+        }
+        Ok(())
+    }
+
+    /// Gives the parameters their values, and then the `let`s of the clauses.
+    fn bind(
+        &mut self,
+        algorithm: &AlgorithmDecl,
+        arguments: &[(String, OracleValue)],
+    ) -> Result<(), EarlyStop> {
+        for p in &algorithm.parameters {
+            let constants = NameScope::new(self.env.file);
+            let default = self.value(&constants, &p.default, 0)?;
+            let given = arguments.iter().find(|(name, _)| *name == p.name.text).map(|(_, v)| *v);
+            let value = given.unwrap_or(default);
+            if let (Some((least, most)), OracleValue::Int(v)) = (&p.bounds, value) {
+                let bound = |e| match self.value(&constants, e, 0)? {
+                    OracleValue::Int(v) => Ok(v),
+                    OracleValue::Truth(_) => Err(wrong("RL0206 a bound that is no number")),
+                };
+                if v < bound(least)? || v > bound(most)? {
+                    return Err(wrong("RL0215 out of the bounds"));
+                }
+            }
+            self.env.push(&p.name.text, value);
+        }
+        for (name, e) in &algorithm.lets {
+            let value = self.value(&self.env, e, 0)?;
+            self.env.push(&name.text, value);
         }
         Ok(())
     }
@@ -258,11 +289,16 @@ impl<'a> RunFrame<'a> {
                     }
                 }
             }
+            if self.axes.len() > 1 {
+                let names = self.axes.iter().map(|(name, _)| name.clone());
+                self.env.coordinates = names.zip(self.coordinates(rank)).collect();
+            }
             if self.passes(&each.filter)? {
                 self.walk(&each.body, &mut |frame, stmt| act(frame, rank, stmt))?;
             }
             self.env.truncate(known);
         }
+        self.env.coordinates.clear();
         Ok(())
     }
 

@@ -32,13 +32,14 @@ impl Made {
 pub(crate) type Generator = (&'static str, fn(&mut SeededRandom) -> Made);
 
 /// All of them.
-pub(crate) const GENERATORS: [Generator; 6] = [
+pub(crate) const GENERATORS: [Generator; 7] = [
     ("words", words),
     ("grids", |dice| Made::alone(crate::random::grid::program(dice), true)),
     ("ranks", crate::random::ranks::program),
     ("declared", own),
     ("files", crate::random::files::program),
     ("mutants of the library", mutant),
+    ("parameters", crate::random::parameters::program),
 ];
 
 /// Makes the `i`-th program: generators take turns.
@@ -69,6 +70,14 @@ pub(crate) fn program(dice: &mut SeededRandom) -> Made {
         return own(dice);
     }
     words(dice)
+}
+
+/// Makes a program of one file, one in six on a grid.
+pub(crate) fn plain(dice: &mut SeededRandom) -> Made {
+    match dice.below(6) {
+        0 => Made::alone(crate::random::grid::program(dice), true),
+        _ => words(dice),
+    }
 }
 
 /// Makes a program of a declared collective.

@@ -21,6 +21,7 @@ mod kept;
 mod make;
 mod noise;
 mod oracle;
+mod parameters;
 mod ranks;
 mod skeletons;
 mod slots;
@@ -29,10 +30,12 @@ mod wide;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use judge::{At, Verdict};
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::Shape;
+use roundelay_compiler::program::ArgumentValue;
+use roundelay_compiler::{Program, Shape};
 use roundelay_tests::mutate::mutants;
 use roundelay_tests::{SeededRandom, is_grid, read, roots, say};
 
@@ -95,9 +98,29 @@ fn with_any_slots(made: &make::Made, at: &At<'_>) -> Result<Verdict, String> {
     let text = format!("{before} {}", after.trim_start_matches(|c: char| c.is_ascii_digit()));
     let made = make::Made { text, grid: made.grid, files: made.files.clone() };
     let source = made.read().map_err(|(s, d)| say(&s, &d))?;
-    let name = &at.program.name;
+    let name = at.program.declared_name();
     let program = source.programs.iter().find(|p| p.name == *name).ok_or("no algorithm")?;
+    let values = at.program.parameters.iter().map(|p| (p.name.clone(), p.value));
+    let values: Vec<_> = values.collect();
+    let program = &program.with_arguments(&values).map_err(|d| d.message)?;
     At { program, sources: &source.sources, shape: at.shape.clone(), root: at.root }.judge()
+}
+
+/// Gives some parameters of a program, if it has any, other values: near their defaults, and within their bounds.
+fn given(program: &Arc<Program>, dice: &mut SeededRandom) -> Arc<Program> {
+    let mut values = Vec::new();
+    for p in &program.parameters {
+        let value = match p.default {
+            ArgumentValue::Number(v) => {
+                ArgumentValue::Number(v + [0, 0, 0, 1, 2, -1][dice.below(6)])
+            }
+            ArgumentValue::Truth(v) => ArgumentValue::Truth(v ^ (dice.below(3) == 0)),
+        };
+        if p.refusal(value).is_none() {
+            values.push((p.name.clone(), value));
+        }
+    }
+    program.with_arguments(&values).expect("values that the parameters may have")
 }
 
 /// Does something that must not panic.
@@ -128,7 +151,9 @@ fn verdicts_on_random_programs_equal_the_oracles() {
             }
         };
         let Some(program) = source.programs.iter().find(|p| p.name != "helper") else { continue };
+        let program = &given(program, &mut dice);
         count.add("programs", 1);
+        count.add("programs with arguments", u64::from(program.name.contains('(')));
         let shapes: Vec<Shape> = match is_grid(program) {
             true => [[2, 2], [2, 3], [3, 2]].map(|axes| Shape { axes: axes.to_vec() }).to_vec(),
             false => (2..=6).map(Shape::flat).collect(),
@@ -175,7 +200,15 @@ fn verdicts_on_random_programs_equal_the_oracles() {
             }
         }
     }
-    count.finish("verdicts", &[("proved", 500), ("refuted", 200), ("executed in passes", 50)]);
+    count.finish(
+        "verdicts",
+        &[
+            ("proved", 500),
+            ("refuted", 200),
+            ("executed in passes", 50),
+            ("programs with arguments", 10),
+        ],
+    );
 }
 
 #[test]
