@@ -4,98 +4,12 @@
 //! together. [`AlgorithmLibrary`] is where `use all_gather.ring` finds them.
 #![forbid(unsafe_code)]
 
+mod catalogue;
 pub mod import;
+mod instance;
 
-use roundelay_compiler::LibrarySource;
-
-/// One algorithm of the library.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CatalogueEntry {
-    /// The collective that it implements.
-    pub collective: &'static str,
-    /// Its name, unique within the collective.
-    pub name: &'static str,
-    /// Its file, relative to the algorithm library.
-    pub path: &'static str,
-    /// The text of the file.
-    pub text: &'static str,
-}
-
-macro_rules! catalogue {
-    ($($collective:ident: $($name:ident)*;)*) => {
-        /// All algorithms, by collective.
-        pub const CATALOGUE: &[CatalogueEntry] = &[$($(library::$collective::$name),*),*];
-
-        /// The entries by name, as Rust prototypes run them: `run(reduce_scatter::ring)`.
-        #[allow(non_upper_case_globals, reason = "they are named as their files are")]
-        pub mod library {
-            use crate::CatalogueEntry;
-            $(
-                #[doc = concat!("Algorithms of `", stringify!($collective), "`.")]
-                pub mod $collective {
-                    use super::CatalogueEntry;
-                    $(
-                        #[doc = concat!(
-                            "```text\n",
-                            include_str!(concat!(
-                                "../", stringify!($collective), "/", stringify!($name), ".algo"
-                            )),
-                            "\n```"
-                        )]
-                        pub const $name: CatalogueEntry = CatalogueEntry {
-                            collective: stringify!($collective),
-                            name: stringify!($name),
-                            path: concat!(stringify!($collective), "/", stringify!($name), ".algo"),
-                            text: include_str!(concat!(
-                                "../", stringify!($collective), "/", stringify!($name), ".algo"
-                            )),
-                        };
-                    )*
-                }
-            )*
-        }
-    };
-}
-
-catalogue! {
-    all_gather: bruck circulant direct multipath neighbor_exchange pat recursive_doubling ring;
-    all_reduce:
-        bidirectional_ring circulant compressed double_binary_tree halving_doubling multipath
-        multipath_two_level one_shot recursive_doubling ring swing tolerant two_level two_shot;
-    all_to_all: bruck direct multipath pairwise two_level;
-    barrier: dissemination;
-    broadcast: binomial chain double_binary_tree multipath scatter_all_gather;
-    gather: binomial linear;
-    reduce: binomial chain linear;
-    reduce_scatter: circulant direct recursive_halving ring;
-    scatter: binomial linear;
-    sendrecv: direct;
-}
-
-/// The algorithm of this name, if the algorithm library has it.
-pub fn find(collective: &str, name: &str) -> Option<&'static CatalogueEntry> {
-    of(collective).find(|e| e.name == name)
-}
-
-/// All algorithms for a collective, by name.
-pub fn of(collective: &str) -> impl Iterator<Item = &'static CatalogueEntry> {
-    CATALOGUE.iter().filter(move |e| e.collective == collective)
-}
-
-/// The algorithm library as the compiler's library. It holds algorithms only: files that texts import are read
-/// by [`import`].
-#[derive(Debug, Clone, Copy, Default)]
-pub struct AlgorithmLibrary;
-
-impl LibrarySource for AlgorithmLibrary {
-    fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
-        find(collective, name).map(|e| (format!("library:{}", e.path), e.text.to_string()))
-    }
-
-    fn file(&self, _from: &str, _path: &str) -> Result<(String, String), String> {
-        Err("the algorithm library has no files".into())
-    }
-}
+pub use catalogue::{AlgorithmLibrary, CATALOGUE, CatalogueEntry, library, of};
+pub use instance::{LibraryProgram, find, instance, program, sweep};
 
 #[cfg(test)]
 mod tests {
@@ -125,8 +39,13 @@ mod tests {
     #[test]
     fn every_file_declares_what_its_path_says_and_names_its_source() {
         for e in CATALOGUE {
-            let header = format!("\nalgorithm {} implements {} on ", e.name, e.collective);
-            assert!(e.text.contains(&header), "{}: no `{}`", e.path, header.trim());
+            let (head, tail) =
+                (format!("\nalgorithm {}", e.name), format!(" implements {} on ", e.collective));
+            let declared = e.text.split_once(&head).and_then(|(_, rest)| rest.split_once(&tail));
+            let between = declared.map(|(between, _)| between);
+            let is_list =
+                |text: &str| text.is_empty() || text.starts_with('(') && text.ends_with(')');
+            assert!(between.is_some_and(is_list), "{}: {between:?}", e.path);
             assert!(e.text.starts_with("//! "), "{}: no description", e.path);
             assert!(e.text.contains("\n//! Source: "), "{}: no source", e.path);
         }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use roundelay_emit::cuda::cuda_function;
+use roundelay_emit::cuda::{cuda_function, usual_namespace};
 use serde::Serialize;
 
 use crate::args::EmitArgs;
@@ -34,7 +34,7 @@ pub(crate) fn emit(args: &EmitArgs, report: VerbReport) -> VerbResult {
     let proved = proved(&program, &sources, &shape, &args.target.options(), placement);
     let proved = proved.map_err(|found| VerbError::Input(Box::new(sources), found))?;
     let chosen = lowered(&proved, args.call.protocol, args.rank)?;
-    let name = args.name.clone().unwrap_or_else(|| format!("{collective}_{algorithm}"));
+    let name = args.name.clone().unwrap_or_else(|| usual_namespace(collective, algorithm));
     let header = cuda_function(&chosen, &spec(&args.call)?, &name).map_err(|e| unsupported(&e))?;
     let text = header.text();
     let mut emitted =

@@ -211,6 +211,28 @@ fn an_installed_algorithm_is_what_is_run() {
 }
 
 #[test]
+fn arguments_are_what_ranks_agree_on() {
+    threads(layout(4, 1024), |comm, r| {
+        let tree = comm.algorithm("broadcast", "k_nomial(k=4)").expect("in the library");
+        assert_eq!(tree.to_string(), "broadcast.k_nomial(k = 4)");
+        let why = comm.algorithm("broadcast", "k_nomial(k=9)").expect_err("out of its bounds");
+        assert!(why.to_string().contains("k goes from 2 to 8"), "{why}");
+        comm.install(&tree).expect("agreement");
+        let mut data = [if r == 1 { 7u32 } else { 0 }; 5];
+        comm.broadcast(&mut data, 1).expect("a call");
+        assert_eq!(data, [7; 5]);
+        // The same algorithm with another argument is another one.
+        let mine = if r == 2 { tree.named("k_nomial(k = 3)").expect("its own") } else { tree };
+        let error = comm.install(&mine).expect_err("a difference");
+        assert_eq!(error.code(), codes::PLAN_MISMATCH, "{error}");
+        assert!(error.to_string().contains(&format!("installs {mine}")), "{error}");
+        let text = comm.load_text("t.algo", "algorithm t(k = 2) implements barrier on n ranks { }");
+        let unknown = text.expect("a text").named("t(j = 2)").expect_err("no such parameter");
+        assert_eq!(unknown.code(), codes::ARGUMENT, "{unknown}");
+    });
+}
+
+#[test]
 fn ranks_that_disagree_change_nothing() {
     threads(layout(3, 1024), |comm, r| {
         let ring = load(comm, RING);

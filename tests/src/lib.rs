@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use roundelay_algorithms::{AlgorithmLibrary, CatalogueEntry};
+use roundelay_compiler::program::ArgumentedName;
 use roundelay_compiler::{
     BufferPlacement, CompileOptions, LibrarySource, Program, ProgramInstance, Shape, compile,
     resolve,
@@ -100,8 +101,10 @@ pub fn read_with(
 pub fn of_library(entry: &CatalogueEntry) -> Result<(SourceMap, Arc<Program>), String> {
     let source =
         read(entry.path, entry.text).map_err(|(sources, faults)| say(&sources, &faults))?;
-    let own = source.programs.iter().find(|p| p.name == entry.name);
-    let program = own.ok_or("the file does not declare its algorithm")?.clone();
+    let asked: ArgumentedName = entry.name.parse()?;
+    let own = source.programs.iter().find(|p| p.name == asked.name);
+    let own = own.ok_or("the file does not declare its algorithm")?;
+    let program = own.with_arguments(&asked.arguments).map_err(|d| d.message)?;
     Ok((source.sources, program))
 }
 

@@ -17,6 +17,7 @@ const UNROLLED: &[&str] = &[
     "broadcast.binomial",
     "broadcast.chain",
     "broadcast.double_binary_tree",
+    "broadcast.k_nomial",
     "broadcast.multipath",
     "gather.binomial",
     "gather.linear",

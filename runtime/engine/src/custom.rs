@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use roundelay_algorithms::import::{ALLOW_IMPORT, ImportFolders};
 use roundelay_algorithms::{AlgorithmLibrary, CatalogueEntry};
 use roundelay_compiler::plan::BufferPlacement;
-use roundelay_compiler::program::BufferStyle;
+use roundelay_compiler::program::{ArgumentValue, ArgumentedName, BufferStyle};
 use roundelay_compiler::tolerance::TolerantPlan;
 use roundelay_compiler::{
     CompileOptions, EmbeddedAlgorithm, LibrarySource, Plan, Program, ProvedPlans, Shape, compile,
@@ -31,6 +31,8 @@ use roundelay_support::variables;
 pub struct Algorithm {
     file: Arc<SourceFile>,
     index: usize,
+    /// The algorithm of that index, with its arguments.
+    program: Arc<Program>,
     shape: Option<Shape>,
     root: u32,
 }
@@ -51,6 +53,8 @@ struct SourceFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct AlgorithmOrigin {
     index: usize,
+    /// The values of its parameters.
+    arguments: Vec<ArgumentValue>,
     shape: Shape,
     root: u32,
     placement: BufferPlacement,
@@ -109,6 +113,7 @@ impl Algorithm {
         if programs.is_empty() {
             return Err(refusal(codes::EMPTY, format!("{name} declares no algorithm")));
         }
+        let program = programs[0].clone();
         let file = SourceFile {
             name: name.into(),
             sources,
@@ -117,7 +122,7 @@ impl Algorithm {
             proved: Mutex::default(),
             tolerant: Mutex::default(),
         };
-        Ok(Algorithm { file: Arc::new(file), index: 0, shape: None, root: 0 })
+        Ok(Algorithm { file: Arc::new(file), index: 0, program, shape: None, root: 0 })
     }
 
     /// Returns an algorithm of the library.
@@ -127,7 +132,7 @@ impl Algorithm {
 
     /// Returns the algorithm as the compiler knows it.
     pub fn program(&self) -> &Arc<Program> {
-        &self.file.programs[self.index]
+        &self.program
     }
 
     /// Returns the texts that its diagnostics point into.
@@ -135,7 +140,7 @@ impl Algorithm {
         &self.file.sources
     }
 
-    /// Returns its name.
+    /// Returns its name, with the arguments that are not the default of their parameter: `k_nomial(k = 4)`.
     pub fn name(&self) -> &str {
         &self.program().name
     }
@@ -150,21 +155,24 @@ impl Algorithm {
         self.file.programs.iter().map(|p| p.name.as_str())
     }
 
-    /// Returns another algorithm of the same text.
+    /// Returns an algorithm of the same text, or the same one with other arguments: `named("k_nomial(k = 4)")`.
+    /// Parameters without an argument have their default.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] if there is none of that name.
+    /// [`Error::Refused`] if there is none of that name, or an argument is none that it takes (RL0215).
     pub fn named(&self, name: &str) -> Result<Self, Error> {
-        match self.names().position(|n| n == name) {
-            Some(index) => Ok(Algorithm { index, ..self.clone() }),
-            None => {
-                let names: Vec<&str> = self.names().collect();
-                let (file, names) = (&self.file.name, names.join(", "));
-                let text = format!("{file} has no algorithm `{name}`; it has {names}");
-                Err(refusal(codes::UNKNOWN_ALGORITHM, text))
-            }
-        }
+        let asked: ArgumentedName =
+            name.parse().map_err(|why: String| refusal(codes::ARGUMENT, why))?;
+        let Some(index) = self.names().position(|n| n == asked.name) else {
+            let names: Vec<&str> = self.names().collect();
+            let (file, name, names) = (&self.file.name, asked.name, names.join(", "));
+            let text = format!("{file} has no algorithm `{name}`; it has {names}");
+            return Err(refusal(codes::UNKNOWN_ALGORITHM, text));
+        };
+        let program = self.file.programs[index].with_arguments(&asked.arguments);
+        let program = program.map_err(|d| refused(&self.file.sources, &[*d]))?;
+        Ok(Algorithm { index, program, ..self.clone() })
     }
 
     /// Returns the algorithm on these ranks, for algorithms that run on a grid: one extent an axis.
@@ -262,7 +270,9 @@ impl Algorithm {
         }
         match self.allows(placement) {
             true => {
-                Ok(AlgorithmOrigin { index: self.index, shape, root, placement, rank, paths: 1 })
+                let arguments = self.program.parameters.iter().map(|p| p.value).collect();
+                let index = self.index;
+                Ok(AlgorithmOrigin { index, arguments, shape, root, placement, rank, paths: 1 })
             }
             false => Err(Error::Usage(format!(
                 "{self} moves `input` to `output`: it cannot be run in place"

@@ -46,7 +46,8 @@ impl Communicator {
         Algorithm::parse(name, text)
     }
 
-    /// Returns an algorithm of the library, by collective and name.
+    /// Returns an algorithm of the library, by collective and name; the name may have arguments, as in
+    /// `algorithm("broadcast", "k_nomial(k = 4)")`.
     ///
     /// # Errors
     ///
@@ -54,6 +55,10 @@ impl Communicator {
     pub fn algorithm(&mut self, collective: &str, name: &str) -> Result<Algorithm, Error> {
         match roundelay_algorithms::find(collective, name) {
             Some(entry) => self.core()?.plans.of_library(entry),
+            None if name.contains('(') => {
+                let why = roundelay_algorithms::instance(collective, name).err();
+                Err(Error::Usage(why.unwrap_or_else(|| format!("there is no {collective}.{name}"))))
+            }
             None => {
                 let names: Vec<&str> =
                     roundelay_algorithms::of(collective).map(|entry| entry.name).collect();

@@ -7,11 +7,13 @@
 use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
-use roundelay_algorithms::{CATALOGUE, CatalogueEntry};
+use roundelay_algorithms::{CATALOGUE, CatalogueEntry, sweep};
 use roundelay_compiler::interpret::interpret;
 use roundelay_compiler::{BufferPlacement, CompileOptions, Program, Shape, compile, graph, verify};
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::{instance, instance_over, is_grid, of_library, paths, read, roots, say};
+use roundelay_tests::{
+    instance, instance_over, is_full, is_grid, of_library, paths, read, roots, say,
+};
 
 /// Named rank counts beyond 64.
 const LARGE: [u32; 5] = [100, 127, 128, 255, 256];
@@ -37,6 +39,8 @@ const GRIDS: [[u32; 2]; 16] = [
 const RUN_UP_TO: u64 = 17;
 /// Plans of all counts are proved up to here.
 const PLANS_UP_TO: u64 = 64;
+/// The most ranks at which algorithms with arguments are proved, where not all cases are asked for: then 64.
+const INSTANCES_UP_TO: u64 = 20;
 /// The most ranks at which algorithms that are split over paths are proved with up to four of them.
 const PATHS_UP_TO: u64 = 16;
 
@@ -45,6 +49,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     let name = |entry: &CatalogueEntry| format!("library::{}.{}", entry.collective, entry.name);
     let mut trials: Vec<Trial> =
         CATALOGUE.iter().map(|entry| Trial::test(name(entry), || holds(entry))).collect();
+    let instances = CATALOGUE.iter().flat_map(|entry| sweep(entry).into_iter().skip(1));
+    trials.extend(instances.map(|entry| Trial::test(name(entry), || holds(entry))));
     trials.push(Trial::test("library::a broken ring is refuted", broken));
     trials
 }
@@ -59,8 +65,10 @@ fn shapes(program: &Program) -> Vec<Shape> {
 
 fn holds(entry: &CatalogueEntry) -> Result<(), Failed> {
     let (sources, program) = of_library(entry)?;
+    let is_instance = entry.name.contains('(');
+    let most = if is_full() { 64 } else { INSTANCES_UP_TO };
     let mut legal = 0;
-    for shape in shapes(&program) {
+    for shape in shapes(&program).into_iter().filter(|s| !is_instance || s.ranks() <= most) {
         for root in roots(&program, shape.ranks() as u32) {
             // Of many ranks what is split over paths is tried with one.
             let few = shape.ranks() <= PATHS_UP_TO;

@@ -48,6 +48,16 @@ fn shapes(program: &Program) -> Vec<Shape> {
 
 fn compare(twin: &Prototype) {
     let twin: &Algorithm = twin.algorithm().expect("the prototype can be read");
+    compare_instance(twin);
+    if let Some(parameter) = twin.program().parameters.first() {
+        for value in [3, 5] {
+            let name = format!("{}({} = {value})", twin.name(), parameter.name);
+            compare_instance(&twin.named(&name).expect("a value that it takes"));
+        }
+    }
+}
+
+fn compare_instance(twin: &Algorithm) {
     let entry = roundelay_algorithms::find(twin.collective(), twin.name());
     let entry = entry.unwrap_or_else(|| panic!("the library has no {twin}"));
     let (sources, program) = of_library(entry).expect("the library is sound");
@@ -77,6 +87,32 @@ fn a_file_that_was_embedded_has_the_plans_of_the_library() {
     static GRID: Prototype =
         roundelay::algo_file!("../../../algorithms/all_reduce/two_level.algo", check((2, 3)));
     [&RING, &GRID].into_iter().for_each(compare);
+}
+
+#[test]
+fn arguments_are_a_part_of_the_identity() {
+    use library::parameters::{BOTH, both};
+    let of_rust: &Algorithm = both.algorithm().expect("a prototype");
+    let of_text = Algorithm::parse("both.algo", BOTH).expect("a sound text");
+    let shape = Shape::flat(5);
+    let plans = |a: &Algorithm| bytes(a.program(), a.sources(), &shape, 1).expect("it is proved");
+    let mut seen = Vec::new();
+    for name in ["both", "both(m = 2)", "both(up = false)", "both(m = 4, up = false)"] {
+        let [of_rust, of_text] =
+            [of_rust, &of_text].map(|a| a.named(name).expect("arguments that it takes"));
+        assert_eq!((of_rust.name(), of_text.name()), (name, name));
+        assert!(plans(&of_rust) == plans(&of_text), "{name}");
+        assert!(!seen.contains(&plans(&of_text)), "{name} is like another");
+        seen.push(plans(&of_text));
+    }
+    // A default that is given changes nothing.
+    let same = of_text.named("both(up = true, m = 3)").expect("defaults");
+    assert!(same.name() == "both" && plans(&same) == seen[0]);
+    let refused = of_text.named("both(m = true)").expect_err("no number");
+    assert_eq!(refused.code().0, "RL0206", "{refused}");
+    // Another default is another algorithm.
+    let other = Algorithm::parse("both.algo", &BOTH.replace("m = 3", "m = 4")).expect("a text");
+    assert!(!seen.contains(&plans(&other)));
 }
 
 #[test]

@@ -87,6 +87,13 @@ impl std::fmt::Display for FunctionSource {
     }
 }
 
+/// Returns the usual namespace of an algorithm, as `broadcast_k_nomial_k_4` for `broadcast.k_nomial(k = 4)`.
+pub fn usual_namespace(collective: &str, algorithm: &str) -> String {
+    let name = format!("{collective}_{algorithm}");
+    let words = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("_")
+}
+
 /// Returns the header for some ranks' programs of one plan, as the namespace `name`.
 ///
 /// # Errors

@@ -44,7 +44,7 @@ mod tests;
 mod types;
 pub mod window;
 
-pub use function::{FunctionSource, cuda_function};
+pub use function::{FunctionSource, cuda_function, usual_namespace};
 pub use kernel::{KernelSource, MOST_RANKS, UnsupportedKernel, aligned, cuda};
 pub use spec::{KERNEL, KernelSpec};
 pub use types::{Element, Operator};

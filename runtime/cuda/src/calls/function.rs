@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use roundelay_compiler::device::{DeviceProtocol, abi};
+use roundelay_emit::cuda::usual_namespace;
 
 use super::agreement::agree_call;
 use super::call_params::{call_params, evenness};
@@ -127,7 +128,7 @@ pub(crate) fn make_function(
     }
     let header = &lowered.program.header;
     let name =
-        name.map_or_else(|| format!("{}_{}", header.collective, header.algorithm), String::from);
+        name.map_or_else(|| usual_namespace(&header.collective, &header.algorithm), String::from);
     let even = is_even(rank, &key, &lowered, &args);
     let source = lowered.function(key.dtype, key.op, even, &name)?;
     let regions = key.spots.map(|spot| spot.map(RegionSpot::whole));

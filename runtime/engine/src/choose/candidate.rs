@@ -1,15 +1,16 @@
 //! Algorithms of the library at a shape: whether they can run there, and the time that they would take.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, CatalogueEntry};
+use roundelay_algorithms::{CatalogueEntry, program};
 use roundelay_compiler::cost::{CostProfile, Topology};
 use roundelay_compiler::plan::WireType;
 use roundelay_compiler::program::COLLECTIVES;
-use roundelay_compiler::{CompileOptions, Program, ProgramInstance, Shape, graph, resolve, verify};
+use roundelay_compiler::{CompileOptions, ProgramInstance, Shape, graph, verify};
 use roundelay_dsl::diag::{Diagnostic, ErrorCode, codes, similar};
 use roundelay_dsl::span::SourceMap;
 
+use super::how::{Times, parts};
 use super::lost::RejectionReason;
 use super::request::{ChoiceRequest, NVLINK};
 use crate::hints::{Hints, LossyType};
@@ -50,7 +51,8 @@ impl AlgorithmCandidate {
 /// The properties of an algorithm at a shape.
 #[derive(Debug, Clone)]
 struct KnownCandidate {
-    entry: &'static str,
+    /// The path and the name of its entry.
+    entry: (&'static str, &'static str),
     root: u32,
     element: usize,
     fit: Result<CandidateFit, RejectionReason>,
@@ -66,11 +68,13 @@ pub(super) struct KnownCandidates {
 }
 
 impl KnownCandidates {
-    /// Returns all algorithms of the library for a collective, in its order.
+    /// Returns all algorithms of the library for a collective, in its order, with the default of each parameter; and
+    /// those with arguments of which the hints or the `measured` times know.
     pub(super) fn candidates(
         &mut self,
         request: &ChoiceRequest<'_>,
         hints: &Hints,
+        measured: Option<&Times>,
     ) -> Result<Vec<AlgorithmCandidate>, Error> {
         let grid = request.grid.cloned().or_else(|| request.topology.grid());
         let same = |(t, g): &(Topology, Option<Shape>)| t == request.topology && *g == grid;
@@ -79,7 +83,16 @@ impl KnownCandidates {
             self.known.clear();
         }
         let mut all = Vec::new();
-        for entry in roundelay_algorithms::of(request.collective) {
+        let names = measured.into_iter().flatten().filter_map(|(name, _)| parts(name).ok());
+        let names =
+            hints.algorithm(request.collective).into_iter().chain(names.map(|(name, _)| name));
+        let mut entries: Vec<_> = roundelay_algorithms::of(request.collective).collect();
+        for entry in names.filter_map(|name| roundelay_algorithms::find(request.collective, name)) {
+            if entries.iter().all(|known| known.name != entry.name) {
+                entries.push(entry);
+            }
+        }
+        for entry in entries {
             let fit = self.candidate(entry, request, grid.as_ref(), hints);
             all.push(AlgorithmCandidate { entry, fit });
         }
@@ -134,9 +147,8 @@ impl KnownCandidates {
         request: &ChoiceRequest<'_>,
         grid: Option<&Shape>,
     ) -> usize {
-        let (root, element) = (request.root, request.dtype.size());
-        let same =
-            |l: &KnownCandidate| l.entry == entry.path && l.root == root && l.element == element;
+        let (root, element, key) = (request.root, request.dtype.size(), (entry.path, entry.name));
+        let same = |l: &KnownCandidate| l.entry == key && l.root == root && l.element == element;
         if let Some(at) = self.known.iter().position(same) {
             return at;
         }
@@ -144,27 +156,9 @@ impl KnownCandidates {
             self.known.clear();
         }
         let fit = fit(entry, request, grid);
-        self.known.push(KnownCandidate { entry: entry.path, root, element, fit, ordered: None });
+        self.known.push(KnownCandidate { entry: key, root, element, fit, ordered: None });
         self.known.len() - 1
     }
-}
-
-/// Returns the program of an entry of the library, resolved once in a process.
-pub(super) fn program(
-    entry: &'static CatalogueEntry,
-) -> Option<&'static (SourceMap, Arc<Program>)> {
-    type ResolvedProgram = Option<(SourceMap, Arc<Program>)>;
-    static PROGRAMS: OnceLock<Vec<OnceLock<ResolvedProgram>>> = OnceLock::new();
-    let all = PROGRAMS.get_or_init(|| CATALOGUE.iter().map(|_| OnceLock::new()).collect());
-    let at = CATALOGUE.iter().position(|e| e.path == entry.path)?;
-    let resolved = all.get(at)?.get_or_init(|| {
-        let mut sources = SourceMap::new();
-        let id = sources.add(format!("library:{}", entry.path), entry.text);
-        let programs = resolve(&mut sources, id, &AlgorithmLibrary).ok()?;
-        let program = programs.into_iter().find(|p| p.name == entry.name)?;
-        Some((sources, program))
-    });
-    resolved.as_ref()
 }
 
 fn fit(

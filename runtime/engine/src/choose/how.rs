@@ -43,9 +43,11 @@ impl FromStr for ProtocolChoice {
 
 /// Returns algorithm and protocol of a name in a table.
 pub(super) fn parts(name: &str) -> Result<(&str, Option<ProtocolChoice>), HowError> {
-    match name.split_once(' ') {
+    // Arguments have blanks among them: `k_nomial(k = 4) packet 8`.
+    let arguments = name.rfind(')').map_or(0, |at| at + 1);
+    match name[arguments..].split_once(' ') {
         None => Ok((name, None)),
-        Some((algorithm, how)) => Ok((algorithm, Some(how.parse()?))),
+        Some((rest, how)) => Ok((&name[..arguments + rest.len()], Some(how.parse()?))),
     }
 }
 
@@ -72,6 +74,8 @@ mod tests {
         assert_eq!(fastest(&times, "ring_x"), Some((1.0, None)));
         assert_eq!(fastest(&times, "one_shot"), None);
         assert_eq!(how.to_string().parse(), Ok(how));
+        assert_eq!(parts("tree(k = 4) packet 4"), Ok(("tree(k = 4)", Some(how))));
+        assert_eq!(parts("tree(k = 4)"), Ok(("tree(k = 4)", None)));
         for wrong in ["packet", "packet 0", "pocket 8", "packet eight"] {
             assert!(wrong.parse::<ProtocolChoice>().is_err(), "{wrong}");
         }

@@ -122,7 +122,8 @@ impl ChoiceResolver {
             transport => (topology, transport),
         };
         let request = ChoiceRequest { topology: &topology, slot_bytes, transport, ..*request };
-        let candidates = self.known.candidates(&request, merged.hints())?;
+        let times = self.table(&request);
+        let candidates = self.known.candidates(&request, merged.hints(), times.as_ref())?;
         if let Some((name, level)) = merged.algorithm(request.collective) {
             return self.hinted(&request, candidates, name, level);
         }

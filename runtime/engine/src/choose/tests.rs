@@ -95,6 +95,26 @@ fn size_and_ranks_decide() {
 }
 
 #[test]
+fn arguments_are_named_by_hints_and_by_the_table() {
+    let eight = Topology::one_host(8);
+    let choice = choose("broadcast", &eight, 8, "algorithm=k_nomial(k=4)");
+    assert_eq!(choice.name(), "k_nomial(k = 4)");
+    assert_eq!(*why(&choice, "k_nomial"), RejectionReason::Overruled);
+    let request = request("broadcast", &eight, 8);
+    let mut table = TunedTable::new(machine());
+    table.insert(&setting(&request), 8, "k_nomial(k = 8)", 1.0);
+    table.insert(&setting(&request), 8, "binomial", 2.0);
+    let mut resolver = ChoiceResolver::new(Hints::default(), Some(table), &machine());
+    let mut chosen = |call: &str| {
+        let choice = resolver.choose(&request, &hints(call), &Hints::default()).expect(call);
+        (choice.name().to_owned(), choice.source)
+    };
+    assert_eq!(chosen(""), ("k_nomial(k = 8)".into(), DecidedBy::Tuned));
+    assert_eq!(chosen("algorithm=k_nomial(k = 3)").0, "k_nomial(k = 3)");
+    assert_eq!(chosen("objective=latency").1, DecidedBy::Hint(HintLevel::Call, "objective"));
+}
+
+#[test]
 fn a_named_algorithm_is_run_or_refused_with_its_clause() {
     let four = Topology::one_host(4);
     let choice = choose("all_reduce", &four, 1 << 20, "algorithm=ring");

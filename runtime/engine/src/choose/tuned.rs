@@ -240,7 +240,8 @@ impl TunedTable {
                 let both: Times =
                     both.map(|(name, t, u)| (name.clone(), t + (u - t) * share)).collect();
                 // Protocols of GPUs change with the size: a size between two rows has the times of the nearer one.
-                let protocols = both.is_empty() || low.keys().any(|name| name.contains(' '));
+                let has_protocol = |name: &String| parts(name).is_ok_and(|(_, how)| how.is_some());
+                let protocols = both.is_empty() || low.keys().any(has_protocol);
                 let lower = u128::from(bytes).pow(2) < u128::from(*a) * u128::from(*b);
                 let nearer = if lower { low } else { high };
                 Some(if protocols { nearer.clone() } else { both })
@@ -299,7 +300,8 @@ fn quoted(text: &str) -> String {
 
 /// Returns the name of a time: unquoted, where TOML allows it.
 fn key(name: &str) -> String {
-    if name.contains(' ') { quoted(name) } else { name.into() }
+    let is_bare = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    if is_bare { name.into() } else { quoted(name) }
 }
 
 /// Returns the line of a byte, from 1.
@@ -381,6 +383,25 @@ mod tests {
         assert!(
             TunedTable::parse(&damaged).is_err_and(|why| why.to_string().contains("`pocket 8`"))
         );
+    }
+
+    #[test]
+    fn arguments_are_a_part_of_the_name() {
+        let setting = TunedSetting { collective: "broadcast".into(), ..setting() };
+        let mut table = TunedTable::new(MachineDescription { cpu: "x".into(), cores: 2 });
+        table.insert(&setting, 8, "k_nomial(k = 4)", 1.0);
+        table.insert(&setting, 16, "k_nomial(k = 4)", 3.0);
+        let text = table.text();
+        assert!(text.contains("us = { \"k_nomial(k = 4)\" = 1.0 }"), "{text}");
+        assert_eq!(TunedTable::parse(&text), Ok(table.clone()));
+        assert_eq!(
+            table.times(&setting, 12).expect("times")["k_nomial(k = 4)"],
+            2.0,
+            "no protocol"
+        );
+        let damaged =
+            TunedTable::parse(&text.replace("k = 4", "k = 9")).expect_err("out of its bounds");
+        assert!(damaged.to_string().contains("no broadcast.k_nomial(k = 9)"), "{damaged}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub struct PlanTable {
     /// A number that grows when what decides the plans of calls changes.
     pub(super) version: u64,
     /// Algorithms of the library that were chosen before, by path.
-    library: Vec<(&'static str, Algorithm)>,
+    library: Vec<((&'static str, &'static str), Algorithm)>,
     /// The hints of the communicator, and those of the call in progress.
     pub(super) hints: Hints,
     pub(super) call: Option<Arc<Hints>>,
@@ -47,11 +47,13 @@ impl PlanTable {
 
     /// Returns an algorithm of the library, read once.
     pub fn of_library(&mut self, entry: &CatalogueEntry) -> Result<Algorithm, Error> {
-        if let Some((_, known)) = self.library.iter().find(|(path, _)| *path == entry.path) {
+        if let Some((_, known)) =
+            self.library.iter().find(|(key, _)| *key == (entry.path, entry.name))
+        {
             return Ok(known.clone());
         }
         let algorithm = Algorithm::of_library(entry)?;
-        self.library.push((entry.path, algorithm.clone()));
+        self.library.push(((entry.path, entry.name), algorithm.clone()));
         Ok(algorithm)
     }
 

@@ -60,11 +60,17 @@ impl std::str::FromStr for Hints {
     type Err = HintError;
 
     /// Parses `key=value,key=value`. A part without `=` belongs to the value before it, so lists need no
-    /// quotes: `transport=shm,tcp,timeout=5s`.
+    /// quotes: `transport=shm,tcp,timeout=5s`. So does what stands in parentheses.
     fn from_str(text: &str) -> Result<Self, HintError> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            match (part.split_once('='), pairs.last_mut()) {
+            // An argument of an algorithm: `algorithm=two_trees(k=4,j=2)`.
+            let within = |(_, value): &(String, String)| {
+                value.matches('(').count() > value.matches(')').count()
+            };
+            let is_key = |key: &str| !key.contains('(') && !pairs.last().is_some_and(within);
+            let pair = part.split_once('=').filter(|(key, _)| is_key(key));
+            match (pair, pairs.last_mut()) {
                 (Some((key, value)), _) => pairs.push((key.trim().into(), value.trim().into())),
                 (None, Some((_, value))) => {
                     value.push(',');

@@ -414,8 +414,21 @@ fn transport(hints: &mut Hints, value: &str) -> Result<(), ValueError> {
     Ok(())
 }
 
+/// Returns the parts between the commas and semicolons that stand outside of parentheses.
+fn separate(list: &str) -> impl Iterator<Item = &str> {
+    let mut open = 0_usize;
+    list.split(move |c: char| {
+        match c {
+            '(' => open += 1,
+            ')' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        open == 0 && matches!(c, ',' | ';')
+    })
+}
+
 fn algorithm(hints: &mut Hints, value: &str) -> Result<(), ValueError> {
-    for name in value.split([',', ';']).map(str::trim) {
+    for name in separate(value).map(str::trim) {
         let (collective, algorithm) = match name.split_once('.') {
             Some((collective, algorithm)) => (collective, algorithm),
             None => ("", name),
@@ -433,11 +446,21 @@ fn algorithm(hints: &mut Hints, value: &str) -> Result<(), ValueError> {
         let mut known: Vec<&str> = CATALOGUE.iter().filter(of).map(|e| e.name).collect();
         known.sort_unstable();
         known.dedup();
-        if !known.contains(&algorithm) {
+        let declared = algorithm.split_once('(').map_or(algorithm, |(name, _)| name.trim_end());
+        if !known.contains(&declared) {
             let whose = if collective.is_empty() { "the algorithm library" } else { collective };
-            let near = near(algorithm, known.iter().copied());
-            return Err(ValueError(format!("{whose} has no algorithm `{algorithm}`, {near}")));
+            let near = near(declared, known.iter().copied());
+            return Err(ValueError(format!("{whose} has no algorithm `{declared}`, {near}")));
         }
+        let entries = CATALOGUE.iter().filter(of).filter(|e| e.name == declared);
+        let found = entries.map(|e| roundelay_algorithms::instance(e.collective, algorithm));
+        // A name for all collectives is for those that have such parameters.
+        let named = found.reduce(|first, next| first.or_else(|why| next.map_err(|_| why)));
+        let algorithm = match named {
+            Some(Ok(entry)) => entry.name,
+            Some(Err(why)) => return Err(ValueError(why)),
+            None => declared,
+        };
         if hints.algorithm.insert(collective.into(), algorithm.into()).is_some() {
             return Err(match collective {
                 "" => "two algorithms are named for all collectives".into(),

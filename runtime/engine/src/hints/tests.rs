@@ -56,8 +56,22 @@ fn algorithms_are_named_for_all_collectives_or_for_one() {
 }
 
 #[test]
+fn algorithms_have_arguments() {
+    let h = hints("algorithm=broadcast.k_nomial(k=4),barrier.k_dissemination( k = 3 ),timeout=1s");
+    assert_eq!(h.algorithm("broadcast"), Some("k_nomial(k = 4)"));
+    assert_eq!(h.algorithm("barrier"), Some("k_dissemination(k = 3)"));
+    assert_eq!(h.timeout(), Some(Duration::from_secs(1)));
+    let both = hints("algorithm=k_bruck(k=8)");
+    assert_eq!(both.algorithm("all_gather"), both.algorithm("all_to_all"));
+    assert_eq!(hints("algorithm=k_bruck(k=2)").algorithm("all_gather"), Some("k_bruck"));
+}
+
+#[test]
 fn what_is_near_is_named() {
     let cases = [
+        ("algorithm=k_bruk(k=3)", "no algorithm `k_bruk`, did you mean `k_bruck`?"),
+        ("algorithm=all_gather.k_bruck(k=9)", "k goes from 2 to 8"),
+        ("algorithm=ring(k=2)", "ring` has no parameter `k`"),
         ("algoritm=ring", "no hint is named `algoritm`; did you mean `algorithm`?"),
         ("zzz=1", "there are algorithm, objective, deterministic"),
         ("algorithm=rign", "the algorithm library has no algorithm `rign`, did you mean `ring`?"),
