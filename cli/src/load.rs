@@ -13,7 +13,7 @@ use roundelay::Algorithm;
 use roundelay::internal::AlgorithmFiles;
 use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE};
 use roundelay_compiler::blame;
-use roundelay_compiler::program::{COLLECTIVES, CollectiveKind};
+use roundelay_compiler::program::{ArgumentedName, COLLECTIVES, CollectiveKind};
 use roundelay_compiler::{
     BufferPlacement, CompileOptions, LibrarySource, Plan, Program, ProvedPlans, Shape, compile,
     resolve,
@@ -22,7 +22,7 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes, similar};
 use roundelay_dsl::span::SourceMap;
 use roundelay_dsl::{MAX_BYTES, check_text};
 
-use crate::args::TargetArgs;
+use crate::args::{TargetArgs, argumented};
 use crate::own;
 use crate::report::{VerbError, fault, refused};
 
@@ -47,9 +47,10 @@ pub(crate) enum LoadedInput {
     Plan(Box<Plan>),
 }
 
-/// Loads everything that the target names.
+/// Loads everything that the target names, each algorithm with every combination of the values that it is given.
 pub(crate) fn load(target: &TargetArgs) -> Result<LoadedInput, VerbError> {
-    let name = target.target.as_str();
+    let asked = argumented(&target.target).map_err(VerbError::Usage)?;
+    let name = asked.name.as_str();
     let input = match (own::find(name).filter(|_| !is_path(name)), entry(name)) {
         (Some(own), _) => LoadedInput::Programs(LoadedPrograms {
             sources: own.sources().clone(),
@@ -59,12 +60,50 @@ pub(crate) fn load(target: &TargetArgs) -> Result<LoadedInput, VerbError> {
         (None, None) if is_collective(name) => library_of(name)?,
         (None, None) => file(name)?,
     };
-    match (input, &target.algorithm) {
-        (LoadedInput::Programs(loaded), Some(wanted)) => {
-            narrow(loaded, wanted).map(LoadedInput::Programs)
+    let (mut loaded, mut arguments) = match input {
+        LoadedInput::Programs(loaded) => (loaded, asked.arguments),
+        LoadedInput::Plan(_) if !asked.arguments.is_empty() || !target.params.is_empty() => {
+            let why = format!("{name} is a plan: its arguments are chosen already; leave them out");
+            return Err(VerbError::Usage(why));
         }
-        (input, _) => Ok(input),
+        plan @ LoadedInput::Plan(_) => return Ok(plan),
+    };
+    if let Some(wanted) = &target.algorithm {
+        let wanted = argumented(wanted).map_err(VerbError::Usage)?;
+        arguments.extend(wanted.arguments);
+        loaded = narrow(loaded, &wanted.name)?;
     }
+    let given = ArgumentedName { name: name.into(), arguments };
+    let rows = target.params.names(&given).map_err(VerbError::Usage)?;
+    with_arguments(loaded, &rows).map(LoadedInput::Programs)
+}
+
+/// Returns the programs with each of these rows of arguments. Of several programs, those without such parameters stay
+/// as they are.
+fn with_arguments(
+    loaded: LoadedPrograms,
+    rows: &[ArgumentedName],
+) -> Result<LoadedPrograms, VerbError> {
+    let LoadedPrograms { sources, programs: declared } = loaded;
+    let takes = |p: &Program, row: &ArgumentedName| {
+        row.arguments.iter().all(|(name, _)| p.parameters.iter().any(|own| own.name == *name))
+    };
+    let some = rows.iter().all(|row| declared.iter().any(|p| takes(p, row)));
+    let mut programs: Vec<Arc<Program>> = Vec::new();
+    for program in &declared {
+        for row in rows {
+            let made = match declared.len() > 1 && some && !takes(program, row) {
+                true => Ok(program.clone()),
+                false => program.with_arguments(&row.arguments),
+            };
+            let made = made.map_err(|d| VerbError::Input(Box::new(sources.clone()), vec![*d]))?;
+            // Two rows may be the same, as may what has no parameters.
+            if !programs.iter().any(|p| p.kind == made.kind && p.name == made.name) {
+                programs.push(made);
+            }
+        }
+    }
+    Ok(LoadedPrograms { sources, programs })
 }
 
 /// Loads the one program that the target names.
@@ -81,6 +120,18 @@ pub(crate) fn load_one(target: &TargetArgs) -> Result<(SourceMap, Arc<Program>),
     };
     match &loaded.programs[..] {
         [one] => Ok((loaded.sources, one.clone())),
+        [first, rest @ ..]
+            if rest
+                .iter()
+                .all(|p| p.kind == first.kind && p.declared_name() == first.declared_name()) =>
+        {
+            Err(VerbError::Usage(format!(
+                "{} values of parameters are given, and this verb takes one of each: give one, as in \
+                 `{}`; `check`, `run` and `bench` compare several",
+                rest.len() + 1,
+                first.name
+            )))
+        }
         several => {
             let names: Vec<&str> = several.iter().map(|p| p.name.as_str()).collect();
             Err(VerbError::Usage(format!(
@@ -94,6 +145,10 @@ pub(crate) fn load_one(target: &TargetArgs) -> Result<(SourceMap, Arc<Program>),
 
 /// Returns true if the name can only be meant as a file.
 fn is_path(name: &str) -> bool {
+    let name = match name.ends_with(')') {
+        true => name.split_once('(').map_or(name, |(name, _)| name.trim_end()),
+        false => name,
+    };
     name.contains('/') || name.ends_with(".algo") || name.ends_with(".plan")
 }
 
@@ -116,8 +171,9 @@ pub(crate) fn rooted(name: &str) -> bool {
 /// be judged.
 pub(crate) fn entry(name: &str) -> Option<(&str, &str)> {
     let (collective, algorithm) = name.split_once('.').filter(|_| !is_path(name))?;
+    let declared = algorithm.split_once('(').map_or(algorithm, |(name, _)| name.trim_end());
     let word = |s: &str| !s.is_empty() && s.chars().all(|c| c.is_alphanumeric() || c == '_');
-    let named = word(collective) && word(algorithm);
+    let named = word(collective) && word(declared);
     let known = roundelay_algorithms::find(collective, algorithm).is_some();
     (known || named && !Path::new(name).exists()).then_some((collective, algorithm))
 }

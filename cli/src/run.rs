@@ -25,8 +25,10 @@ pub(crate) fn run(args: &RunArgs, report: VerbReport) -> VerbResult {
     job::gpu::check(&args.job_args)?;
     let start = StartSettings::of(&args.job_args, false)?;
     let mut refusals = RefusedCases::default();
-    for shape in shapes(&args.job_args, &args.target, &sizes, report)? {
-        refusals.join(one_shape(args, report, &shape, &sizes, seed, &start)?);
+    for target in job::instances(&args.target)? {
+        for shape in shapes(&args.job_args, &target, &sizes, report)? {
+            refusals.join(one_shape(args, &target, report, &shape, &sizes, seed, &start)?);
+        }
     }
     refusals.outcome()
 }
@@ -182,6 +184,7 @@ pub(crate) fn columns(
 
 fn one_shape(
     args: &RunArgs,
+    target: &TargetArgs,
     report: VerbReport,
     shape: &Shape,
     sizes: &[u64],
@@ -189,14 +192,14 @@ fn one_shape(
     start: &StartSettings,
 ) -> Result<RefusedCases, VerbError> {
     let job_args = &args.job_args;
-    let (job, proofs) = plan_job(&args.target, job_args, shape, sizes, seed, BUDGET)?;
+    let (job, proofs) = plan_job(target, job_args, shape, sizes, seed, BUDGET)?;
     for proof in &proofs {
         report.line(&proof.words);
     }
     let place = if job.entries.iter().all(|p| p.in_place()) { "in place" } else { "out of place" };
     report.line(format!("seed {seed}, {place}; {}", job_args.verify.words()));
     let Some(first) = proofs.first() else { return Ok(RefusedCases::default()) };
-    let columns = columns(job_args, &args.target, Some(args.target.root), shape, first)?;
+    let columns = columns(job_args, target, Some(target.root), shape, first)?;
     head(report);
     let progress = WorkProgress::new("run", job.cases.len());
     let bytes =

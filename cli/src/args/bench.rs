@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::JobArgs;
+use super::parameters::ParameterArgs;
 use crate::tunables::{BENCH_BUDGET, BENCH_BUDGET_BESIDE_OTHERS};
 use crate::values::{ByteSizes, bytes, duration};
 
@@ -35,6 +36,7 @@ Examples:
   roundelay bench all_reduce.ring all_reduce.two_shot -n 4 -b 8 -e 64M -f 4
   roundelay bench all_reduce -n 2 -b 8 -e 128M -f 8 --vs mpi,gloo --json
   roundelay bench all_reduce,all_gather -n 2 --vs all --plot peers.svg
+  roundelay bench broadcast.k_nomial -p k=2,4,8 -n 8 -b 8 -e 64K
   roundelay bench all_reduce -n 4 --hint objective=bandwidth
   roundelay bench all_reduce,all_gather --device cuda -n 4 -b 4M -e 1G --vs nccl
   roundelay bench all_reduce --device cuda -n 4 -b 1K -e 512K --graph 20 --vs nccl --json > rows.json
@@ -48,6 +50,8 @@ pub(crate) struct BenchArgs {
     /// The root of a rooted collective [default: turns with every call]
     #[arg(long, value_name = "RANK")]
     pub(crate) root: Option<u32>,
+    #[command(flatten)]
+    pub(crate) params: ParameterArgs,
     #[command(flatten)]
     pub(crate) job_args: JobArgs,
     /// Smallest size

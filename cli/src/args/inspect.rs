@@ -24,6 +24,7 @@ Examples:
   roundelay check my.algo                 n from 2 to 9
   roundelay check all_reduce.ring -n 2..64
   roundelay check all_reduce.two_level -n 2x4,16x8
+  roundelay check broadcast.k_nomial -p k=2,4,8
   roundelay check all_reduce              all of the algorithm library's
   roundelay check rank0.plan              a plan written by `show --stage plan -o`")]
 pub(crate) struct CheckArgs {

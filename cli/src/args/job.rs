@@ -181,6 +181,7 @@ proved; each rank compares its share with the reference then. --verify sample co
 Examples:
   roundelay run my.algo -n 4
   roundelay run all_reduce.ring -n 4 --bytes 1K..64M --dtype bf16
+  roundelay run broadcast.k_nomial -p k=4 -n 8
   roundelay run all_reduce.two_level -n 2x4 --op max
   roundelay run all_gather -n 3 --bytes 0,1,1M --seed 7 --json
   roundelay run all_reduce -n 4 --hint deterministic=true

@@ -4,6 +4,7 @@ mod bench;
 mod chaos;
 mod inspect;
 mod job;
+mod parameters;
 mod stress;
 mod target;
 mod tune;
@@ -23,7 +24,7 @@ pub(crate) use inspect::{
 };
 pub(crate) use job::{DeviceKind, JobArgs, RunArgs, TransportName, VerifyScope};
 pub(crate) use stress::{StressArgs, StressPart};
-pub(crate) use target::TargetArgs;
+pub(crate) use target::{TargetArgs, argumented};
 pub(crate) use tune::{TUNE_SIZES, TuneArgs};
 
 /// Collective algorithms, written once, proved, and run.

@@ -114,8 +114,9 @@ fn measure(args: &BenchArgs, report: VerbReport, results: &mut BenchResults) -> 
     let start = StartSettings::of(&args.job_args, true)?;
     let mut tables = Vec::new();
     let mut refusals = RefusedCases::default();
-    let labels = labels(args)?;
-    for (name, label) in args.names.iter().zip(&labels) {
+    let names = instances(args)?;
+    let labels = labels(&names)?;
+    for (name, label) in names.iter().zip(&labels) {
         let root = args.root.unwrap_or(0);
         let target = TargetArgs::of(name.clone(), None, root);
         for shape in shapes(&args.job_args, &target, &sizes, report)? {
@@ -144,8 +145,19 @@ fn measure(args: &BenchArgs, report: VerbReport, results: &mut BenchResults) -> 
     refusals.outcome()
 }
 
-/// Returns the label of each name of the command line.
-fn labels(args: &BenchArgs) -> Result<Vec<String>, VerbError> {
+/// Returns the names of the command line, each with every combination of the values of its parameters.
+fn instances(args: &BenchArgs) -> Result<Vec<String>, VerbError> {
+    let mut all = Vec::new();
+    for name in &args.names {
+        let target =
+            TargetArgs { params: args.params.clone(), ..TargetArgs::of(name.clone(), None, 0) };
+        all.extend(job::instances(&target)?.into_iter().map(|instance| instance.target));
+    }
+    Ok(all)
+}
+
+/// Returns the label of each name.
+fn labels(names: &[String]) -> Result<Vec<String>, VerbError> {
     fn asked(name: &String) -> Result<names::RequestedName<'_>, VerbError> {
         let target = TargetArgs::of(name.clone(), None, 0);
         if job::is_choice(&target) {
@@ -155,8 +167,7 @@ fn labels(args: &BenchArgs) -> Result<Vec<String>, VerbError> {
         let (collective, algorithm) = (program.kind.name().to_owned(), program.name.clone());
         Ok(names::RequestedName { name, collective, algorithm: Some(algorithm) })
     }
-    let asked: Vec<names::RequestedName<'_>> =
-        args.names.iter().map(asked).collect::<Result<_, _>>()?;
+    let asked: Vec<names::RequestedName<'_>> = names.iter().map(asked).collect::<Result<_, _>>()?;
     Ok(names::labels(&asked))
 }
 

@@ -41,7 +41,7 @@ pub(crate) use buffers::{GUARD, digest};
 pub(crate) use event::{JobEvent, KernelChoice};
 pub(crate) use launch::{StartSettings, execute};
 pub(crate) use order::{GpuSettings, JobCase, JobEntry, JobOrder, JobTurn};
-pub(crate) use prove::{JobProof, is_choice, prove, resolve};
+pub(crate) use prove::{JobProof, instances, is_choice, prove, resolve};
 pub(crate) use ready::ReadyAlgorithm;
 pub(crate) use refusals::RefusedCases;
 pub(crate) use rule::FACTOR;

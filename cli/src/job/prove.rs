@@ -10,7 +10,7 @@ use roundelay_compiler::{BufferPlacement, Plan, Program, ProvedPlans, Shape, Unp
 use roundelay_dsl::diag::codes;
 
 use super::{JobEntry, data};
-use crate::args::{JobArgs, TargetArgs};
+use crate::args::{JobArgs, TargetArgs, argumented};
 use crate::choice;
 use crate::hints;
 use crate::load::{is_collective, is_file, load_one, placement, proved};
@@ -49,6 +49,21 @@ pub(crate) struct ChoiceReason {
 /// Returns true if the target is a collective, for which an algorithm is to be chosen.
 pub(crate) fn is_choice(target: &TargetArgs) -> bool {
     is_collective(&target.target) && target.algorithm.is_none()
+}
+
+/// Returns a target for each combination of values of parameters; a collective whose algorithm is to be chosen takes
+/// none.
+pub(crate) fn instances(target: &TargetArgs) -> Result<Vec<TargetArgs>, VerbError> {
+    let name = argumented(&target.target).map_err(VerbError::Usage)?.name;
+    let chosen = is_collective(&name) && target.algorithm.is_none();
+    let instances = target.instances().map_err(VerbError::Usage)?;
+    match instances.as_slice() {
+        [first, ..] if chosen && first.target.contains('(') => Err(VerbError::Usage(format!(
+            "the algorithm of {name} is chosen with its arguments: name the one that shall have others, as \
+             in `{name}.NAME -p k=4`"
+        ))),
+        _ => Ok(instances),
+    }
 }
 
 /// Returns the algorithm to be run for a target at a size: its own, or the one that is chosen.

@@ -7,7 +7,7 @@ use std::path::Path;
 use roundelay::DType;
 use roundelay::choose::{NVLINK, TunedSetting, TunedTable};
 use roundelay::cuda::{DeviceProtocol, probe};
-use roundelay_algorithms::of;
+use roundelay_algorithms::{of, sweep};
 use roundelay_compiler::Shape;
 use roundelay_dsl::diag::codes;
 
@@ -109,7 +109,7 @@ fn work(args: &TuneArgs, ranks: u32) -> Result<GpuWork, VerbError> {
         }
         let job_args = JobArgs::on_gpus(args.in_place);
         let mut proofs: Vec<(usize, JobProof)> = Vec::new();
-        for entry in of(collective) {
+        for entry in of(collective).flat_map(sweep) {
             let target = TargetArgs::of(format!("{collective}.{}", entry.name), None, 0);
             // Those that do not allow these ranks, and those on a grid, are no candidates.
             if let Ok(proof) = job::prove(&target, &shape, &job_args) {

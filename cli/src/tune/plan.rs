@@ -6,6 +6,7 @@ use std::time::Duration;
 use roundelay::choose::{AlgorithmChoice, ChoiceRequest, ChoiceResolver, MachineDescription};
 use roundelay::choose::{TunedSetting, like_this_host};
 use roundelay::{DType, Hints, RedOp};
+use roundelay_algorithms::{of, sweep};
 use roundelay_compiler::BufferPlacement;
 use roundelay_compiler::program::COLLECTIVES;
 use roundelay_dsl::diag::similar;
@@ -100,6 +101,16 @@ impl CallGroup {
         resolver: &mut ChoiceResolver,
         bytes: u64,
     ) -> Result<AlgorithmChoice, VerbError> {
+        self.hinted(resolver, bytes, &[])
+    }
+
+    /// Returns what a resolver chooses for calls of the group under some hints.
+    fn hinted(
+        &self,
+        resolver: &mut ChoiceResolver,
+        bytes: u64,
+        hints: &[String],
+    ) -> Result<AlgorithmChoice, VerbError> {
         let Some(topology) = like_this_host(self.setting.ranks, 1) else {
             return Err(VerbError::Usage("a host has one rank at least".into()));
         };
@@ -121,7 +132,8 @@ impl CallGroup {
             slot_bytes: None,
             transport,
         };
-        choice::choose(resolver, &request, &[format!("transport={transport}")])
+        let transport = format!("transport={transport}");
+        choice::choose(resolver, &request, &[std::slice::from_ref(&transport), hints].concat())
     }
 
     /// Returns the algorithms that can run and are not hopeless by the cost model, fastest first.
@@ -135,7 +147,19 @@ impl CallGroup {
                 all.push(CandidateAlgorithm { name: lost.name, predicted_us });
             }
         }
-        let least = all[0].predicted_us;
+        // Every value that the bounds of parameters allow is a candidate of its own.
+        let entries = of(&self.setting.collective).flat_map(|e| sweep(e).into_iter().skip(1));
+        let instances: Vec<_> = entries.filter(|e| !all.iter().any(|c| c.name == e.name)).collect();
+        for entry in instances {
+            let hint = format!("algorithm={}", entry.name);
+            if let Ok(choice) = self.hinted(&mut resolver, bytes, &[hint]) {
+                all.push(CandidateAlgorithm {
+                    name: entry.name,
+                    predicted_us: choice.predicted_us,
+                });
+            }
+        }
+        let least = all.iter().map(|c| c.predicted_us).fold(f64::INFINITY, f64::min);
         all.retain(|c| c.predicted_us <= FAR * least);
         all
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use roundelay::{Algorithm, Communicator, Error};
 use roundelay_compiler::plan::WireType;
+use roundelay_compiler::program::ArgumentedName;
 use roundelay_compiler::{BufferPlacement, Shape};
 
 use super::super::JobEntry;
@@ -67,9 +68,18 @@ fn named(gpu: &mut Communicator, target: &TargetArgs) -> Result<Algorithm, Error
     if let Some((collective, name)) = entry(&target.target) {
         return gpu.algorithm(collective, name);
     }
-    let algorithm = gpu.load(Path::new(&target.target))?;
-    match &target.algorithm {
-        Some(name) => algorithm.named(name),
-        None => Ok(algorithm),
+    let wrong = |why: String| Error::Usage(why);
+    let asked: ArgumentedName = match target.target.ends_with(')') {
+        true => target.target.parse().map_err(wrong)?,
+        false => ArgumentedName { name: target.target.clone(), arguments: Vec::new() },
+    };
+    let algorithm = gpu.load(Path::new(&asked.name))?;
+    match (&target.algorithm, asked.arguments) {
+        (Some(name), _) => algorithm.named(name),
+        (None, arguments) if arguments.is_empty() => Ok(algorithm),
+        (None, arguments) => {
+            let name = algorithm.name().to_owned();
+            algorithm.named(&ArgumentedName { name, arguments }.to_string())
+        }
     }
 }
