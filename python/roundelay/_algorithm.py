@@ -135,7 +135,10 @@ class Algorithm:
         return self._native.names()
 
     def named(self, name: str) -> Algorithm:
-        """Return another algorithm of the same text. Raises ``Error`` if there is none of that name."""
+        """Return another algorithm of the same text, or one with arguments: ``named("k_nomial(k = 4)")``.
+
+        Raises ``Error`` if there is none of that name, or an argument is none that it takes.
+        """
         return Algorithm(self._native.named(name), self.text, self.source, self._is_function)
 
     def check(self, n: Ranks = range(2, 9), *, root: int = 0) -> list[Checked]:

@@ -20,7 +20,7 @@ __all__ = ["BUILTINS", "FUNCTIONS", "check_bindings"]
 
 # Functions of numbers, which a helper may replace.
 FUNCTIONS = frozenset(
-    "bandwidth bit_reverse ceil_div ceil_log2 commutative even gcd log2 lowbit odd popcount pow2 trailing_zeros".split()
+    "bandwidth bit_reverse ceil_div ceil_log ceil_log2 commutative even gcd is_power log log2 lowbit odd popcount pow2 trailing_zeros".split()
 )
 # Functions of Python that the language has too.
 BUILTINS = frozenset(("abs", "max", "min", "pow"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-__all__ = ["call_of", "chain_of", "stands_first"]
+__all__ = ["call_of", "chain_of", "part_of", "stands_first"]
 
 
 def chain_of(call: ast.expr) -> tuple[ast.expr, list[tuple[str, list[ast.expr]]]]:
@@ -27,6 +27,13 @@ def call_of(call: ast.expr, links: int) -> ast.expr:
     """Return what a chain begins with, before the last links, of which the number is given."""
     for _ in range(links):
         assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        call = call.func.value
+    return call
+
+
+def part_of(call: ast.Call) -> ast.Call:
+    """Return the call that a chain begins with: ``run("ring", k=4)`` of ``run("ring", k=4).over(gpu)``."""
+    while isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
         call = call.func.value
     return call
 

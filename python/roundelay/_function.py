@@ -15,7 +15,7 @@ from typing import Any
 
 from roundelay import lang
 from roundelay._bindings import BUILTINS, FUNCTIONS, check_bindings
-from roundelay._chains import call_of, chain_of, stands_first
+from roundelay._chains import call_of, chain_of, part_of, stands_first
 from roundelay._least import least_value
 from roundelay._phrases import near
 from roundelay._source import FunctionSource
@@ -94,7 +94,7 @@ class _Text:
     # Declarations -------------------------------------------------------------------------------
 
     def algorithm(self, tree: ast.FunctionDef, collective: str) -> None:
-        axes = self.parameters(tree)
+        axes, parameters = self.signature(tree)
         body = list(tree.body)
         if body and _is_text(body[0]):
             body.pop(0)
@@ -102,13 +102,62 @@ class _Text:
         while body and isinstance(body[0], ast.FunctionDef):
             self.helper(body[0])
             body.pop(0)
-        self.bound = dict.fromkeys(axes, 1 if len(axes) == 1 else 0)
+        self.bound = {**dict.fromkeys(axes, 1 if len(axes) == 1 else 0), **parameters}
         self.axes = axes
         head = axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
         start: ast.AST = body[0] if body else tree
-        self.put(start, f"algorithm {tree.name} implements {collective} on {head} ranks {{")
+        given = self.defaults(tree)
+        self.put(start, f"algorithm {tree.name}{given} implements {collective} on {head} ranks {{")
         self.block(body)
         self.close(tree)
+
+    def signature(self, tree: ast.FunctionDef) -> tuple[list[str], dict[str, int | None]]:
+        """Return the names of the axes, and those of the parameters with the least value that each can have."""
+        a = tree.args
+        names = [p.arg for p in (*a.posonlyargs, *a.args)]
+        axes = names[: len(names) - len(a.defaults)]
+        if a.vararg or a.kwarg or not axes:
+            self.refuse(tree, "the number of ranks has no name", "write def name(n), or def name(node, gpu) for a grid")
+        parameters = self.keywords(tree)
+        least: dict[str, int | None] = {p.arg: bounds[0] if bounds else None for p, _, bounds in parameters}
+        return axes, least
+
+    def keywords(self, tree: ast.FunctionDef) -> list[tuple[ast.arg, ast.expr, tuple[int, int] | None]]:
+        """Return what has a default, with it and with the bounds that an annotation gives."""
+        a = tree.args
+        names = [*a.posonlyargs, *a.args]
+        pairs: list[tuple[ast.arg, ast.expr | None]] = [
+            *zip(names[len(names) - len(a.defaults) :], a.defaults, strict=True),
+            *zip(a.kwonlyargs, a.kw_defaults, strict=True),
+        ]
+        found: list[tuple[ast.arg, ast.expr, tuple[int, int] | None]] = []
+        for name, default in pairs:
+            if default is None:
+                self.refuse(name, f"the parameter `{name.arg}` has no default", f"write {name.arg}=2")
+            bounds = None
+            match name.annotation:
+                case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[_, range_])):
+                    match range_:
+                        case ast.Call(
+                            func=ast.Name(id="range"),
+                            args=[ast.Constant(value=int() as least), ast.Constant(value=int() as end)],
+                        ):
+                            bounds = (least, end - 1)
+                        case _:
+                            help_ = f"write {name.arg}: Annotated[int, range(2, 9)] = 2 for 2 to 8"
+                            self.refuse(name, "these are no bounds of a parameter", help_)
+            found.append((name, default, bounds))
+        return found
+
+    def defaults(self, tree: ast.FunctionDef) -> str:
+        """Return the parameters as the language has them, in parentheses."""
+        outer, self.bound = self.bound, {}
+        given: list[str] = []
+        for name, default, bounds in self.keywords(tree):
+            within = f" in {bounds[0]}..={bounds[1]}" if bounds else ""
+            given.append(f"{name.arg} = {self.expression(default)}{within}")
+        self.bound = outer
+        return f"({', '.join(given)})" if given else ""
 
     def parameters(self, tree: ast.FunctionDef) -> list[str]:
         a = tree.args
@@ -244,14 +293,20 @@ class _Text:
         self.refuse(node, "these are no parts", "write split(data, range(2)) or split(data, paths)")
 
     def call(self, node: ast.stmt, call: ast.Call) -> None:
+        part = part_of(call)
+        keywords, part.keywords = part.keywords, []
         first, chain = chain_of(call)
+        given = ", ".join(f"{k.arg} = {self.expression(k.value)}" for k in keywords)
+        given = f"({given})" if given else ""
+        if keywords and not (isinstance(first, ast.Name) and first.id in ("run", "play")):
+            self.refuse(node, "only run(…) takes arguments by name", 'write run("broadcast.k_nomial", k=4)')
         match first, chain:
             case ast.Name(id="chunks" | "requires" | "tolerates" as word), [("", [value])]:
                 self.word(node, word)
                 self.put(node, f"{word} {self.expression(value)}")
             case ast.Name(id="run" | "play" as word), [("", [what]), *rest]:
                 self.word(node, word)
-                self.put(node, " ".join([f"use {self.name(what)}", *self.places(node, rest, _PARTS)]))
+                self.put(node, " ".join([f"use {self.name(what)}{given}", *self.places(node, rest, _PARTS)]))
             case ast.Name(id="schedule"), [("", []), *rest]:
                 self.word(node, "schedule")
                 entries = [f"{word} {self.entry(node, arguments)}" for word, arguments in rest]
@@ -415,7 +470,7 @@ class _Text:
         whole = _PREFIX + 1
         match node:
             case ast.Constant(value=bool() as truth):
-                return ("0 == 0" if truth else "0 != 0"), _COMPARISON
+                return ("true" if truth else "false"), whole
             case ast.Constant(value=int() as number):
                 return str(number), whole
             case ast.Name(id=name):

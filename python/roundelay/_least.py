@@ -12,7 +12,7 @@ from collections.abc import Mapping
 __all__ = ["least_value"]
 
 # Functions whose values are never negative, where they have one.
-_COUNTS = frozenset(("bit_reverse", "ceil_log2", "gcd", "log2", "lowbit", "popcount", "trailing_zeros", "abs"))
+_COUNTS = frozenset("abs bit_reverse ceil_log ceil_log2 gcd log log2 lowbit popcount trailing_zeros".split())
 
 
 def least_value(node: ast.expr, known: Mapping[str, int | None]) -> int | None:

@@ -18,6 +18,7 @@ __all__ = [
     "bandwidth",
     "bit_reverse",
     "ceil_div",
+    "ceil_log",
     "ceil_log2",
     "chunks",
     "commutative",
@@ -27,6 +28,8 @@ __all__ = [
     "even",
     "gcd",
     "input",
+    "is_power",
+    "log",
     "log2",
     "lowbit",
     "odd",
@@ -208,8 +211,8 @@ def span(start: int, end: int) -> Chunks:
     _run()
 
 
-def run(algorithm: str) -> Part:
-    """Run another algorithm as a part: ``run("reduce_scatter.ring").over(gpu)``."""
+def run(algorithm: str, **arguments: int | bool) -> Part:
+    """Run another algorithm as a part: ``run("reduce_scatter.ring").over(gpu)``, ``run("broadcast.k_nomial", k=4)``."""
     _run()
 
 
@@ -238,6 +241,21 @@ def commutative(op: object) -> bool:
 
 def log2(x: int) -> int:
     """Return the logarithm, rounded down."""
+    _run()
+
+
+def log(base: int, x: int) -> int:
+    """Return the logarithm to a base of 2 or more, rounded down."""
+    _run()
+
+
+def ceil_log(base: int, x: int) -> int:
+    """Return the logarithm to a base of 2 or more, rounded up."""
+    _run()
+
+
+def is_power(base: int, x: int) -> bool:
+    """Return whether x is a power of a base of 2 or more."""
     _run()
 
 

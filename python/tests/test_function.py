@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
@@ -32,6 +33,18 @@ algorithm two_rings implements all_reduce on n ranks {
 """
 
 
+BOTH = """
+algorithm both(m = 3 in 1..=8, up = true) implements broadcast on n ranks {
+    let half = m * n
+    chunks 2 * half
+    use broadcast.k_nomial(k = m) on data[0..half]
+    if up { use broadcast.k_nomial(k = 2 + 1) on data[half..2 * half] } else {
+        use broadcast.chain on data[half..2 * half]
+    }
+}
+"""
+
+
 def plans(algorithm: Algorithm, n: str) -> list[dict[str, Any]]:
     """Return the plans of all ranks, without the places in the source."""
     found, said, code = algorithm._verb("show", "--stage", "plan", "-n", n)
@@ -50,6 +63,8 @@ def plans(algorithm: Algorithm, n: str) -> list[dict[str, Any]]:
         ("all_reduce.two_level", ["2x2", "2x3"]),
         ("all_to_all.bruck", ["3", "8"]),
         ("broadcast.binomial", ["2", "7"]),
+        ("broadcast.k_nomial", ["2", "7"]),
+        ("barrier.k_dissemination", ["5"]),
     ],
 )
 def test_plans_are_those_of_the_twin(command: str, name: str, ranks: list[str]) -> None:
@@ -63,6 +78,20 @@ def test_plans_are_those_of_the_twin(command: str, name: str, ranks: list[str]) 
         # The hash, which ranks compare before they run, is among what is compared.
         assert all(len(plan["hash"]) == 32 for plan in found)
         assert found == wanted
+
+
+def test_arguments_are_those_of_the_twin(command: str) -> None:
+    for name in ("k_nomial(k = 4)", "k_nomial(k = 7)"):
+        twin = roundelay.load(ROOT / "algorithms" / "broadcast" / "k_nomial.algo").named(name)
+        ours = twins.k_nomial.named(name)
+        assert ours.name == twin.name == name
+        assert plans(ours, "9") == plans(twin, "9")
+        assert plans(ours, "9") != plans(twins.k_nomial, "9")
+        assert pickle.loads(pickle.dumps(ours)).name == name
+    with pytest.raises(RefusedError, match="k goes from 2 to 8"):
+        twins.k_nomial.named("k_nomial(k = 9)")
+    assert plans(twins.both, "4") == plans(roundelay.algorithm(BOTH), "4")
+    assert plans(twins.both.named("both(up = false)"), "4") != plans(twins.both, "4")
 
 
 def test_parts_wire_types_and_schedules(command: str) -> None:
@@ -193,6 +222,14 @@ def of_default(n: Ranks = 4) -> None:
     chunks(n)
 
 
+def of_bounds(n: Ranks, k: Annotated[int, 8] = 2) -> None:
+    chunks(n * k)
+
+
+def of_keyword(n: Ranks) -> None:
+    chunks(n, k=2)  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize(
     ("function", "at", "said"),
     [
@@ -206,7 +243,9 @@ def of_default(n: Ranks = 4) -> None:
         (of_print, "print(n)", "this call is no statement of algorithms"),
         (of_transfer, "twice", "there are .into(…), .wire(…)"),
         (of_update, "d += 1", "`d` is bound again from itself"),
-        (of_default, "def of_default", "parameters are names only"),
+        (of_default, "def of_default", "the number of ranks has no name"),
+        (of_bounds, "k: Annotated", "these are no bounds of a parameter"),
+        (of_keyword, "chunks(n, k=2)", "only run(…) takes arguments by name"),
     ],
 )
 def test_what_the_language_has_not_is_refused(function: Any, at: str, said: str) -> None:
