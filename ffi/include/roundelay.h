@@ -309,6 +309,13 @@ rl_status rl_algorithm_parse(const char *name, const char *source, rl_algorithm 
 // `path` is a text, `out` a place for a pointer.
 rl_status rl_algorithm_load(const char *path, rl_algorithm **out);
 
+// Gives an algorithm of the same text by its name, with arguments for its parameters if it has some:
+// `k_nomial(k = 4)`. Parameters without an argument have their default. The first algorithm stays as it is, and both
+// are freed.
+//
+// `algorithm` is live, `name` is a text, `out` is a place for a pointer.
+rl_status rl_algorithm_named(const rl_algorithm *algorithm, const char *name, rl_algorithm **out);
+
 // Executes an algorithm on an output and an input of that many elements each; in place if `input` is NULL, on
 // `output`.
 //

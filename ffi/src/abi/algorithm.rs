@@ -62,6 +62,29 @@ pub unsafe extern "C" fn rl_algorithm_load(
     })
 }
 
+/// Gives an algorithm of the same text by its name, with arguments for its parameters if it has some:
+/// `k_nomial(k = 4)`. Parameters without an argument have their default. The first algorithm stays as it is, and both
+/// are freed.
+///
+/// # Safety
+///
+/// `algorithm` is live, `name` is a text, `out` is a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_algorithm_named(
+    algorithm: *const rl_algorithm,
+    name: *const c_char,
+    out: *mut *mut rl_algorithm,
+) -> rl_status {
+    guard(|| {
+        there(out, "out")?;
+        // SAFETY: what the caller promises.
+        let (of, name) = unsafe { (object(algorithm, "algorithm")?, text(name, "name")?) };
+        let inner = of.inner.named(name)?;
+        // SAFETY: as above.
+        unsafe { give(out, self::algorithm(inner), "out") }
+    })
+}
+
 /// Executes an algorithm on an output and an input of that many elements each; in place if `input` is NULL, on
 /// `output`.
 ///
