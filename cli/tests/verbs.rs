@@ -489,8 +489,8 @@ fn info_has_the_tunables_of_the_page() {
     }
     assert_eq!(
         sections.len(),
-        6,
-        "support, net, engine, cuda, the library and the program: {sections:?}"
+        7,
+        "support, tls, net, engine, cuda, the library and the program: {sections:?}"
     );
     let timeout = lines.iter().find(|line| line["name"] == "DEFAULT_TIMEOUT").expect("the row");
     assert_eq!((&timeout["default"], &timeout["default_us"]), (&"30 s".into(), &3e7.into()));
