@@ -586,7 +586,9 @@ fn parameters_of_files_are_given_too() {
         "--bytes",
         "8",
     ]);
-    assert!(ran.ok().out.contains("all_reduce.one(k = 7, up = true) on 2 ranks"));
+    let out = ran.ok().out;
+    assert!(out.contains("all_reduce.one(k = 7, up = true) on 2 ranks"), "{out}");
+    assert!(out.contains(&format!("all_reduce.one(k = 7, up = true) ({path})")), "{out}");
     roundelay(&["check", &path, "-p", "up=3", "--algorithm", "one"]).fails(1, &["RL0206"]);
     let json = roundelay(&["check", &path, "-n", "3", "--json"]).ok().json();
     assert!(json[0]["diagnostics"].to_string().contains("RL0214"), "{}", json[0]);

@@ -149,7 +149,8 @@ pub(crate) fn prove(
     let plans = proved.into_plans().into_iter().map(bare).collect();
     let (algorithm, collective) = (header.algorithm, header.collective);
     let (reduces, blocks) = (header.reduces, header.blocks);
-    let file = is_file(&target.target).then(|| target.target.clone());
+    let name = argumented(&target.target).map_err(VerbError::Usage)?.name;
+    let file = is_file(&name).then_some(name);
     Ok(JobProof { entry, algorithm, collective, file, reduces, blocks, words, plans })
 }
 
