@@ -77,7 +77,7 @@ pub fn of(collective: &str) -> impl Iterator<Item = &'static CatalogueEntry> {
 }
 
 /// The algorithm library as the compiler's library. It holds algorithms only: files that texts import are read
-/// by [`import`].
+/// by [`import`](crate::import).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AlgorithmLibrary;
 
