@@ -40,7 +40,7 @@ class TrainReplica:
         parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
         parser.add_argument("--steps", type=int, default=12)
         parser.add_argument("--kill", type=int, default=-1, help="the step in which replica 0 is killed")
-        parser.add_argument("--alone", type=int, default=4, help="so many steps are made without it, at most")
+        parser.add_argument("--alone", type=int, default=4, help="steps that are made without it, at most")
         parser.add_argument("--notes", default="/dev/stdout", help="a file for a line of JSON a step")
         self.options = options = parser.parse_args()
         self.life = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
@@ -55,7 +55,7 @@ class TrainReplica:
         self.manager: ReplicaManager
 
     def manage(self, load: Callable[[Any], None], state: Callable[[], Any], least: int) -> ReplicaManager:
-        """Join the other replicas. A step counts where at least so many of them made it."""
+        """Join the other replicas. A step counts where ``least`` of them made it, or more."""
         self.manager = ReplicaManager(
             self,
             pg=self.group_among_replicas(),

@@ -480,7 +480,7 @@ pub(crate) mod parameters {
         }
     }
 
-    /// What a text is compared with: truth values, a `let` that clauses use, and a part with arguments.
+    /// The forms that a text is compared in: truth values, a `let` that clauses use, and a part with arguments.
     pub(crate) const BOTH: &str = "
         algorithm both(m = 3, up = true) implements broadcast on n ranks {
             let half = m * n

@@ -18,12 +18,12 @@ const CLOSED: &str = "it closed its connection";
 /// Bytes read at one time.
 const CHUNK: usize = 16 << 10;
 
-/// What came for one communicator.
+/// The frames that came for one communicator, and have not been taken.
 #[derive(Debug, Default)]
 struct ReceivedFrames {
     frames: Vec<LinkFrame>,
     bytes: u64,
-    /// How the peer ended, once it did.
+    /// The peer's end of it, in words, once there is one.
     end: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct LinkChannel {
     /// The longest content, and the most bytes for communicators that this rank does not have yet.
     limit: usize,
     early_bytes: usize,
-    /// How the stream ended, once it did.
+    /// The end of the stream, in words, once there is one.
     end: Option<String>,
     uses: BTreeMap<u64, LinkUse>,
     /// The communicator that has used it the longest.
