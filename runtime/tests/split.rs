@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::support::{layout, threads};
 use roundelay::transport::TransportSet;
 use roundelay::{Communicator, Error, RedOp};
+use roundelay_dsl::diag::codes;
 use roundelay_tests::runs_alone;
 
 /// Returns the sum of one number of each rank, through the library.
@@ -113,6 +114,27 @@ fn what_ended_a_part_is_told_and_not_what_its_ranks_do_next() {
             error.to_string().contains("waited 100ms for rank 1 to make the same call"),
             "{errors:#?}"
         );
+    }
+}
+
+/// A part may fail while ranks of another one are still in the split: for some of them it succeeds, and what
+/// they wait for ends at once.
+#[test]
+fn a_split_that_ends_for_some_ranks_ends_their_part() {
+    for _ in 0..50 {
+        threads(layout(4, 4096), |comm, rank| {
+            comm.set_timeout(Duration::from_secs(10));
+            let mut part = match comm.split(&[[0, 2], [1, 3]][rank % 2]) {
+                Ok(part) => part.expect("in it"),
+                Err(error) => return assert_eq!(error.code(), codes::PLAN_MISMATCH, "{error}"),
+            };
+            let ended = part.all_reduce(&mut vec![1u32; usize::from(rank != 2)], RedOp::Sum);
+            let is_mismatch = ended.is_err_and(|error| {
+                assert_eq!(error.code(), codes::PLAN_MISMATCH, "rank {rank}: {error}");
+                true
+            });
+            assert!(is_mismatch || rank % 2 == 1, "rank {rank}");
+        });
     }
 }
 

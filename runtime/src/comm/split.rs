@@ -80,7 +80,10 @@ impl Communicator {
         all_well(&numbers, "could not split")?;
         let core = self.core()?;
         let opened = part.as_mut().map_or(Ok(()), |part| core.group.open_part(part, &numbers));
-        let done = self.all_gather_u64(if opened.is_ok() { 0 } else { REFUSED })?;
+        // Other ranks may have met, and wait in the part by now.
+        let done = self
+            .all_gather_u64(if opened.is_ok() { 0 } else { REFUSED })
+            .inspect_err(|error| self.end_part(part.as_ref(), error))?;
         self.all_here(&done)?;
         opened?;
         all_well(&done, "could not open the memory of its part")?;
@@ -106,6 +109,15 @@ impl Communicator {
         match words.contains(&REFUSED) {
             true => self.all_gather_u64(0).map(drop),
             false => Ok(()),
+        }
+    }
+
+    /// Ends a part that this rank will not have, for its ranks that have it already.
+    fn end_part(&mut self, part: Option<&GroupPart>, error: &Error) {
+        if let (Some(part), Ok(core)) = (part, self.core())
+            && let Ok(group) = core.group.end_part(part, None)
+        {
+            group.abort(&part.record(core.rank(), error));
         }
     }
 
