@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs inside an empty system: installs the archive, the wheel and the packages of /dist, and runs each.
 set -euo pipefail
-suite=$1 version=$2 arch=$(uname -m)
+suite=$1 version=$2 arch=$3 patience=$4
 export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
 cd /root
 if command -v cc gcc clang rustc >/dev/null; then
@@ -11,7 +11,7 @@ fi
 
 # timed LIMIT WHAT COMMAND …: runs it, prints the seconds, and fails beyond the limit.
 timed() {
-    local limit=$1 what=$2 began now rc
+    local limit=$(($1 * patience)) what=$2 began now rc
     shift 2
     began=$(date +%s%N)
     # Not as a condition, in which a command that fails would end nothing.
@@ -24,14 +24,14 @@ timed() {
     set -e
     [ $rc = 0 ] || {
         cat log
-        echo "$suite: failed: $what" >&2
+        echo "$suite, $arch: failed: $what" >&2
         exit 1
     }
     now=$(date +%s%N)
     local ms=$(((now - began) / 1000000))
-    printf '%-9s %-44s %3d.%03d s\n' "$suite" "$what" $((ms / 1000)) $((ms % 1000))
+    printf '%-9s %-8s %-44s %3d.%03d s\n' "$suite" "$arch" "$what" $((ms / 1000)) $((ms % 1000))
     [ $ms -le $((limit * 1000)) ] || {
-        echo "$suite: $what took more than $limit s" >&2
+        echo "$suite, $arch: $what took more than $limit s" >&2
         exit 1
     }
 }
@@ -57,7 +57,7 @@ from_packages() {
 timed 30 "Debian's packages, there and away" from_packages
 
 if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
-    printf '%-9s %-44s\n' "$suite" "its Python is $(python3 -V 2>&1), and the wheel is for 3.10: not tried"
+    printf '%-9s %-8s %-44s\n' "$suite" "$arch" "its Python is $(python3 -V 2>&1), and the wheel is for 3.10: not tried"
     exit 0
 fi
 python3 -m venv env

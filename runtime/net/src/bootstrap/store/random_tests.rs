@@ -53,8 +53,8 @@ fn serve(size: u32, secret: &[u8], encryption: EncryptionMode) -> (StoreServer, 
 fn say(mut stream: StoreStream, bytes: &[u8]) {
     stream.set_timeouts(Duration::from_millis(20)).expect("a timeout");
     let _ = stream.write_all(bytes);
-    if let StoreStream::Tcp(stream) = &stream {
-        stream.shut();
+    if let Some(socket) = stream.socket() {
+        socket.shut();
     }
     let mut buffer = [0; 4096];
     while matches!(stream.read(&mut buffer), Ok(1..)) {}

@@ -166,14 +166,14 @@ impl StoreListener {
                 give_up_in_children(&stream);
                 stream.set_nonblocking(true)?;
                 let _ = stream.set_nodelay(true);
-                Ok(StoreStream::Tcp(stream.into()))
+                Ok(StoreStream::from(stream))
             }
             StoreListener::Unix(listener) => {
                 let (stream, _) = listener.accept()?;
                 give_up_in_children(&stream);
                 check_user(&stream)?;
                 stream.set_nonblocking(true)?;
-                Ok(StoreStream::Unix(stream))
+                Ok(StoreStream::from(stream))
             }
         }
     }
@@ -212,11 +212,30 @@ pub fn listen_everywhere(port: u16) -> io::Result<TcpListener> {
 
 /// A connection.
 #[derive(Debug)]
-pub(crate) enum StoreStream {
+pub(crate) struct StoreStream {
+    kind: StreamKind,
+    /// The longest wait for input. The socket has it too; reading it there fails where an emulator answers.
+    input_timeout: Option<Duration>,
+}
+
+#[derive(Debug)]
+enum StreamKind {
     /// A connection over a network.
     Tcp(PeerSocket),
     /// A connection inside of this host.
     Unix(UnixStream),
+}
+
+impl From<TcpStream> for StoreStream {
+    fn from(stream: TcpStream) -> Self {
+        StoreStream { kind: StreamKind::Tcp(stream.into()), input_timeout: None }
+    }
+}
+
+impl From<UnixStream> for StoreStream {
+    fn from(stream: UnixStream) -> Self {
+        StoreStream { kind: StreamKind::Unix(stream), input_timeout: None }
+    }
 }
 
 impl StoreStream {
@@ -226,7 +245,7 @@ impl StoreStream {
             let stream = UnixStream::connect_addr(&local_name(job)?)?;
             give_up_in_children(&stream);
             check_user(&stream)?;
-            return Ok(StoreStream::Unix(stream));
+            return Ok(StoreStream::from(stream));
         }
         // A zero would be refused.
         let timeout = timeout.max(Duration::from_millis(1));
@@ -242,7 +261,7 @@ impl StoreStream {
                 Ok(stream) => {
                     give_up_in_children(&stream);
                     let _ = stream.set_nodelay(true);
-                    return Ok(StoreStream::Tcp(stream.into()));
+                    return Ok(StoreStream::from(stream));
                 }
                 Err(error) => last = error,
             }
@@ -252,30 +271,30 @@ impl StoreStream {
 
     /// Returns the address of this end.
     pub(crate) fn local(&self) -> Option<IpAddr> {
-        match self {
-            StoreStream::Tcp(socket) => socket.local().map(|address| address.ip().to_canonical()),
-            StoreStream::Unix(_) => None,
+        match &self.kind {
+            StreamKind::Tcp(socket) => socket.local().map(|address| address.ip().to_canonical()),
+            StreamKind::Unix(_) => None,
         }
     }
 
     /// Returns true if the other end is on this host: then its address is not one by which other hosts reach this one.
     pub(crate) fn is_within_host(&self) -> bool {
-        match self {
-            StoreStream::Tcp(socket) => socket.is_within_host(),
-            StoreStream::Unix(_) => true,
+        match &self.kind {
+            StreamKind::Tcp(socket) => socket.is_within_host(),
+            StreamKind::Unix(_) => true,
         }
     }
 
     /// Returns true if what it carries is encrypted.
     pub(super) fn is_encrypted(&self) -> bool {
-        matches!(self, StoreStream::Tcp(socket) if socket.is_encrypted())
+        matches!(&self.kind, StreamKind::Tcp(socket) if socket.is_encrypted())
     }
 
     /// Returns the address of the other end; `None` within this host.
     pub(crate) fn peer(&self) -> Option<IpAddr> {
-        match self {
-            StoreStream::Tcp(socket) => socket.peer().map(|address| address.ip().to_canonical()),
-            StoreStream::Unix(_) => None,
+        match &self.kind {
+            StreamKind::Tcp(socket) => socket.peer().map(|address| address.ip().to_canonical()),
+            StreamKind::Unix(_) => None,
         }
     }
 
@@ -284,27 +303,27 @@ impl StoreStream {
         if self.has_input() {
             return Ok(());
         }
-        let timeout = sockopt::socket_timeout(self.as_fd(), Timeout::Recv)?;
-        timeout.map_or(Ok(()), |timeout| ready(self.as_fd(), PollFlags::IN, timeout))
+        self.input_timeout.map_or(Ok(()), |timeout| ready(self.as_fd(), PollFlags::IN, timeout))
     }
 
-    pub(crate) fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
+    pub(crate) fn set_timeouts(&mut self, timeout: Duration) -> io::Result<()> {
         // A zero would mean no timeout.
         let timeout = Some(timeout.max(Duration::from_millis(1)));
         sockopt::set_socket_timeout(self.as_fd(), Timeout::Recv, timeout)?;
+        self.input_timeout = timeout;
         Ok(sockopt::set_socket_timeout(self.as_fd(), Timeout::Send, timeout)?)
     }
 
     /// Returns true if bytes have come that the descriptor does not show.
     pub(crate) fn has_input(&self) -> bool {
-        matches!(self, StoreStream::Tcp(socket) if socket.has_input())
+        matches!(&self.kind, StreamKind::Tcp(socket) if socket.has_input())
     }
 
     /// Returns the socket, unless the connection is within this host: that needs no encryption.
     pub(super) fn socket(&mut self) -> Option<&mut PeerSocket> {
-        match self {
-            StoreStream::Tcp(socket) => Some(socket),
-            StoreStream::Unix(_) => None,
+        match &mut self.kind {
+            StreamKind::Tcp(socket) => Some(socket),
+            StreamKind::Unix(_) => None,
         }
     }
 
@@ -400,18 +419,18 @@ fn is_itself(stream: &TcpStream) -> bool {
 impl Read for StoreStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.await_input()?;
-        match self {
-            StoreStream::Tcp(stream) => stream.read(buffer),
-            StoreStream::Unix(stream) => stream.read(buffer),
+        match &mut self.kind {
+            StreamKind::Tcp(stream) => stream.read(buffer),
+            StreamKind::Unix(stream) => stream.read(buffer),
         }
     }
 }
 
 impl Write for StoreStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            StoreStream::Tcp(stream) => stream.write(bytes),
-            StoreStream::Unix(stream) => stream.write(bytes),
+        match &mut self.kind {
+            StreamKind::Tcp(stream) => stream.write(bytes),
+            StreamKind::Unix(stream) => stream.write(bytes),
         }
     }
 
@@ -422,9 +441,9 @@ impl Write for StoreStream {
 
 impl AsFd for StoreStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            StoreStream::Tcp(socket) => socket.as_fd(),
-            StoreStream::Unix(stream) => stream.as_fd(),
+        match &self.kind {
+            StreamKind::Tcp(socket) => socket.as_fd(),
+            StreamKind::Unix(stream) => stream.as_fd(),
         }
     }
 }
