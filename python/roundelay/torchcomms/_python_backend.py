@@ -82,7 +82,10 @@ class PythonBackend:
         self.communicator.set_timeout(timeout)
 
     def split(self: _B, ranks: Sequence[int], name: str, options: CommOptions) -> _B | None:
-        """Make the part of some ranks; None on the others."""
+        """Make the part of some ranks; None on the others.
+
+        An override may return an object that it made itself: its ``communicator`` is then made of the same ranks.
+        """
         part = self.communicator.split(ranks, name, options.hints, options.timeout)
         return None if part is None else attach(type(self), part)
 
@@ -222,13 +225,28 @@ OPERATIONS = (
 def attach(kind: type[_B], communicator: TorchComm) -> _B:
     """Return a rank's part: the schedules of its class are installed, and ``init`` was called."""
     made = kind()
+    _give(made, communicator)
+    made.init(communicator.get_device(), communicator.get_name(), communicator.get_options())
+    return made
+
+
+def adopt_part(
+    part: PythonBackend, whole: TorchComm, ranks: Sequence[int], name: str, options: CommOptions
+) -> None:
+    """Give a part that an override of ``split`` made by itself its communicator, unless it has one."""
+    if not hasattr(part, "communicator"):
+        made = whole.split(ranks, name, options.hints, options.timeout)
+        assert made is not None, "this rank is in the part"
+        _give(part, made)
+
+
+def _give(made: PythonBackend, communicator: TorchComm) -> None:
+    kind = type(made)
     if not hasattr(made, "_peer_groups"):
         raise UsageError(f"{kind.__name__}.__init__ does not call super().__init__(): add that as its first line")
     made.communicator = communicator
     for algorithm in kind.algorithms:
         made.install(algorithm)
-    made.init(communicator.get_device(), communicator.get_name(), communicator.get_options())
-    return made
 
 
 class OwnOperation:

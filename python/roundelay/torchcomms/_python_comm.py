@@ -10,7 +10,7 @@ from typing import Any
 from ._base import CallHints, CallTimeout
 from ._comm import TorchComm
 from ._hooks import OpName, PostHookArgs, PreHookArgs, operation
-from ._python_backend import PythonBackend, attach, own_operations
+from ._python_backend import PythonBackend, adopt_part, attach, own_operations
 from ._types import CommOptions, checked_timeout
 from ._work import TorchWork
 
@@ -103,6 +103,7 @@ class PythonComm(TorchComm):
         part = self._backend.split(ranks, name, options)
         if part is None:
             return None
+        adopt_part(part, self._inner, ranks, name, options)
         made = PythonComm(part)
         for post in self._post.all():
             post(number, PostHookArgs(comm=made))

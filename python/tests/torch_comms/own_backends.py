@@ -72,6 +72,19 @@ class Mixed(torchcomms.PythonBackend):
         return LateWork(self, tensor, root, op)
 
 
+class OwnParts(torchcomms.PythonBackend):
+    """Makes the objects of its parts by itself."""
+
+    depth = 0
+
+    def split(self, ranks: Any, name: str, options: Any) -> OwnParts | None:
+        if self.get_rank() not in ranks:
+            return None
+        part = OwnParts()
+        part.depth = self.depth + 1
+        return part
+
+
 class LateWork:
     """Work that is done when it is waited for."""
 

@@ -29,7 +29,7 @@ from roundelay.torchcomms._python_backend import OPERATIONS  # noqa: E402
 EXAMPLE = Path(__file__).parents[3] / "examples" / "torchcomms" / "own_backend.py"
 LIMIT = timedelta(seconds=20)
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
-KINDS = [own_backends.Plain, own_backends.Everything, own_backends.Mixed, own_backends.Wrong]
+KINDS = [own_backends.Plain, own_backends.Everything, own_backends.Mixed, own_backends.Wrong, own_backends.OwnParts]
 for _kind in KINDS:
     torchcomms.register_backend(_kind.__name__.lower(), _kind)
 
@@ -144,6 +144,26 @@ def test_parts_and_options_are_those_of_the_class() -> None:
 
     found = ranks("mixed", body)
     assert found == [["mixed", 1 - rank, "Mixed", 4, 3.0, 7.0] for rank in range(2)]
+
+
+def test_an_object_that_split_makes_gets_a_communicator() -> None:
+    def body(comm: Any) -> list[Any]:
+        seen: list[Any] = []
+        for ranks, name in [([1, 0], "both"), ([1], "one")]:
+            part = comm.split(ranks, name=name)
+            if part is None:
+                seen.append(None)
+                continue
+            tensor = torch.full((3,), comm.get_rank() + 1.0)
+            part.all_reduce(tensor, torchcomms.ReduceOp.SUM, False)
+            seen.append((part.get_rank(), part.get_size(), part.get_backend_impl().depth, tensor.tolist()))
+            part.finalize()
+        return seen
+
+    assert ranks("ownparts", body) == [
+        [(1, 2, 1, [3.0] * 3), None],
+        [(0, 2, 1, [3.0] * 3), (0, 1, 1, [2.0] * 3)],
+    ]
 
 
 def test_reconfigure_prepares_the_class_anew() -> None:
