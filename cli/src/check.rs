@@ -2,14 +2,7 @@
 
 use std::sync::Arc;
 
-use roundelay::DType;
-use roundelay::transport::SegmentLayout;
-use roundelay_compiler::collective::CollectiveSpec;
-use roundelay_compiler::cost::{CostProfile, Topology};
-use roundelay_compiler::program::CollectiveKind;
-use roundelay_compiler::{
-    CheckReport, CompileOptions, Plan, Program, ProgramInstance, Shape, check as prove, graph,
-};
+use roundelay_compiler::{CompileOptions, Plan, Program, Shape};
 use roundelay_dsl::ast::FileDeclaration;
 use roundelay_dsl::diag::render::{DiagnosticJson, json};
 use roundelay_dsl::diag::{Diagnostic, DiagnosticSeverity, ErrorCode, codes};
@@ -19,6 +12,7 @@ use serde::Serialize;
 use crate::args::CheckArgs;
 use crate::load::{LoadedInput, LoadedPrograms, load};
 use crate::progress::WorkProgress;
+use crate::proof::ShapeProof;
 use crate::report::{VerbError, VerbReport, VerbResult, WRONG_INPUT};
 use crate::values::{RankCounts, size_text, time_text};
 
@@ -100,9 +94,6 @@ impl CheckVerdict {
     }
 }
 
-/// Most messages of which the ports are counted.
-const MOST_COUNTED: u64 = 50_000;
-
 /// Runs the verb.
 pub(crate) fn check(args: &CheckArgs, report: VerbReport) -> VerbResult {
     let loaded = match load(&args.target) {
@@ -152,27 +143,6 @@ fn checked_plan(plan: &Plan, report: VerbReport) -> VerbResult {
         "verdict": CheckVerdict::Consistent, "hash": hash, "diagnostics": [],
     }));
     Ok(())
-}
-
-/// The result of the proof at one rank count.
-struct ShapeProof {
-    checked: CheckReport,
-    spec: CollectiveSpec,
-    /// The predicted time, by the cost model.
-    time_us: Option<f64>,
-    /// See [`graph::ports`]; not known of large ones.
-    ports: Option<u32>,
-}
-
-impl ShapeProof {
-    /// Returns the fewest rounds, and the ports that ranks need for them.
-    fn rounds(&self) -> Option<(u32, u32)> {
-        let (facts, n) = (&self.checked.facts, u64::from(self.spec.ranks));
-        // On the average no more than one a rank and round.
-        let one = || (facts.messages <= n * u64::from(facts.depth)).then_some(1);
-        let ports = self.ports.or_else(one)?.max(1);
-        Some((self.spec.fewest_rounds(ports)?, ports))
-    }
 }
 
 /// The results of one algorithm.
@@ -267,18 +237,8 @@ impl<'a> ProofTable<'a> {
     }
 
     fn one(&self, shape: &Shape) -> ShapeResult {
-        let instance = match ProgramInstance::new(self.program, shape, &self.options) {
-            Ok(instance) => instance,
-            Err(found) => return ShapeResult::Failed(found),
-        };
-        match prove(self.program, self.sources, shape, &self.options) {
-            Ok(checked) => {
-                let time_us = predict(&instance, self.args.bytes);
-                let (spec, known) = (instance.spec.clone(), checked.facts.messages <= MOST_COUNTED);
-                let graph = known.then(|| graph::unroll(&Arc::new(instance)).ok()).flatten();
-                let ports = graph.map(|graph| graph::ports(&graph));
-                ShapeResult::Proved(Box::new(ShapeProof { checked, spec, time_us, ports }))
-            }
+        match ShapeProof::new(self.program, self.sources, shape, &self.options, self.args.bytes) {
+            Ok(proof) => ShapeResult::Proved(Box::new(proof)),
             Err(found) => ShapeResult::Failed(found),
         }
     }
@@ -319,19 +279,13 @@ impl<'a> ProofTable<'a> {
             self.report.line(format!("  {:>9}  {verdict:11}  {code}", shape.to_string()));
             return;
         };
-        let ShapeProof { checked, spec, .. } = &**proved;
-        let bounds = spec.lower_bounds();
-        let rounds = proved.rounds().map(|(rounds, ports)| match ports {
+        let checked = &proved.checked;
+        let rounds = proved.rounds_bound().map(|(rounds, ports)| match ports {
             1 => rounds.to_string(),
             _ => format!("{rounds}, {ports} ports"),
         });
-        let sent = sent(checked, &spec.kind);
-        let moves = spec.kind != CollectiveKind::Barrier;
-        let bound = bounds.filter(|_| moves).map(|(_, (num, den))| num as f64 / den.max(1) as f64);
-        let gap = match bound {
-            Some(b) if b > 0.0 => format!("{:+.0}%", (sent / b - 1.0) * 100.0),
-            _ => "-".into(),
-        };
+        let (sent, bound) = (proved.sent(), proved.sent_bound());
+        let gap = proved.gap().map_or("-".into(), |gap| format!("{:+.0}%", gap * 100.0));
         let with = |x: String, bound: Option<String>| match bound {
             Some(b) => format!("{x} ({b})"),
             None => x,
@@ -344,10 +298,10 @@ impl<'a> ProofTable<'a> {
             checked.method.to_string(),
             with(checked.facts.depth.to_string(), rounds),
             with(
-                if moves { format!("{sent:.3}") } else { "-".into() },
+                sent.map_or("-".into(), |sent| format!("{sent:.3}")),
                 bound.map(|b| format!("{b:.3}"))
             ),
-            order(checked, &spec.kind),
+            proved.order(),
             line.time_us.map_or("-".into(), time_text),
         ));
         if let Some(points) = checked.points {
@@ -371,13 +325,13 @@ impl<'a> ProofTable<'a> {
                 line.diagnostics = found.iter().map(|d| json(self.sources, d)).collect();
             }
             ShapeResult::Proved(proved) => {
-                let ShapeProof { checked, spec, time_us, ports } = &**proved;
+                let ShapeProof { checked, spec, time_us, ports, .. } = &**proved;
                 let bytes = self.args.bytes as f64;
                 line.verdict = CheckVerdict::Proved;
                 line.method = Some(checked.method.to_string());
                 line.rounds = Some(checked.facts.depth);
-                line.bytes_per_rank = Some(sent(checked, &spec.kind) * bytes);
-                line.rounds_bound = proved.rounds().map(|(rounds, _)| rounds);
+                line.bytes_per_rank = Some(proved.sent().unwrap_or(0.0) * bytes);
+                line.rounds_bound = proved.rounds_bound().map(|(rounds, _)| rounds);
                 line.ports = *ports;
                 if let Some((_, (num, den))) = spec.lower_bounds() {
                     line.bytes_per_rank_bound = Some(bytes * num as f64 / den.max(1) as f64);
@@ -403,36 +357,6 @@ fn lints(sources: &SourceMap, program: &Program) -> Vec<Diagnostic> {
         _ => None,
     });
     declared.map(roundelay_dsl::lint_algorithm).unwrap_or_default()
-}
-
-/// Returns the vectors that the busiest rank sends; 0 for a barrier.
-fn sent(checked: &CheckReport, kind: &CollectiveKind) -> f64 {
-    if *kind == CollectiveKind::Barrier {
-        // Its messages are empty.
-        return 0.0;
-    }
-    checked.facts.sent as f64 / f64::from(checked.chunks.max(1))
-}
-
-/// Returns the time of a call by the cost model.
-fn predict(instance: &ProgramInstance, bytes: u64) -> Option<f64> {
-    let topology = Topology::of_shape(&instance.shape);
-    let profile = CostProfile::new(instance, &topology, DType::F32.size() as u32).ok()?;
-    Some(profile.time_us(bytes, SegmentLayout::SLOT_BYTES))
-}
-
-fn order(checked: &CheckReport, kind: &CollectiveKind) -> &'static str {
-    let declared = matches!(kind, CollectiveKind::Custom(_));
-    match (kind.reduces(), checked.facts.bitwise, checked.facts.lossy) {
-        (false, _, true) => "rounded on the wire",
-        (false, ..) => "nothing is reduced",
-        // Ranks of a declared collective may be meant to hold different sums.
-        (_, Some(true), _) if declared => "equal sums, equal bits",
-        (_, Some(false), _) if declared => "equal sums differ in bits",
-        (_, Some(true), _) => "bitwise equal on all ranks",
-        (_, Some(false), _) => "differs between ranks",
-        (_, None, _) => "not compared",
-    }
 }
 
 /// Returns true if all diagnostics blame the rank count, the shape or the root, and not the algorithm.

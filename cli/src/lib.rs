@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod args;
+mod atlas;
 mod bench;
 mod chaos;
 mod check;
@@ -28,6 +29,7 @@ mod own;
 mod peer;
 mod plot;
 mod progress;
+mod proof;
 mod random;
 mod report;
 mod route;
@@ -105,6 +107,7 @@ pub fn main(algorithms: &[&dyn RunnableAlgorithm]) -> ExitCode {
         VerbArgs::Bench(args) => bench::bench(args, report),
         VerbArgs::Show(args) => show::show(args, report),
         VerbArgs::Draw(args) => draw::draw(args, report),
+        VerbArgs::Atlas(args) => atlas::atlas(args, report),
         VerbArgs::Emit(args) => emit::emit(args, report),
         VerbArgs::Fmt(args) => fmt::fmt(args, report),
         VerbArgs::Explain(args) => explain::explain(args, report),

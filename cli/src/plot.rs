@@ -64,15 +64,38 @@ impl BenchPlot {
         if line.bytes == 0 || line.time_us <= 0.0 {
             return;
         }
-        let (bytes, time_us, busbw_gbs) = (line.bytes as f64, line.time_us, line.busbw_gbs);
-        let name = index(&mut self.names, |n| n.0 == name, || (name.into(), line.peer.is_none()));
+        let point = PlotPoint {
+            bytes: line.bytes as f64,
+            time_us: line.time_us,
+            busbw_gbs: line.busbw_gbs,
+        };
+        self.place(title, name, line.peer.is_none(), point);
+    }
+
+    /// Adds a time. A name that stands out has the look of ours; its bus bandwidth is `factor` times its bandwidth.
+    pub(crate) fn add_point(
+        &mut self,
+        title: &str,
+        name: &str,
+        stands_out: bool,
+        bytes: u64,
+        time_us: f64,
+        factor: f64,
+    ) {
+        let bytes = bytes as f64;
+        let point = PlotPoint { bytes, time_us, busbw_gbs: factor * bytes / time_us / 1e3 };
+        self.place(title, name, stands_out, point);
+    }
+
+    fn place(&mut self, title: &str, name: &str, is_ours: bool, point: PlotPoint) {
+        let name = index(&mut self.names, |n| n.0 == name, || (name.into(), is_ours));
         let new = || PlotRow { title: title.into(), series: Vec::new() };
         let row = index(&mut self.rows, |r| r.title == title, new);
         let all = &mut self.rows[row].series;
         let at = index(all, |s| s.name == name, || PlotSeries { name, points: Vec::new() });
-        let (points, point) = (&mut all[at].points, PlotPoint { bytes, time_us, busbw_gbs });
-        match points.iter_mut().find(|p| p.bytes == bytes) {
-            Some(known) if known.time_us > time_us => *known = point,
+        let points = &mut all[at].points;
+        match points.iter_mut().find(|p| p.bytes == point.bytes) {
+            Some(known) if known.time_us > point.time_us => *known = point,
             Some(_) => {}
             None => points.push(point),
         }
@@ -320,7 +343,7 @@ impl SvgText {
 }
 
 /// Escapes text for XML, without what XML cannot carry.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars().filter(|c| !c.is_control()) {
         match c {

@@ -1,6 +1,7 @@
 //! Tests of the program `roundelay`, run as its users run it. One program for all: each would link everything once
 //! more.
 
+mod atlas;
 mod bench;
 mod budget;
 mod chaos;

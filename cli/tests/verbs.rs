@@ -499,7 +499,8 @@ fn info_has_the_tunables_of_the_page() {
 
 #[test]
 fn every_help_has_an_example() {
-    for verb in ["check", "run", "bench", "show", "draw", "emit", "fmt", "explain", "tune"] {
+    for verb in ["check", "run", "bench", "show", "draw", "atlas", "emit", "fmt", "explain", "tune"]
+    {
         let ran = roundelay(&[verb, "--help"]).ok();
         assert!(ran.out.contains(&format!("roundelay {verb}")) && ran.out.contains("Example"));
     }

@@ -152,6 +152,29 @@ pub(crate) struct DrawArgs {
     pub(crate) output: Option<PathBuf>,
 }
 
+/// `roundelay atlas`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The pages need no server and nothing beside each other. Rounds and bytes as formulas are found from the proofs at up to
+64 ranks, and fit all of them. Times are those of the cost model; --rows adds what was measured.
+
+Examples:
+  roundelay atlas -o atlas                       the algorithm library
+  roundelay atlas -o atlas all_reduce my.algo
+  roundelay bench all_reduce.ring -n 2 --json > rows.jsonl
+  roundelay atlas -o atlas all_reduce --rows rows.jsonl")]
+pub(crate) struct AtlasArgs {
+    /// Algorithms, collectives or files [default: the algorithm library]
+    #[arg(value_name = "FILE|NAME")]
+    pub(crate) names: Vec<String>,
+    /// The folder of the pages, which is made if it is missing
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: PathBuf,
+    /// Rows of `bench --json`, which the pages of their algorithms show
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rows: Vec<PathBuf>,
+}
+
 /// `roundelay emit`
 #[derive(Debug, Args)]
 #[command(after_help = "\

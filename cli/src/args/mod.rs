@@ -19,8 +19,8 @@ use crate::version;
 pub(crate) use bench::{BenchArgs, PeerName};
 pub(crate) use chaos::{FaultKind, FaultRates};
 pub(crate) use inspect::{
-    CallArgs, CheckArgs, CompilerStage, DoctorArgs, DrawArgs, EmitArgs, ExplainArgs, FmtArgs,
-    InfoArgs, RouteArgs, ShowArgs,
+    AtlasArgs, CallArgs, CheckArgs, CompilerStage, DoctorArgs, DrawArgs, EmitArgs, ExplainArgs,
+    FmtArgs, InfoArgs, RouteArgs, ShowArgs,
 };
 pub(crate) use job::{DeviceKind, JobArgs, RunArgs, TransportName, VerifyScope};
 pub(crate) use stress::{StressArgs, StressPart};
@@ -72,6 +72,8 @@ pub(crate) enum VerbArgs {
     Show(ShowArgs),
     /// Draw an algorithm as one HTML page
     Draw(DrawArgs),
+    /// Write a page for every algorithm: its text, proof, drawing, formulas and curves
+    Atlas(AtlasArgs),
     /// Write a schedule for another program: as a function of CUDA kernels
     Emit(EmitArgs),
     /// Format files in place
@@ -154,6 +156,7 @@ impl VerbArgs {
             | VerbArgs::Show(ShowArgs { target, .. })
             | VerbArgs::Draw(DrawArgs { target, .. })
             | VerbArgs::Emit(EmitArgs { target, .. }) => vec![target.target.as_str()],
+            VerbArgs::Atlas(atlas) => atlas.names.iter().map(String::as_str).collect(),
             VerbArgs::Bench(bench) => bench.names.iter().map(String::as_str).collect(),
             _ => Vec::new(),
         }

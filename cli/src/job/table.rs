@@ -164,7 +164,7 @@ impl TableColumns {
 }
 
 /// Returns what each rank must send for a vector of one, by nccl-tests' definitions.
-fn bus_factor(collective: &str, ranks: u64) -> f64 {
+pub(crate) fn bus_factor(collective: &str, ranks: u64) -> f64 {
     let n = ranks as f64;
     match collective {
         "all_reduce" => 2.0 * (n - 1.0) / n,
