@@ -59,9 +59,11 @@ catalogue! {
     all_to_all: bruck direct k_bruck multipath pairwise two_level;
     barrier: dissemination k_dissemination;
     broadcast: binomial chain double_binary_tree k_nomial multipath scatter_all_gather;
+    exscan: binomial linear recursive_doubling;
     gather: binomial linear;
     reduce: binomial chain linear;
     reduce_scatter: circulant direct recursive_halving ring;
+    scan: binomial linear recursive_doubling;
     scatter: binomial linear;
     sendrecv: direct;
 }

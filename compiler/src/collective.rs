@@ -115,6 +115,27 @@ pub enum SpecRanks {
     Mixed(Arc<[(u32, RankSet)]>),
 }
 
+/// The rule for which values may be added to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SumRule {
+    /// Those of one chunk.
+    OneChunk,
+    /// Those of one chunk, where the ranks of the second begin behind those of the first.
+    OrderedRanks,
+    /// Those of any chunks, which only a declared collective can ask for.
+    AnyChunks,
+}
+
+impl SpecRanks {
+    /// Returns the ranks below `end`, of which there is one at least.
+    fn first(end: u32) -> SpecRanks {
+        match end {
+            1 => SpecRanks::One(0),
+            _ => SpecRanks::These(std::iter::once((0, end)).collect()),
+        }
+    }
+}
+
 impl ExpectedContent {
     /// Returns every contribution, as rank and chunk, in ascending order of ranks.
     pub fn contributions(&self, n: u32) -> Vec<(u32, u32)> {
@@ -182,9 +203,13 @@ impl CollectiveSpec {
         if self.blocks() == 1 { 1 } else { (self.size(buffer) / per).max(1) }
     }
 
-    /// Returns true if different chunks may be summed, which only a declared collective can ask for.
-    pub fn mixes(&self) -> bool {
-        self.custom.as_ref().is_some_and(|c| c.mixed)
+    /// Returns the rule for sums.
+    pub(crate) fn sum_rule(&self) -> SumRule {
+        match &self.custom {
+            Some(custom) if custom.mixed => SumRule::AnyChunks,
+            _ if self.kind.is_ordered() => SumRule::OrderedRanks,
+            _ => SumRule::OneChunk,
+        }
     }
 
     /// Returns the initial content of a place, as the rank and chunk of the contribution; `None` if it is
@@ -266,6 +291,8 @@ impl CollectiveSpec {
                 ranks: SpecRanks::One(chunk / per),
             }),
             CollectiveKind::SendRecv if rank == 1 => whole(SpecRanks::One(0)),
+            CollectiveKind::Scan => whole(SpecRanks::first(rank + 1)),
+            CollectiveKind::ExScan if rank > 0 => whole(SpecRanks::first(rank)),
             _ => None,
         }
     }
@@ -289,6 +316,7 @@ impl CollectiveSpec {
                 (rank == self.root).then_some((buffer, all))
             }
             CollectiveKind::SendRecv => (rank == 1).then_some((buffer, all)),
+            CollectiveKind::ExScan => (rank > 0).then_some((buffer, all)),
             _ => Some((buffer, all)),
         }
     }
@@ -321,6 +349,10 @@ impl CollectiveSpec {
             CollectiveKind::Gather | CollectiveKind::Scatter => Some((q, (n - 1, n))),
             CollectiveKind::Broadcast | CollectiveKind::Reduce => Some((q, (u64::from(n > 1), 1))),
             CollectiveKind::SendRecv => Some((1, (1, 1))),
+            CollectiveKind::Scan => Some((q, (u64::from(n > 1), 1))),
+            CollectiveKind::ExScan => {
+                Some(((self.ranks - 1).next_power_of_two().trailing_zeros(), (u64::from(n > 1), 1)))
+            }
             CollectiveKind::Barrier => Some((q, (0, 1))),
             CollectiveKind::Custom(_) => None,
         }

@@ -4,7 +4,8 @@
 //! collectives their postconditions, evaluated here anew): no contributions, no graph, no plan. Every rank
 //! fills its buffers with random numbers, every round is run on them, and at the end each place is
 //! compared with the sum that the specification asks for, computed from the inputs alone. Elements are
-//! 128-bit numbers, so that two different sums are never equal by chance.
+//! 128-bit numbers, so that two different sums are never equal by chance; where the collective asks for the order of
+//! ranks, affine functions, whose composition does not commute.
 //!
 //! A run is repeated for many element counts, and once with chunks of which no two in a block are
 //! equally long: the language lets a chunk onto another one only by their place in the block, and not
@@ -15,7 +16,8 @@
 //! * a read of, or a reduction into, a place where nothing was stored;
 //! * two copies into one place in one round;
 //! * writes of one round that overlap without being into the same region;
-//! * a chunk moved onto, or added to, one of another length.
+//! * a chunk moved onto, or added to, one of another length;
+//! * a write into a result that the collective leaves as it is.
 
 pub mod failure;
 
@@ -145,8 +147,9 @@ struct LengthRun<'a> {
 /// The writes of one round into one place.
 #[derive(Default)]
 struct PlaceWrites<'t> {
-    copied: Vec<Vec<u128>>,
-    added: Vec<Vec<u128>>,
+    /// What arrives, by source rank.
+    values: Vec<(u32, Vec<u128>)>,
+    copies: usize,
     /// The regions of the transfers.
     regions: Vec<Vec<(PlanBuffer, u32)>>,
     by: Vec<&'t ChunkTransfer>,
@@ -192,7 +195,7 @@ impl LengthRun<'_> {
                     let operand = self.input(r, c);
                     match &mut sum {
                         None => sum = Some(operand),
-                        Some(sum) => add(sum, &operand),
+                        Some(sum) => self.add(sum, &operand),
                     }
                 }
                 if sum.is_some() && self.memory.get(&(rank, last.1, chunk)) != sum.as_ref() {
@@ -229,6 +232,14 @@ impl LengthRun<'_> {
         Ok(all)
     }
 
+    /// Adds element by element, the operand behind the sum.
+    fn add(&self, sum: &mut [u128], operand: &[u128]) {
+        let is_ordered = self.instance.spec.kind.is_ordered();
+        for (s, o) in sum.iter_mut().zip(operand) {
+            *s = if is_ordered { compose(*s, *o) } else { s.wrapping_add(*o) };
+        }
+    }
+
     /// Runs one round: all reads first, then all writes.
     fn round(&mut self, round: &[ChunkTransfer]) -> Result<(), WrongRun> {
         let mut writes: BTreeMap<PlaceKey, PlaceWrites<'_>> = BTreeMap::new();
@@ -239,8 +250,8 @@ impl LengthRun<'_> {
                     return Err(WrongRun::Unwritten { round: t.round, rank: t.src, buf, chunk });
                 };
                 let w = writes.entry((t.dst, to, at)).or_default();
-                if t.op == TransferOp::Copy { &mut w.copied } else { &mut w.added }
-                    .push(value.clone());
+                w.values.push((t.src, value.clone()));
+                w.copies += usize::from(t.op == TransferOp::Copy);
                 w.regions.push(region.clone());
                 w.by.push(t);
             }
@@ -251,20 +262,33 @@ impl LengthRun<'_> {
                 let from = w.by.iter().map(|t| t.src).collect();
                 Err(WrongRun::Write { round: w.by[0].round, rank, buf, chunk, from, what })
             };
-            if w.copied.len() > 1 {
+            if w.copies > 1 {
                 return fault("two copies");
             }
             if w.regions.iter().any(|r| *r != w.regions[0]) {
                 return fault("regions overlap in part");
             }
-            let Some(mut value) = w.copied.first().or(self.memory.get(&place)).cloned() else {
-                return fault("added to nothing");
-            };
-            for operand in &w.added {
+            if self.instance.spec.kind.leaves_untouched(rank)
+                && !matches!(buf, PlanBuffer::Scratch(_))
+            {
+                return fault("a result that is left");
+            }
+            // In order of source rank; what the place held goes before what its own rank adds.
+            let mut operands = w.values;
+            operands.sort_by_key(|(src, _)| *src);
+            if w.copies == 0 {
+                let Some(old) = self.memory.get(&place).cloned() else {
+                    return fault("added to nothing");
+                };
+                operands.insert(operands.partition_point(|(src, _)| *src < rank), (rank, old));
+            }
+            let mut operands = operands.into_iter().map(|(_, value)| value);
+            let Some(mut value) = operands.next() else { return fault("nothing arrives") };
+            for operand in operands {
                 if operand.len() != value.len() {
                     return fault("operands of different length");
                 }
-                add(&mut value, operand);
+                self.add(&mut value, &operand);
             }
             let fits = match buf {
                 PlanBuffer::Scratch(_) => wide(value.len()) <= self.cut.most(&self.instance.spec),
@@ -279,11 +303,12 @@ impl LengthRun<'_> {
     }
 }
 
-/// Adds element by element, wrapping.
-fn add(sum: &mut [u128], operand: &[u128]) {
-    for (s, o) in sum.iter_mut().zip(operand) {
-        *s = s.wrapping_add(*o);
-    }
+/// Composes two affine functions x -> ax + b of 64-bit numbers, a in the upper half and odd: the first one first.
+fn compose(first: u128, second: u128) -> u128 {
+    let half = |f: u128| u64::try_from(f & u128::from(u64::MAX)).unwrap_or(0);
+    let parts = |f: u128| (half(f >> 64) | 1, half(f));
+    let ((a, b), (c, d)) = (parts(first), parts(second));
+    u128::from(a.wrapping_mul(c)) << 64 | u128::from(b.wrapping_mul(c).wrapping_add(d))
 }
 
 /// Checks that the end of every rank of a barrier depends on the start of every other. Dependence travels along one

@@ -77,6 +77,11 @@ impl RankSet {
         RankSet(RankIntervals::Few(1, [(r, r + 1), (0, 0)]))
     }
 
+    /// Returns true if the set and the other one are intervals, and the other begins where this one ends.
+    pub(crate) fn borders(&self, other: &RankSet) -> bool {
+        matches!((self.intervals(), other.intervals()), ([(_, end)], [(start, _)]) if end == start)
+    }
+
     /// Creates the set of ranks `0..n`.
     pub fn all(n: u32) -> Self {
         RankSet(RankIntervals::Few(1, [(0, n), (0, 0)]))

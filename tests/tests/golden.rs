@@ -124,6 +124,12 @@ fn two_shot() {
     golden("all_reduce", "two_shot", 3, 0, expect_file!["../golden/two_shot_3.txt"]);
 }
 
+/// Rank 0 writes nothing; what is passed on is in the order of ranks.
+#[test]
+fn linear_exscan() {
+    golden("exscan", "linear", 4, 1, expect_file!["../golden/exscan_linear_4.txt"]);
+}
+
 /// A rank copies its own block while the others' are on their way.
 #[test]
 fn direct() {

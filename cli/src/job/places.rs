@@ -88,7 +88,10 @@ impl CallPlaces<'_> {
         let own = ContributorSet::One(rank);
         match self.kind {
             CollectiveKind::Barrier => vec![],
-            CollectiveKind::AllReduce | CollectiveKind::Reduce => vec![self.part(0, 1, 0, own)],
+            CollectiveKind::AllReduce
+            | CollectiveKind::Reduce
+            | CollectiveKind::Scan
+            | CollectiveKind::ExScan => vec![self.part(0, 1, 0, own)],
             CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => {
                 vec![self.part(0, n, 0, own)]
             }
@@ -132,7 +135,21 @@ impl CallPlaces<'_> {
                 vec![self.part(0, 1, 0, ContributorSet::One(0))]
             }
             CollectiveKind::Reduce | CollectiveKind::Gather | CollectiveKind::SendRecv => vec![],
+            CollectiveKind::Scan => vec![self.part(0, 1, 0, self.prefix(rank + 1))],
+            CollectiveKind::ExScan if rank > 0 => vec![self.part(0, 1, 0, self.prefix(rank))],
+            // Before the call it held the rank's own contribution, and nothing of one out of place.
+            CollectiveKind::ExScan if in_place => vec![self.part(0, 1, 0, ContributorSet::One(0))],
+            CollectiveKind::ExScan => vec![],
             CollectiveKind::Custom(_) => self.declared(),
+        }
+    }
+
+    /// Returns the contributions of the ranks below `end`, of which there is one at least.
+    fn prefix(&self, end: u32) -> ContributorSet {
+        match end {
+            1 => ContributorSet::One(0),
+            _ if end == self.ranks => ContributorSet::All,
+            _ => ContributorSet::Each((0..end).map(|rank| (rank, 0)).collect()),
         }
     }
 

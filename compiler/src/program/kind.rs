@@ -30,6 +30,10 @@ pub enum CollectiveKind {
     Barrier,
     /// Rank 1 ends with rank 0's buffer.
     SendRecv,
+    /// Rank r ends with the sum of ranks 0 to r, added in ascending order of ranks.
+    Scan,
+    /// Rank r ends with the sum of the ranks before r, added in ascending order; rank 0's result is not written.
+    ExScan,
     /// Declared in a file.
     Custom(Arc<CustomCollective>),
 }
@@ -46,6 +50,8 @@ pub const COLLECTIVES: &[(&str, CollectiveKind)] = &[
     ("all_to_all", CollectiveKind::AllToAll),
     ("barrier", CollectiveKind::Barrier),
     ("sendrecv", CollectiveKind::SendRecv),
+    ("scan", CollectiveKind::Scan),
+    ("exscan", CollectiveKind::ExScan),
 ];
 
 impl CollectiveKind {
@@ -71,12 +77,24 @@ impl CollectiveKind {
     /// Returns true if contributions are summed.
     pub fn reduces(&self) -> bool {
         match self {
-            CollectiveKind::AllReduce | CollectiveKind::ReduceScatter | CollectiveKind::Reduce => {
-                true
-            }
+            CollectiveKind::AllReduce
+            | CollectiveKind::ReduceScatter
+            | CollectiveKind::Reduce
+            | CollectiveKind::Scan
+            | CollectiveKind::ExScan => true,
             CollectiveKind::Custom(c) => c.ensures.iter().any(|e| e.reduce.is_some()),
             _ => false,
         }
+    }
+
+    /// Returns true if every sum must take its ranks in ascending order, whatever its grouping.
+    pub fn is_ordered(&self) -> bool {
+        matches!(self, CollectiveKind::Scan | CollectiveKind::ExScan)
+    }
+
+    /// Returns true if the result of a rank must not be written.
+    pub fn leaves_untouched(&self, rank: u32) -> bool {
+        *self == CollectiveKind::ExScan && rank == 0
     }
 
     /// Returns true if the vector consists of one block a rank.

@@ -8,7 +8,7 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
 use super::library::LibrarySource;
-use crate::program::{CustomCollective, Program};
+use crate::program::{COLLECTIVES, CustomCollective, Program};
 
 /// The declarations of a file, its imports included.
 #[derive(Default, Clone)]
@@ -109,6 +109,16 @@ impl ProgramResolver<'_> {
                         .label(span, "again here")
                         .label(first, "first declared here")
                         .help("rename one of them"),
+                );
+            }
+            if let FileDeclaration::Collective(c) = item
+                && COLLECTIVES.iter().any(|(name, _)| *name == c.name.text)
+            {
+                let message = format!("`{}` is a built-in collective", c.name.text);
+                self.report(
+                    Diagnostic::error(codes::DUPLICATE_NAME, message)
+                        .label(c.name.span, "declared again here")
+                        .help("give it another name"),
                 );
             }
             match item {

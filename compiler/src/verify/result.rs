@@ -63,7 +63,7 @@ pub(super) fn check(
         BufferStyle::InputOutput => (ProgramBuffer::Output, PlanBuffer::Output),
     };
     let n = instance.ranks();
-    let mut trees = ResultTrees::default();
+    let (mut trees, mut in_order) = (ResultTrees::default(), OrderedTrees::default());
     let (mut equal, mut ordered) = (true, true);
     let mut wrong: BTreeMap<StrandId, WrongPlace<'_>> = BTreeMap::new();
     for rank in 0..n {
@@ -78,7 +78,7 @@ pub(super) fn check(
             if let Some(value) = value.filter(|value| value.is(&expected, n)) {
                 let known = trees.first.get(&expected).copied();
                 if known.is_none() {
-                    ordered = ordered && value.tree == in_order(&expected, n);
+                    ordered = ordered && value.tree == in_order.tree(&expected, n);
                     trees.first.insert(expected, value.tree);
                 } else if known != Some(value.tree) {
                     equal = false;
@@ -160,9 +160,31 @@ struct WrongPlace<'s> {
     spoilt: Option<&'s SpoiltSum>,
 }
 
-/// Returns the tree of the sum that takes contributions in ascending order of rank.
-fn in_order(expected: &ExpectedContent, n: u32) -> u64 {
-    ordered_tree(expected.contributions(n))
+/// The trees of sums that take contributions in ascending order of rank.
+#[derive(Default)]
+struct OrderedTrees {
+    /// By chunk, the ranks below a number, and their tree: the next rank's result often has one more.
+    prefixes: BTreeMap<u32, (u32, u64)>,
+}
+
+impl OrderedTrees {
+    /// Returns the tree of a result.
+    fn tree(&mut self, expected: &ExpectedContent, n: u32) -> u64 {
+        let chunk = expected.chunk;
+        let end = match &expected.ranks {
+            SpecRanks::All => n,
+            SpecRanks::These(ranks) => match ranks.intervals() {
+                [(0, end)] => *end,
+                _ => return ordered_tree(None, expected.contributions(n)),
+            },
+            _ => return ordered_tree(None, expected.contributions(n)),
+        };
+        let known = self.prefixes.get(&chunk).filter(|(known, _)| *known <= end);
+        let (from, tree) = known.map_or((0, None), |(known, tree)| (*known, Some(*tree)));
+        let tree = ordered_tree(tree, (from..end).map(|rank| (rank, chunk)));
+        self.prefixes.insert(chunk, (end, tree));
+        tree
+    }
 }
 
 /// Returns the diagnostic for a barrier that a rank can leave too early.

@@ -294,6 +294,12 @@ pub(crate) fn round_of(
             changing.dedup();
         }
         let first = list[0].step;
+        if instance.spec.kind.leaves_untouched(rank)
+            && !matches!(state.places.name(to).0, PlanBuffer::Scratch(_))
+        {
+            report(found, instance, round[first], || touched(instance, state, round[first], to));
+            continue;
+        }
         if let Some(d) = conflict(instance, state, round, to, &list, &shapes) {
             report(found, instance, round[first], || d);
             continue;
@@ -375,6 +381,23 @@ pub(crate) fn place_name(
 
 fn second(d: Diagnostic, first: Span, other: Span, text: &str) -> Diagnostic {
     if first == other { d } else { d.label(other, text) }
+}
+
+/// Returns the finding about a write into a result that the collective leaves as it is.
+fn touched(
+    instance: &ProgramInstance,
+    state: &RoundState,
+    t: &ChunkTransfer,
+    to: usize,
+) -> Diagnostic {
+    let (name, collective) = (place_name(instance, &state.places, to), instance.spec.kind.name());
+    Diagnostic::error(
+        codes::WRONG_VALUE,
+        format!("{name} is written, and {collective} leaves it as it is"),
+    )
+    .label(t.span, format!("rank {} writes it", t.src))
+    .note(format!("on {} ranks, in round {}", instance.shape, t.round))
+    .help(format!("leave rank {} out with `where`, or store in scratch", state.places.rank(to)))
 }
 
 fn conflict(
@@ -509,6 +532,18 @@ fn clashed(
                 .note(at)
                 .help("check the chunk index on both sides")
         }
+        SumClash::Order(before, behind) => Diagnostic::error(
+            codes::ORDER,
+            format!("{behind} is added behind {before} in {name}, out of the order of ranks"),
+        )
+        .label(t.span, format!("rank {} adds to it", t.src))
+        .note(format!("on {} ranks, in round {}", instance.shape, t.round))
+        .note(format!(
+            "{} asks for sums of consecutive ranks, each added behind those before it; what arrives in one round is \
+             added in the order of its source ranks, the place's own value at its rank",
+            instance.spec.kind.name()
+        ))
+        .help("add ranges that lie side by side, and send partial sums to higher ranks only"),
         SumClash::Sizes => Diagnostic::error(
             codes::SIZES,
             format!("chunks that may differ in bytes are added in {name}"),

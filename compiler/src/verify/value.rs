@@ -5,7 +5,7 @@ use std::sync::Arc;
 use roundelay_dsl::diag::Diagnostic;
 use smallvec::SmallVec;
 
-use crate::collective::{CollectiveSpec, ExpectedContent, SpecRanks};
+use crate::collective::{CollectiveSpec, ExpectedContent, SpecRanks, SumRule};
 use crate::plan::WireType;
 use crate::ranks::RankSet;
 use crate::walk::ChunkTransfer;
@@ -17,8 +17,8 @@ pub struct PlaceValue {
     pub parts: SmallVec<[(u32, RankSet); 1]>,
     /// Hash of the tree of additions, up to swapping the two sides of one (addition commutes).
     pub tree: u64,
-    /// True if different chunks may be summed; see [`crate::collective::CollectiveSpec::mixes`].
-    pub mixes: bool,
+    /// The rule of its collective for sums.
+    pub rule: SumRule,
     /// The class of the chunks that have the same number of elements as this one.
     pub class: u32,
     /// The reason for which the value is a sum that no collective asks for, if it is one. That is no fault as
@@ -42,6 +42,8 @@ pub enum SumClash {
     Twice(u32, u32),
     /// They are of different chunks.
     Chunks(u32, u32),
+    /// The ranks of the second do not begin right behind those of the first, and the collective asks for their order.
+    Order(RankSet, RankSet),
     /// Their lengths may differ.
     Sizes,
 }
@@ -51,6 +53,7 @@ impl std::fmt::Display for SumClash {
         match self {
             SumClash::Twice(r, c) => write!(f, "rank {r}'s chunk {c} is counted twice"),
             SumClash::Chunks(a, b) => write!(f, "chunk {a} is added to chunk {b}"),
+            SumClash::Order(a, b) => write!(f, "{b} is added behind {a}, out of order"),
             SumClash::Sizes => {
                 f.write_str("chunks that may differ in bytes are added to each other")
             }
@@ -64,7 +67,7 @@ impl PlaceValue {
         PlaceValue {
             parts: SmallVec::from_buf([(chunk, RankSet::one(rank))]),
             tree: leaf(rank, chunk),
-            mixes: false,
+            rule: SumRule::OneChunk,
             class,
             spoilt: None,
         }
@@ -72,11 +75,11 @@ impl PlaceValue {
 
     /// Returns the value with the rule of the collective for sums of different chunks.
     pub fn of(self, spec: &CollectiveSpec) -> Self {
-        PlaceValue { mixes: spec.mixes(), ..self }
+        PlaceValue { rule: spec.sum_rule(), ..self }
     }
 
-    /// Returns the sum. Contributions that are in both are an error; so are different chunks, and different
-    /// lengths. A sum with a spoilt value is spoilt for the same reason.
+    /// Returns the sum, this value first. Contributions that are in both are an error; so are different chunks,
+    /// different lengths, and ranks out of order where the collective asks for their order. A sum with a spoilt value is spoilt for the same reason.
     pub fn sum(&self, other: &PlaceValue) -> Result<PlaceValue, SumClash> {
         if self.class != other.class {
             return Err(SumClash::Sizes);
@@ -84,7 +87,7 @@ impl PlaceValue {
         if let Some(reason) = self.spoilt.as_ref().or(other.spoilt.as_ref()) {
             return Ok(self.spoilt_by(other, reason.clone()));
         }
-        if self.mixes {
+        if self.rule == SumRule::AnyChunks {
             return self.mixed(other);
         }
         let (a, b) = (&self.parts[0], &other.parts[0]);
@@ -92,10 +95,13 @@ impl PlaceValue {
             return Err(SumClash::Chunks(a.0, b.0));
         }
         let ranks = a.1.disjoint_union(&b.1).map_err(|r| SumClash::Twice(r, a.0))?;
+        if self.rule == SumRule::OrderedRanks && !a.1.borders(&b.1) {
+            return Err(SumClash::Order(a.1.clone(), b.1.clone()));
+        }
         Ok(PlaceValue {
             parts: SmallVec::from_buf([(a.0, ranks)]),
             tree: added(self.tree, other.tree),
-            mixes: false,
+            rule: self.rule,
             class: self.class,
             spoilt: None,
         })
@@ -114,7 +120,7 @@ impl PlaceValue {
             }
         }
         let tree = added(self.tree, other.tree);
-        Ok(PlaceValue { parts, tree, mixes: true, class: self.class, spoilt: None })
+        Ok(PlaceValue { parts, tree, rule: self.rule, class: self.class, spoilt: None })
     }
 
     /// Returns the sum of values that clash in what they are of, though not in length.
@@ -180,10 +186,14 @@ fn added(a: u64, b: u64) -> u64 {
     mix(mix(1, a.min(b)), a.max(b))
 }
 
-/// Returns the tree of the sum that takes contributions, as rank and chunk, one after the other.
-pub(super) fn ordered_tree(contributions: impl IntoIterator<Item = (u32, u32)>) -> u64 {
+/// Returns the tree of the sum that takes contributions, as rank and chunk, one after the other, behind a first sum if
+/// there is one.
+pub(super) fn ordered_tree(
+    first: Option<u64>,
+    contributions: impl IntoIterator<Item = (u32, u32)>,
+) -> u64 {
     let leaves = contributions.into_iter().map(|(rank, chunk)| leaf(rank, chunk));
-    leaves.reduce(added).unwrap_or(0)
+    first.into_iter().chain(leaves).reduce(added).unwrap_or(0)
 }
 
 /// Returns a 64-bit mix with good avalanche (splitmix64's finaliser over the sum of both).

@@ -62,6 +62,7 @@ codes! {
     ASKED_TWICE "RL0505" "a collective asks twice of one place";
     WASTED "RL0506" "a transfer moves what no result needs";
     DISAGREE "RL0507" "the survivors of a failure do not agree";
+    ORDER "RL0508" "ranks are added out of their order";
     // 06xx: the shape at hand
     REQUIRES "RL0601" "the rank count is not one that the algorithm allows";
     SHAPE "RL0602" "the ranks given do not fit the algorithm";

@@ -17,6 +17,8 @@ pub(super) enum OracleKind {
     Scatter,
     AllToAll,
     Barrier,
+    Scan,
+    ExScan,
     /// Declared in a file.
     Declared,
 }
@@ -34,6 +36,8 @@ impl OracleKind {
             "scatter" => OracleKind::Scatter,
             "all_to_all" => OracleKind::AllToAll,
             "barrier" => OracleKind::Barrier,
+            "scan" => OracleKind::Scan,
+            "exscan" => OracleKind::ExScan,
             _ => OracleKind::Declared,
         }
     }
@@ -95,8 +99,26 @@ impl CollectiveTask {
             Some(declared) => declared.sums,
             None => matches!(
                 self.kind,
-                OracleKind::AllReduce | OracleKind::Reduce | OracleKind::ReduceScatter
+                OracleKind::AllReduce
+                    | OracleKind::Reduce
+                    | OracleKind::ReduceScatter
+                    | OracleKind::Scan
+                    | OracleKind::ExScan
             ),
+        }
+    }
+
+    /// Returns true if contributions must be summed in ascending order of ranks.
+    pub(super) fn ordered(&self) -> bool {
+        matches!(self.kind, OracleKind::Scan | OracleKind::ExScan)
+    }
+
+    /// Returns the places that rank 0 must leave as they are.
+    pub(super) fn left(&self) -> std::ops::Range<usize> {
+        match self.kind {
+            OracleKind::ExScan if self.data => 0..self.size(),
+            OracleKind::ExScan => self.input()..self.size(),
+            _ => 0..0,
         }
     }
 
@@ -180,6 +202,8 @@ impl CollectiveTask {
             OracleKind::AllToAll => {
                 Some(vec![(at / self.block(), rank * self.block() + at % self.block())])
             }
+            OracleKind::Scan => Some((0..=rank).map(|r| (r, at)).collect()),
+            OracleKind::ExScan => (rank > 0).then(|| (0..rank).map(|r| (r, at)).collect()),
             OracleKind::Barrier | OracleKind::Declared => None,
         }
     }

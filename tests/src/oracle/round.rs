@@ -13,7 +13,7 @@ type Tree = usize;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum RoundNode {
     Leaf(Leaf),
-    /// Operands in ascending order of their numbers.
+    /// Operands in ascending order of their numbers, or as they are added where their order counts.
     Sum(Tree, Tree),
     Rounded(Tree),
 }
@@ -35,7 +35,8 @@ const MOST_TERMS: usize = 20_000_000;
 pub(super) struct OracleMemory {
     places: Vec<Vec<Option<Tree>>>,
     numbers: BTreeMap<RoundNode, Tree>,
-    /// The contributions of each tree, ascending, as often as they are counted.
+    /// The contributions of each tree, as often as they are counted: ascending, or as they are added where their
+    /// order counts.
     leaves: Vec<Vec<Leaf>>,
     /// The number of contributions in them all.
     held: usize,
@@ -43,6 +44,10 @@ pub(super) struct OracleMemory {
     /// their blocks have the same length, others need not.
     seen: usize,
     block: usize,
+    /// True if the order of operands counts.
+    ordered: bool,
+    /// The places that rank 0 must leave as they are.
+    left: std::ops::Range<usize>,
     /// The ranks whose arrival each rank knows of, in a barrier.
     known: Vec<Vec<bool>>,
     pub(super) messages: u64,
@@ -58,6 +63,8 @@ impl OracleMemory {
         OracleMemory {
             seen: task.size(),
             block: task.block(),
+            ordered: task.ordered(),
+            left: task.left(),
             places: vec![vec![None; task.size()]; n],
             numbers: BTreeMap::new(),
             leaves: Vec::new(),
@@ -93,7 +100,9 @@ impl OracleMemory {
             RoundNode::Rounded(t) => self.leaves[*t].clone(),
             RoundNode::Sum(a, b) => {
                 let mut all = [self.leaves[*a].as_slice(), self.leaves[*b].as_slice()].concat();
-                all.sort_unstable();
+                if !self.ordered {
+                    all.sort_unstable();
+                }
                 all
             }
         };
@@ -101,6 +110,15 @@ impl OracleMemory {
         self.leaves.push(leaves);
         self.numbers.insert(node, self.leaves.len() - 1);
         self.leaves.len() - 1
+    }
+
+    /// Returns the tree that adds the second behind the first.
+    fn sum(&mut self, a: Tree, b: Tree) -> Tree {
+        self.number(if self.ordered {
+            RoundNode::Sum(a, b)
+        } else {
+            RoundNode::Sum(a.min(b), a.max(b))
+        })
     }
 
     /// Runs the transfers of one round at once.
@@ -150,6 +168,9 @@ impl OracleMemory {
         if copies > 1 {
             return Err(wrong("RL0403 two copies into one place"));
         }
+        if rank == 0 && self.left.contains(&place) {
+            return Err(wrong("RL0503 a write into what must be left"));
+        }
         let chunks = |m: &RoundMove| {
             let mut all = m.to.clone();
             all.sort_unstable();
@@ -180,7 +201,7 @@ impl OracleMemory {
             if self.held + terms > MOST_TERMS {
                 return Err(EarlyStop::Unsupported("very long sums"));
             }
-            sum = self.number(RoundNode::Sum(sum.min(tree), sum.max(tree)));
+            sum = self.sum(sum, tree);
         }
         // Both buffers consist of blocks, so that places count on from one to the other.
         if place < self.seen && place % self.block != length {
@@ -229,6 +250,6 @@ impl OracleMemory {
     /// Returns the sum of contributions, one after the other.
     fn in_order(&mut self, leaves: &[Leaf]) -> Option<Tree> {
         let trees: Vec<Tree> = leaves.iter().map(|l| self.number(RoundNode::Leaf(*l))).collect();
-        trees.into_iter().reduce(|a, b| self.number(RoundNode::Sum(a.min(b), a.max(b))))
+        trees.into_iter().reduce(|a, b| self.sum(a, b))
     }
 }

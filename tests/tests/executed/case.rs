@@ -137,7 +137,7 @@ impl Plans {
         let sum = matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum);
         let plain = !matches!(op, RedOp::Avg | RedOp::PremulSum);
         pairs().contains(&(dtype, op))
-            && (self.collective.declared.is_none() || plain)
+            && (plain || self.collective.declared.is_none() && !self.collective.is_scan())
             && (!self.lossy || sum && epsilon(dtype).is_some())
     }
 

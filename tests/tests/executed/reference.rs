@@ -32,8 +32,15 @@ impl Collective {
     pub(crate) fn reduces(&self) -> bool {
         match &self.declared {
             Some(declared) => declared.sums,
-            None => ["all_reduce", "reduce", "reduce_scatter"].contains(&self.name),
+            None => {
+                ["all_reduce", "reduce", "reduce_scatter", "scan", "exscan"].contains(&self.name)
+            }
         }
+    }
+
+    /// Returns true if ranks have results of different numbers of ranks.
+    pub(crate) fn is_scan(&self) -> bool {
+        ["scan", "exscan"].contains(&self.name)
     }
 
     /// Returns the number of blocks of the buffer of a call in place.
@@ -41,7 +48,7 @@ impl Collective {
         match self.name {
             _ if self.declared.is_some() => 0,
             "barrier" => 0,
-            "all_reduce" | "reduce" | "broadcast" | "sendrecv" => 1,
+            "all_reduce" | "reduce" | "broadcast" | "sendrecv" | "scan" | "exscan" => 1,
             _ => self.ranks,
         }
     }
@@ -92,6 +99,10 @@ impl Collective {
             let of = (0..self.ranks).map(|r| (r, index)).collect();
             Block { at, of, reduced: true }
         };
+        let before = |end: u32| {
+            let of = (0..end).map(|r| (r, 0)).collect();
+            Block { at: 0, of, reduced: end > 1 }
+        };
         let mine = if in_place { rank } else { 0 };
         let gathered = (0..self.ranks).map(|p| one(p, p, 0)).collect();
         match self.name {
@@ -99,6 +110,9 @@ impl Collective {
             "reduce" if rank == self.root => vec![sum(0, 0)],
             "broadcast" => vec![one(0, self.root, 0)],
             "sendrecv" if rank == 1 => vec![one(0, 0, 0)],
+            "scan" => vec![before(rank + 1)],
+            "exscan" if rank > 0 => vec![before(rank)],
+            "exscan" if in_place => vec![before(1)],
             "all_gather" => gathered,
             "gather" if rank == self.root => gathered,
             "reduce_scatter" => vec![sum(mine, rank)],

@@ -158,6 +158,7 @@ impl NcclRank<'_> {
         );
         match kind {
             CollectiveKind::Barrier => Some("it has no barrier".into()),
+            CollectiveKind::Scan | CollectiveKind::ExScan => Some("it has no scan".into()),
             CollectiveKind::Custom(_) => Some("it has only its own collectives".into()),
             CollectiveKind::AllToAll if in_place => Some("it has no all_to_all in place".into()),
             _ if number(dtype).is_none() => Some(format!("it has no {dtype}")),
@@ -220,7 +221,10 @@ impl NcclRank<'_> {
                 let came = (self.rank == 1).then_some((0, whole));
                 comm.messages(sent.into_iter(), came.into_iter(), stream)
             }
-            CollectiveKind::Barrier | CollectiveKind::Custom(_) => Ok(()),
+            CollectiveKind::Barrier
+            | CollectiveKind::Scan
+            | CollectiveKind::ExScan
+            | CollectiveKind::Custom(_) => Ok(()),
         }
     }
 }

@@ -73,7 +73,7 @@ pub(super) fn add(
     let operand = operand.rounded(wire);
     let Some(sum) = sum else { return Ok(operand) };
     match sum.sum(&operand) {
-        Err(c @ (SumClash::Twice(..) | SumClash::Chunks(..))) => {
+        Err(c @ (SumClash::Twice(..) | SumClash::Chunks(..) | SumClash::Order(..))) => {
             // The graph has such sums where no result holds them; if one does here, that is found below.
             let reason = Diagnostic::error(codes::PLAN_DAMAGED, format!("{c:?}"));
             Ok(sum.spoilt_by(&operand, Arc::new(SpoiltSum { reason, step: None })))

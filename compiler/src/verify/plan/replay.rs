@@ -154,7 +154,9 @@ pub(super) fn replay(
                 Some(sum) => {
                     let added = sum.iter().zip(&values).map(|(a, b)| match a.sum(b) {
                         // Proved of the graph already: no result holds it. If one does here, it is found below.
-                        Err(c @ (SumClash::Twice(..) | SumClash::Chunks(..))) => Ok(a.spoilt_by(
+                        Err(
+                            c @ (SumClash::Twice(..) | SumClash::Chunks(..) | SumClash::Order(..)),
+                        ) => Ok(a.spoilt_by(
                             b,
                             Arc::new(SpoiltSum { reason: wrong(c.to_string()), step: None }),
                         )),
@@ -195,6 +197,13 @@ pub(super) fn replay(
         }
     }
     results(instance, plans, &memory, trees)
+}
+
+/// Returns true if an operation of the plan writes into a buffer.
+fn writes(plan: &UnprovedPlan, buf: PlanBuffer) -> bool {
+    let stores =
+        plan.part.lanes.iter().flat_map(|lane| &lane.ops).filter_map(|op| op.store.as_ref());
+    stores.flat_map(|store| &store.region.pieces).any(|piece| piece.buf == buf)
 }
 
 /// Checks that an operation touches as many elements of each chunk of the callers' buffers as the chunk has.
@@ -284,6 +293,9 @@ fn results(
             BufferPlacement::InPlace => BufferStyle::Data,
             BufferPlacement::OutOfPlace => BufferStyle::InputOutput,
         };
+        if instance.spec.kind.leaves_untouched(rank) && writes(plan, buf) {
+            return Err(fault(instance, format!("rank {rank} writes its result, which is left")));
+        }
         let asked = instance.spec.result(style, rank);
         for chunk in asked.iter().flat_map(|(_, set)| set.iter()) {
             let Some(expected) = instance.spec.expected(buffer, rank, chunk) else { continue };

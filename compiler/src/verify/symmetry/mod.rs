@@ -62,6 +62,9 @@ pub(crate) fn prove(
     match &spec.kind {
         kind if kind.rooted() => return prefix::prove(instance, sources, lower),
         CollectiveKind::SendRecv => return unknown("its two ranks differ"),
+        CollectiveKind::Scan | CollectiveKind::ExScan => {
+            return unknown("its ranks end with sums of different ranks");
+        }
         // Knowledge spreads lane by lane, which the replay of a few ranks does not follow.
         CollectiveKind::Barrier if instance.program.composed => {
             return unknown("it is a composed barrier");
