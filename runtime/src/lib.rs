@@ -157,8 +157,8 @@ pub mod message {
 pub mod operation {
     pub use roundelay_engine::{
         ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, CallBuffer, CallForm, CallMessage,
-        CallOperand, Collective, GATHER, InputBuffer, MemoryKind, MessageEnd, Operation,
-        OperationShape, OutputBuffer, REDUCE, REDUCE_SCATTER, SCATTER, SERVED, served,
+        CallOperand, Collective, EXSCAN, GATHER, InputBuffer, MemoryKind, MessageEnd, Operation,
+        OperationShape, OutputBuffer, REDUCE, REDUCE_SCATTER, SCAN, SCATTER, SERVED, served,
     };
 }
 

@@ -112,6 +112,31 @@ fn reducing<T: Number>(comm: &mut Communicator, r: usize, count: usize, op: RedO
     assert_eq!(output, wanted, "reduce_scatter");
 }
 
+fn prefixes<T: Number>(comm: &mut Communicator, r: usize, count: usize, op: RedOp) {
+    let before = |end| reduced::<T>(end, 0, count, op);
+    let mine: Vec<T> = block(r, 0, count);
+
+    let mut data = comm.alloc::<T>(count).expect("memory");
+    data.copy_from_slice(&mine);
+    comm.scan(&mut data, op).expect("scan");
+    assert_eq!(data[..], before(r + 1)[..], "scan");
+    let mut output = poisoned(count);
+    comm.scan_into(&mut output, &mine, op).expect("scan_into");
+    assert_eq!(output, before(r + 1), "scan_into");
+    assert!(mine == block(r, 0, count), "the input");
+
+    let mut data = mine.clone();
+    comm.exscan(&mut data, op).expect("exscan");
+    assert!(data == if r == 0 { mine.clone() } else { before(r) }, "exscan");
+    // Rank 0 keeps the scan.
+    if r > 0 {
+        output.fill(T::POISON);
+    }
+    comm.exscan_into(&mut output, &mine, op).expect("exscan_into");
+    assert!(output == before(r.max(1)), "exscan_into");
+    assert!(mine == block(r, 0, count), "the input");
+}
+
 fn copying<T: Number>(comm: &mut Communicator, r: usize, count: usize) {
     let n = comm.size() as usize;
     let all: Vec<T> = (0..n).flat_map(|s| block(s, 0, count)).collect();
@@ -166,6 +191,7 @@ fn everything<T: Number>(ops: &[RedOp]) {
             for count in COUNTS {
                 for &op in ops {
                     reducing::<T>(comm, r, count, op);
+                    prefixes::<T>(comm, r, count, op);
                 }
                 copying::<T>(comm, r, count);
             }
@@ -215,6 +241,26 @@ fn averages_and_factors() {
             assert_eq!(input, vec![1.0; 50 * n as usize]);
         });
     }
+}
+
+#[test]
+fn scans_have_no_averages_and_factors() {
+    threads(layout(3, 4096), |comm, _| {
+        let (mut data, input) = ([1.0f32; 8], [2.0f32; 8]);
+        let refused = [
+            comm.scan(&mut data, RedOp::Avg),
+            comm.exscan(&mut data, Reduction::premul_sum(0.5)),
+            comm.scan_into(&mut data, &input, Reduction::premul_sum(2.0)),
+            comm.exscan_into(&mut data, &input, RedOp::Avg),
+        ];
+        for error in refused.map(|call| call.expect_err("it is refused")) {
+            assert!(matches!(error, Error::Unsupported(_)), "{error}");
+            assert!(error.to_string().contains("of different numbers of ranks"), "{error}");
+        }
+        assert_eq!(data, [1.0; 8]);
+        comm.all_reduce(&mut data, RedOp::Sum).expect("the communicator is as good as before");
+        assert_eq!(data, [3.0; 8]);
+    });
 }
 
 #[test]

@@ -163,8 +163,22 @@ const ALL_MEET: [(&str, OneCall); 14] = [
     ("own_algorithm", own_algorithm),
 ];
 
+fn scan(comm: &mut Communicator, count: usize) -> Result<(), Error> {
+    let (mut data, sum) = (vec![1u32; count], comm.rank() + 1);
+    comm.scan(&mut data, RedOp::Sum).map(|()| assert_eq!(data, vec![sum; count]))
+}
+
+fn exscan_into(comm: &mut Communicator, count: usize) -> Result<(), Error> {
+    // Rank 0 keeps the zeros.
+    let (mut data, sum) = (vec![0u32; count], comm.rank());
+    let input = vec![1; count];
+    comm.exscan_into(&mut data, &input, RedOp::Sum).map(|()| assert_eq!(data, vec![sum; count]))
+}
+
 /// Calls that a rank may leave before others have come.
-const SOME_MEET: [(&str, OneCall); 6] = [
+const SOME_MEET: [(&str, OneCall); 8] = [
+    ("scan", scan),
+    ("exscan_into", exscan_into),
     ("broadcast", broadcast),
     ("broadcast_into", broadcast_into),
     ("reduce", reduce),

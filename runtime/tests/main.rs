@@ -26,6 +26,7 @@ mod private;
 mod processes;
 mod ragged;
 mod resources;
+mod scans;
 mod split;
 mod support;
 mod suspend;

@@ -38,7 +38,8 @@ pub mod window;
 pub use engine::{EngineCore, RecentList, StopHandle, SuspendDepth, tolerant_wires, writes_output};
 pub use operation::{
     ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, CallArgs, CallBlocks, CallBuffer,
-    CallForm, CallMessage, CallOperand, CallerRank, Collective, GATHER, InputBuffer, MemoryKind,
-    MessageEnd, NamedCall, Operation, OperationShape, OutputBuffer, PlanCall, REDUCE,
-    REDUCE_SCATTER, Reduction, SCATTER, SERVED, check_factor, check_peers, common_memory, served,
+    CallForm, CallMessage, CallOperand, CallerRank, Collective, EXSCAN, GATHER, InputBuffer,
+    MemoryKind, MessageEnd, NamedCall, Operation, OperationShape, OutputBuffer, PlanCall, REDUCE,
+    REDUCE_SCATTER, Reduction, SCAN, SCATTER, SERVED, check_peers, check_reduction, common_memory,
+    served,
 };

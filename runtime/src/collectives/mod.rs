@@ -12,6 +12,7 @@ mod lists;
 mod nonblocking;
 mod ragged;
 mod run_algorithm;
+mod scans;
 mod tolerant;
 
 use crate::comm::{Communicator, ElementMemory, MemoryMut};

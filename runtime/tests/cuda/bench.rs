@@ -200,6 +200,7 @@ impl Bench {
         let meant = match plan.header.collective.as_str() {
             "reduce" | "gather" => gpu.rank() == plan.header.root,
             "sendrecv" => gpu.rank() == 1,
+            "exscan" => gpu.rank() > 0,
             _ => true,
         };
         if !whole {

@@ -7,7 +7,7 @@ use super::program::{BUFFERS, LoweredProgram};
 use crate::control::{agree, same};
 use crate::layout::ArenaLayout;
 use crate::rank::GpuRank;
-use roundelay_engine::{EngineCore, check_factor};
+use roundelay_engine::{EngineCore, check_reduction};
 use roundelay_support::digest::mix;
 use roundelay_support::error::Error;
 
@@ -51,7 +51,7 @@ fn size_call(
     lowered: &LoweredProgram,
     args: &LaunchArgs,
 ) -> Result<(CallCut, u64), Error> {
-    check_factor(key.dtype, key.op, args.factor)?;
+    check_reduction(&lowered.program.header.collective, key.dtype, key.op, args.factor)?;
     for (i, name) in BUFFERS.iter().enumerate() {
         // A barrier's buffers have no elements.
         let is_empty = key.count == 0;

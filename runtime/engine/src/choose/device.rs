@@ -101,6 +101,10 @@ const RULES: &[DeviceRule] = &[
     rule("gather", ANY, "linear", &[DeviceProtocol::Get, DeviceProtocol::Staged]),
     rule("scatter", 512 * K, "linear", &[DeviceProtocol::Packet]),
     rule("scatter", ANY, "linear", &[DeviceProtocol::Put, DeviceProtocol::Staged]),
+    rule("scan", 512 * K, "recursive_doubling", &[DeviceProtocol::Packet]),
+    rule("scan", ANY, "linear", &[DeviceProtocol::Put, DeviceProtocol::Staged]),
+    rule("exscan", 512 * K, "recursive_doubling", &[DeviceProtocol::Packet]),
+    rule("exscan", ANY, "linear", &[DeviceProtocol::Put, DeviceProtocol::Staged]),
     rule("barrier", ANY, "dissemination", &[DeviceProtocol::Staged]),
 ];
 

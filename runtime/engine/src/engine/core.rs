@@ -18,7 +18,7 @@ use crate::bind::{BoundPlan, CallSizing, PlanKey};
 use crate::choose::MachineDescription;
 use crate::executor::ExecutionBuffers;
 use crate::messages::{MessengerGuard, RankMessenger};
-use crate::operation::{BARRIER, CallArgs, PlanCall, check_factor};
+use crate::operation::{BARRIER, CallArgs, PlanCall, check_reduction};
 use crate::trace::{FlightRecorder, RankStanding};
 use crate::window::{WindowBlock, WindowLifetime};
 use roundelay_net::endpoints::EndpointTable;
@@ -206,7 +206,7 @@ impl EngineCore {
         }
         let PlanCall { count, dtype, op, factor, mut args } = call;
         if plan.header.reduces {
-            check_factor(dtype, op, factor)?;
+            check_reduction(&plan.header.collective, dtype, op, factor)?;
         }
         let key = PlanKey { hash: plan.header.hash, count, dtype, op };
         let shares = self.divide(plan, &key)?;

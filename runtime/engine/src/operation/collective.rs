@@ -60,12 +60,16 @@ pub static ALL_TO_ALL: Collective = collective("all_to_all", BlockExtent::Each, 
 pub static GATHER: Collective = collective("gather", BlockExtent::One, BlockExtent::RootEach);
 /// Scatter.
 pub static SCATTER: Collective = collective("scatter", BlockExtent::RootEach, BlockExtent::One);
+/// Inclusive scan.
+pub static SCAN: Collective = collective("scan", BlockExtent::One, BlockExtent::One);
+/// Exclusive scan.
+pub static EXSCAN: Collective = collective("exscan", BlockExtent::One, BlockExtent::One);
 /// Barrier.
 pub static BARRIER: Collective =
     Collective { has_operands: false, ..collective("barrier", BlockExtent::One, BlockExtent::One) };
 
 /// The collectives for which an algorithm can be installed.
-pub static SERVED: [&Collective; 9] = [
+pub static SERVED: [&Collective; 11] = [
     &ALL_REDUCE,
     &REDUCE,
     &BROADCAST,
@@ -74,6 +78,8 @@ pub static SERVED: [&Collective; 9] = [
     &ALL_TO_ALL,
     &GATHER,
     &SCATTER,
+    &SCAN,
+    &EXSCAN,
     &BARRIER,
 ];
 
@@ -307,6 +313,8 @@ mod tests {
             (&ALL_TO_ALL, 16, 16, None, None),
             (&GATHER, 15, 5, Some(5), Some(5)),
             (&GATHER, 0, 5, None, Some(5)),
+            (&SCAN, 5, 5, Some(5), Some(5)),
+            (&EXSCAN, 0, 5, None, None),
             (&BROADCAST, 5, 5, Some(5), Some(5)),
             (&BROADCAST, 5, 0, None, Some(5)),
             (&BROADCAST, 5, 4, None, None),

@@ -23,10 +23,10 @@ mod reduction;
 pub use buffer::{CallBuffer, InputBuffer, MemoryKind, OutputBuffer};
 pub use call::{CallArgs, CallBlocks, PlanCall};
 pub use collective::{
-    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, CallerRank, Collective, GATHER,
-    NamedCall, REDUCE, REDUCE_SCATTER, SCATTER, SERVED, served,
+    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, CallerRank, Collective, EXSCAN, GATHER,
+    NamedCall, REDUCE, REDUCE_SCATTER, SCAN, SCATTER, SERVED, served,
 };
 pub use message::{CallMessage, MessageEnd, check_peers};
 pub use operand::CallOperand;
 pub use record::{CallForm, Operation, OperationShape, common_memory};
-pub use reduction::{Reduction, check_factor};
+pub use reduction::{Reduction, check_reduction};

@@ -1,5 +1,6 @@
 //! Reductions: an operator with its factor.
 
+use super::collective::{EXSCAN, SCAN};
 use roundelay_support::dtype::{DType, RedOp};
 use roundelay_support::error::Error;
 
@@ -23,10 +24,30 @@ impl Reduction {
     pub const NONE: Reduction = Reduction { op: RedOp::Sum, factor: 1.0 };
 }
 
-/// Fails if elements of a type cannot be multiplied by a factor: integers have whole factors only.
+/// Fails if a collective, by its name, has no such reduction of elements of that type: integers are multiplied by
+/// whole numbers only; `avg` and `premul_sum` change the elements of all ranks alike, which scans do not.
 #[inline]
-pub fn check_factor(dtype: DType, op: RedOp, factor: f64) -> Result<(), Error> {
-    if op != RedOp::PremulSum || dtype.is_float() || factor.fract() == 0.0 {
+pub fn check_reduction(
+    collective: &str,
+    dtype: DType,
+    op: RedOp,
+    factor: f64,
+) -> Result<(), Error> {
+    match op {
+        RedOp::Avg | RedOp::PremulSum if [SCAN.name, EXSCAN.name].contains(&collective) => {
+            Err(Error::Unsupported(format!(
+                "{collective} has no {}: its results are of different numbers of ranks; multiply or divide the elements \
+                 yourself, and take sum",
+                op.name()
+            )))
+        }
+        RedOp::PremulSum => check_factor(dtype, factor),
+        _ => Ok(()),
+    }
+}
+
+fn check_factor(dtype: DType, factor: f64) -> Result<(), Error> {
+    if dtype.is_float() || factor.fract() == 0.0 {
         return Ok(());
     }
     Err(Error::Unsupported(format!(
