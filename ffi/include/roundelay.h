@@ -942,6 +942,63 @@ rl_status rl_batch(const rl_comm *comm,
                    const rl_options *options,
                    rl_work **work);
 
+// Reduces the vectors of the ranks up to this one, its own included, each of `count` elements, and leaves the result in
+// its place.
+//
+// `comm` is a live communicator. `data` hold that many elements of the type until the operation has ended; meanwhile
+// nothing else writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a
+// pointer.
+rl_status rl_scan(const rl_comm *comm,
+                  void *data,
+                  uint64_t count,
+                  rl_dtype dtype,
+                  rl_op op,
+                  const rl_options *options,
+                  rl_work **work);
+
+// Reduces the inputs of the ranks up to this one, its own included, each of `count` elements, into its output.
+//
+// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended;
+// meanwhile nothing else writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place
+// for a pointer.
+rl_status rl_scan_into(const rl_comm *comm,
+                       void *output,
+                       const void *input,
+                       uint64_t count,
+                       rl_dtype dtype,
+                       rl_op op,
+                       const rl_options *options,
+                       rl_work **work);
+
+// Reduces the vectors of the ranks before this one, each of `count` elements, and leaves the result in the place of
+// its own; the vector of rank 0 is left as it is.
+//
+// `comm` is a live communicator. `data` hold that many elements of the type until the operation has ended; meanwhile
+// nothing else writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a
+// pointer.
+rl_status rl_exscan(const rl_comm *comm,
+                    void *data,
+                    uint64_t count,
+                    rl_dtype dtype,
+                    rl_op op,
+                    const rl_options *options,
+                    rl_work **work);
+
+// Reduces the inputs of the ranks before this one, each of `count` elements, into its output; the output of rank 0 is
+// left as it is.
+//
+// `comm` is a live communicator. The buffers hold that many elements of the type until the operation has ended;
+// meanwhile nothing else writes them, nor reads what is written. `options` is NULL or valid, `work` NULL or a place
+// for a pointer.
+rl_status rl_exscan_into(const rl_comm *comm,
+                         void *output,
+                         const void *input,
+                         uint64_t count,
+                         rl_dtype dtype,
+                         rl_op op,
+                         const rl_options *options,
+                         rl_work **work);
+
 // Gives the memory of a communicator back to the system until it is used again: all ranks together, with the same
 // flags, after messages between single ranks were received. `flags` is 0 or `RL_SUSPEND_CONNECTIONS`. Calls fail
 // meanwhile, or the first one resumes it, as the hint `suspended` says. `docs/suspend.md` has what goes and what stays.

@@ -197,6 +197,12 @@ fn forked_children_in_c() {
 }
 
 #[test]
+fn scans_in_c() {
+    let said = run("cc", &["-std=c11"], "../ffi/tests/c/scan.c");
+    assert!(said.contains("sums of the ranks up to each, and of those before\n"), "{said}");
+}
+
+#[test]
 fn memory_that_is_given_back_in_c() {
     let said = run("cc", &["-std=gnu11"], "../ffi/tests/c/suspend.c");
     assert!(said.contains("memory went and came back\n"), "{said}");
