@@ -33,9 +33,11 @@ Collective: TypeAlias = Literal[
     "all_to_all",
     "barrier",
     "broadcast",
+    "exscan",
     "gather",
     "reduce",
     "reduce_scatter",
+    "scan",
     "scatter",
     "sendrecv",
 ]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, overload
 
 from roundelay._buffers import Array, mapped, view
-from roundelay._collectives import Collectives
 from roundelay._core import apart
 from roundelay._options import Op, whole
+from roundelay._scans import Scans
 from roundelay.batch import Batch
 from roundelay.errors import RefusedError, UsageError
 from roundelay.window import Right, Window, window
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Array", "Communicator"]
 
 
-class Communicator(Collectives):
+class Communicator(Scans):
     """One rank's handle on the others. All ranks make the same calls in the same order; any thread may make them.
 
     Make one by ``init``, ``join`` or ``local``.

@@ -68,6 +68,24 @@ def one_buffer(comm: Communicator, me: int, n: int, seed: int, count: int) -> No
         same(mine, all_[root], "broadcast")
 
 
+def prefixes(comm: Communicator, me: int, n: int, seed: int, count: int) -> None:
+    all_ = all_of(seed, n, count)
+    mine = all_[me].copy()
+    assert comm.scan(mine) is None
+    same(mine, sum(all_[: me + 1]), "scan")
+    out = np.full(count, -1, "float32")
+    comm.scan_into(out, all_[me], "max")
+    same(out, np.max(all_[: me + 1], axis=0), "scan_into")
+
+    mine = all_[me].copy()
+    work = comm.exscan(mine, "min", async_op=True)
+    work.wait()
+    same(mine, np.min(all_[:me], axis=0) if me else all_[0], "exscan")
+    out = np.full(count, -1, "float32")
+    comm.exscan_into(out, all_[me])
+    same(out, sum(all_[:me]) if me else np.full(count, -1), "exscan_into")
+
+
 def blocks(comm: Communicator, me: int, n: int, seed: int, count: int) -> None:
     all_ = all_of(seed, n, count)
     outs = [np.full(count, -1, "float32") for _ in range(n)]
@@ -153,7 +171,7 @@ def messages(comm: Communicator, me: int, n: int, seed: int, count: int) -> None
         same(out, all_[0], "recv")
 
 
-FORMS = [one_buffer, blocks, unequal, rooted, messages]
+FORMS = [one_buffer, prefixes, blocks, unequal, rooted, messages]
 
 
 @pytest.mark.parametrize("n", SIZES)
