@@ -36,6 +36,7 @@ static const char *lacks(const struct call *c) {
   // An allgather of nothing divides by zero.
   if (c->what != BARRIER && c->count == 0) return "it cannot move nothing";
   if (c->what == SENDRECV) return "it is measured for collectives only";
+  if (c->what == SCAN || c->what == EXSCAN) return "it has no scan";
   if (c->in_place && (c->what == ALL_TO_ALL || c->what == GATHER || c->what == SCATTER)) return "it has no such call in place";
   return nullptr;
 }

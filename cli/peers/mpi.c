@@ -32,6 +32,8 @@ static void call(const struct call *k, int root) {
       else MPI_Scatter(in, c, type, out, c, type, root, world);
       break;
     case BARRIER: MPI_Barrier(world); break;
+    case SCAN: MPI_Scan(from, out, c, type, op, world); break;
+    case EXSCAN: MPI_Exscan(from, out, c, type, op, world); break;
     default:
       if (peer.me == 0) MPI_Send(out, c, type, 1, 0, world);
       if (peer.me == 1) MPI_Recv(out, c, type, 0, 0, world, MPI_STATUS_IGNORE);

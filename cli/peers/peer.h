@@ -34,12 +34,12 @@
 #define BATCHES 11
 #define MOST 20000
 
-enum collective { ALL_REDUCE, ALL_GATHER, ALL_TO_ALL, REDUCE_SCATTER, BROADCAST, REDUCE, GATHER, SCATTER, BARRIER, SENDRECV, COLLECTIVES };
+enum collective { ALL_REDUCE, ALL_GATHER, ALL_TO_ALL, REDUCE_SCATTER, BROADCAST, REDUCE, GATHER, SCATTER, BARRIER, SENDRECV, SCAN, EXSCAN, COLLECTIVES };
 enum type { F32, F64, I8, U8, I32, U32, I64, U64, TYPES };
 enum op { SUM, PROD, MIN, MAX, OPS };
 
 static const char *const collective_names[] = {"all_reduce", "all_gather", "all_to_all", "reduce_scatter", "broadcast",
-                                               "reduce", "gather", "scatter", "barrier", "sendrecv"};
+                                               "reduce", "gather", "scatter", "barrier", "sendrecv", "scan", "exscan"};
 static const char *const type_names[] = {"f32", "f64", "i8", "u8", "i32", "u32", "i64", "u64"};
 static const int type_sizes[] = {4, 8, 1, 1, 4, 4, 8, 8};
 static const char *const op_names[] = {"sum", "prod", "min", "max"};
@@ -87,9 +87,10 @@ static int peer_holds(const struct call *c, const unsigned char *at, long i, lon
   return !memcmp(at + i * c->size, want, (size_t)c->size);
 }
 
-static long peer_reduced(const struct call *c, long i) {
+/* The reduction of the ranks before `end`. */
+static long peer_prefix(const struct call *c, int end, long i) {
   uint64_t all = (uint64_t)peer_value(c, 0, i);
-  for (int r = 1; r < peer.n; r++) {
+  for (int r = 1; r < end; r++) {
     uint64_t x = (uint64_t)peer_value(c, r, i);
     if (c->op == SUM) all += x;
     else if (c->op == PROD) all *= x;
@@ -97,6 +98,8 @@ static long peer_reduced(const struct call *c, long i) {
   }
   return (long)all;
 }
+
+static long peer_reduced(const struct call *c, long i) { return peer_prefix(c, peer.n, i); }
 
 static int peer_blocked(int what) {
   return what == ALL_GATHER || what == REDUCE_SCATTER || what == ALL_TO_ALL || what == GATHER || what == SCATTER;
@@ -128,6 +131,8 @@ static long peer_checked(const struct call *c, int root) {
   else if (w == SCATTER)
     for (long i = 0; i < count; i++)
       wrong += !peer_holds(c, c->out, (c->in_place ? me * count : 0) + i, peer_value(c, root, me * count + i));
+  else if (w == SCAN || (w == EXSCAN && me > 0))
+    for (long i = 0; i < count; i++) wrong += !peer_holds(c, c->out, i, peer_prefix(c, w == SCAN ? me + 1 : me, i));
   else if (w == SENDRECV && me == 1)
     for (long i = 0; i < count; i++) wrong += !peer_holds(c, c->out, i, peer_value(c, 0, i));
   return wrong;

@@ -209,6 +209,18 @@ fn what_is_installed_is_measured_and_right() {
     }
 }
 
+/// Scans are MPI's alone; that others have none is said.
+#[test]
+fn scans_of_mpi_are_measured_and_right() {
+    let _alone = alone();
+    let args = ["scan,exscan", "-n", "2", "--bytes", "1000", "--vs", "mpich,gloo", "--json"];
+    let ran = bench(&args).ok();
+    let (rows, _) = parted(&ran);
+    assert!(rows.len() >= 2, "{}", ran.err);
+    assert!(rows.iter().all(|row| row["wrong"] == 0), "{rows:?}");
+    assert!(rows.iter().all(|row| row["peer"] != "gloo"), "{rows:?}");
+}
+
 fn check_summaries(rows: &[Value], summaries: &[Value]) {
     let measured = peers_of(rows);
     for peer in &measured {

@@ -127,17 +127,17 @@ fn results_have_the_columns_of_nccl_tests() {
 
 #[test]
 fn declared_collectives_run() {
-    let text = "collective scan on n ranks {
+    let text = "collective prefix on n ranks {
     input 2
     output 1
     each r { output[0] = reduce p in 0..n where p <= r : input[1] at p }
 }
-algorithm chain implements scan on n ranks {
+algorithm chain implements prefix on n ranks {
     each r { r -> r : copy input[1] -> output[0] }
     for s in 0..n-1 { s -> s + 1 : reduce output[0] }
 }
 ";
-    let path = file("scan.algo", text);
+    let path = file("prefix.algo", text);
     right(&[&path, "-n", "4", "--bytes", "4K", "--dtype", "i32"]);
 }
 

@@ -13,7 +13,7 @@ use super::{JobEntry, data};
 use crate::args::{JobArgs, TargetArgs, argumented};
 use crate::choice;
 use crate::hints;
-use crate::load::{is_collective, is_file, load_one, placement, proved};
+use crate::load::{collective, is_collective, is_file, load_one, placement, proved};
 use crate::report::{VerbError, fault, refused};
 
 /// An algorithm that was proved for a job.
@@ -176,9 +176,11 @@ fn words(name: &str, shape: &Shape, facts: &ProofFacts, chunks: u32) -> String {
         let sent = facts.sent as f64 / f64::from(chunks.max(1));
         words += &format!(", a rank sends at most {sent:.3} vectors");
     }
-    let declared = !name.split_once('.').is_some_and(|(collective, _)| is_collective(collective));
-    if facts.bitwise == Some(true) && !declared {
-        words += ", bitwise equal on all ranks";
+    let kind = name.split_once('.').and_then(|(name, _)| collective(name));
+    match kind {
+        Some(kind) if kind.is_ordered() => words += ", in the order of ranks",
+        Some(_) if facts.bitwise == Some(true) => words += ", bitwise equal on all ranks",
+        _ => {}
     }
     words
 }
