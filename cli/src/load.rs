@@ -15,8 +15,8 @@ use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE};
 use roundelay_compiler::blame;
 use roundelay_compiler::program::{ArgumentedName, COLLECTIVES, CollectiveKind};
 use roundelay_compiler::{
-    BufferPlacement, CompileOptions, LibrarySource, Plan, Program, ProvedPlans, Shape, compile,
-    resolve,
+    BufferPlacement, CompileOptions, LibrarySource, Plan, Program, ProgramInstance, ProvedPlans,
+    Shape, compile, resolve,
 };
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes, similar};
 use roundelay_dsl::span::SourceMap;
@@ -30,6 +30,8 @@ use crate::report::{VerbError, fault, refused};
 const PLAN_MAGIC: &[u8] = b"RLPLAN";
 /// The largest plan file that is read.
 const MAX_PLAN_BYTES: usize = 1 << 30;
+/// The ranks that are taken where none were asked for, the first that the algorithm allows.
+const USUAL_RANKS: [u32; 7] = [4, 3, 2, 5, 6, 7, 8];
 
 /// Programs with the texts that they come from.
 pub(crate) struct LoadedPrograms {
@@ -331,11 +333,16 @@ fn missing(path: &Path) -> Diagnostic {
     }
 }
 
-/// Returns the ranks for a program where none were asked for.
-pub(crate) fn default_shape(program: &Program) -> Shape {
+/// Returns the ranks for a program where none were asked for: two on each axis of a grid, otherwise the first of
+/// [`USUAL_RANKS`] that it allows.
+pub(crate) fn default_shape(program: &Arc<Program>) -> Shape {
+    let allowed = |&ranks: &u32| {
+        let options = CompileOptions::default();
+        let instance = ProgramInstance::new(program, &Shape::flat(ranks), &options);
+        instance.err().is_none_or(|found| found.iter().all(|d| d.code != codes::REQUIRES))
+    };
     match program.axes.names.len() {
-        _ if program.kind.name() == "sendrecv" => Shape::flat(2),
-        1 => Shape::flat(4),
+        1 => Shape::flat(USUAL_RANKS.into_iter().find(allowed).unwrap_or(USUAL_RANKS[0])),
         axes => Shape { axes: vec![2; axes] },
     }
 }

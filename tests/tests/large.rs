@@ -3,9 +3,12 @@
 //! `RANKS=131072` tries as many (minutes without optimisation). Wrong programs are tried on that number by
 //! `ROUNDELAY_CI=full`, and on a quarter of them always.
 
+use std::sync::Arc;
+
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::{CompileOptions, ProofMethod, Shape, check};
-use roundelay_tests::{is_full, is_grid, of_library, read, say};
+use roundelay_compiler::{CompileOptions, Program, ProofMethod, Shape, check};
+use roundelay_dsl::diag::codes;
+use roundelay_tests::{instance, is_full, is_grid, of_library, read, say};
 
 fn ranks() -> u32 {
     std::env::var("RANKS").ok().and_then(|v| v.parse().ok()).unwrap_or(4096)
@@ -34,6 +37,21 @@ const UNROLLED: &[&str] = &[
     "scatter.linear",
 ];
 
+/// The algorithms of which no symmetry is found, and which are too large to unroll.
+const UNDECIDED: &[&str] = &[];
+
+/// Returns the largest shape that an algorithm allows: a power of three or a square grid where another is none.
+fn shape(program: &Arc<Program>) -> Shape {
+    let side = 1 << (ranks().ilog2() / 2);
+    let shapes = match is_grid(program) {
+        true => [vec![ranks() / 8, 8], vec![side, side]],
+        false => [vec![ranks()], vec![3u32.pow(ranks().ilog(3))]],
+    };
+    let mut shapes = shapes.map(|axes| Shape { axes }).into_iter();
+    let allowed = |shape: &Shape| instance(program, shape, 0).is_ok_and(|i| i.is_some());
+    shapes.find(allowed).expect("one is allowed")
+}
+
 #[test]
 fn the_library_is_proved_on_many_ranks() {
     let mut faults = Vec::new();
@@ -44,9 +62,10 @@ fn the_library_is_proved_on_many_ranks() {
         if program.tolerates.is_some() {
             continue;
         }
-        let axes = if is_grid(&program) { vec![ranks() / 8, 8] } else { vec![ranks()] };
-        match check(&program, &sources, &Shape { axes }, &CompileOptions::default()) {
+        match check(&program, &sources, &shape(&program), &CompileOptions::default()) {
+            Err(d) if UNDECIDED.contains(&name.as_str()) && d[0].code == codes::TOO_BIG => {}
             Err(d) => faults.push(format!("{name}: {}", say(&sources, &d))),
+            Ok(_) if UNDECIDED.contains(&name.as_str()) => faults.push(format!("{name}: proved")),
             Ok(checked) => {
                 let unrolled = checked.method == ProofMethod::Unrolled;
                 if unrolled != UNROLLED.contains(&name.as_str()) {

@@ -77,7 +77,7 @@ pub(crate) struct ShowArgs {
     /// The stage to show
     #[arg(long, default_value = "plan")]
     pub(crate) stage: CompilerStage,
-    /// Ranks: 8 or 2x4 [default: 4; grids: 2x2]
+    /// Ranks: 8 or 2x4 [default: 4, or what is allowed; grids: 2x2]
     #[arg(short, value_name = "RANKS")]
     pub(crate) n: Option<RankCounts>,
     /// Make this rank's plan only, without unrolling the others
@@ -144,7 +144,7 @@ Example:
 pub(crate) struct DrawArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
-    /// Ranks: 8 or 2x4 [default: 4; grids: 2x2]
+    /// Ranks: 8 or 2x4 [default: 4, or what is allowed; grids: 2x2]
     #[arg(short, value_name = "RANKS")]
     pub(crate) n: Option<RankCounts>,
     /// The page, or, by a name in .svg, the picture alone [default: COLLECTIVE.NAME.html]
@@ -190,7 +190,7 @@ pub(crate) struct EmitArgs {
     /// A header with a `__device__` function for CUDA kernels
     #[arg(long, required = true)]
     pub(crate) cuda_device: bool,
-    /// Ranks: 8 or 2x4 [default: 4; grids: 2x2]
+    /// Ranks: 8 or 2x4 [default: 4, or what is allowed; grids: 2x2]
     #[arg(short, value_name = "RANKS")]
     pub(crate) n: Option<RankCounts>,
     /// The function of this rank only [default: those of all, of which the handle chooses one]

@@ -15,7 +15,7 @@ use crate::values::{ByteSizes, RankCounts, bytes, duration};
 /// The options that every job has.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct JobArgs {
-    /// Ranks, as processes of this machine: 8, 2x4, 2,4,8 or 2..8 [default: 4; grids: 2x2]
+    /// Ranks, as processes of this machine: 8, 2x4, 2,4,8 or 2..8 [default: 4, or what is allowed; grids: 2x2]
     #[arg(short, value_name = "RANKS")]
     pub(crate) n: Option<RankCounts>,
     /// Element type: f16 bf16 f32 f64 i8 u8 i32 u32 i64 u64 bool

@@ -59,7 +59,10 @@ pub(crate) fn show(args: &ShowArgs, report: VerbReport) -> VerbResult {
 }
 
 /// Returns the shape that was asked for, or the usual one.
-pub(crate) fn one_shape(n: &Option<RankCounts>, program: &Program) -> Result<Shape, VerbError> {
+pub(crate) fn one_shape(
+    n: &Option<RankCounts>,
+    program: &Arc<Program>,
+) -> Result<Shape, VerbError> {
     match n.as_ref().map(|r| &r.shapes[..]) {
         None => Ok(default_shape(program)),
         Some([shape]) => Ok(shape.clone()),
