@@ -52,7 +52,9 @@ macro_rules! catalogue {
 }
 
 catalogue! {
-    all_gather: bruck circulant direct k_bruck multipath neighbor_exchange pat recursive_doubling ring;
+    all_gather:
+        bruck circulant direct k_bruck multipath neighbor_exchange pat recursive_doubling ring sparbit
+        swing;
     all_reduce:
         bidirectional_ring circulant compressed double_binary_tree halving_doubling multipath
         multipath_two_level one_shot recursive_doubling ring swing tolerant two_level two_shot;
@@ -62,7 +64,7 @@ catalogue! {
     exscan: binomial linear recursive_doubling;
     gather: binomial linear;
     reduce: binomial chain linear;
-    reduce_scatter: circulant direct recursive_halving ring;
+    reduce_scatter: circulant direct pat recursive_halving ring swing;
     scan: binomial linear recursive_doubling;
     scatter: binomial linear;
     sendrecv: direct;

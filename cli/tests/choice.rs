@@ -36,8 +36,10 @@ reduce_scatter of 1M on 6 ranks over 6 hosts: ring (cost model)
   algorithm             predicted   measured  why not
   ring                     866 us          -  chosen
   circulant                903 us          -  predicted 4% slower
+  pat                      903 us          -  predicted 4% slower
   direct                   960 us          -  predicted 11% slower
   recursive_halving             -          -  it requires pow2(n), which does not hold with n = 6
+  swing                         -          -  it requires pow2(n), which does not hold with n = 6
 ";
     assert_eq!(ran.out, expected);
     assert_eq!(ran.out, roundelay(&args).ok().out, "the same every time");
