@@ -56,8 +56,9 @@ catalogue! {
         bruck circulant direct k_bruck multipath neighbor_exchange pat recursive_doubling ring sparbit
         swing;
     all_reduce:
-        bidirectional_ring circulant compressed double_binary_tree halving_doubling multipath
-        multipath_two_level one_shot recursive_doubling ring swing tolerant two_level two_shot;
+        bidirectional_ring circulant compressed double_binary_tree folded_halving_doubling
+        halving_doubling multipath multipath_two_level one_shot recursive_doubling recursive_multiplying
+        ring swing tolerant two_level two_shot;
     all_to_all: bruck direct k_bruck multipath pairwise two_level;
     barrier: dissemination k_dissemination;
     broadcast: binomial chain double_binary_tree k_nomial multipath scatter_all_gather;
