@@ -61,10 +61,10 @@ catalogue! {
         ring swing tolerant two_level two_shot;
     all_to_all: bruck direct k_bruck multipath pairwise two_level;
     barrier: dissemination k_dissemination;
-    broadcast: binomial chain double_binary_tree k_nomial multipath scatter_all_gather;
+    broadcast: binomial chain double_binary_tree k_ary k_nomial multipath scatter_all_gather;
     exscan: binomial linear recursive_doubling;
     gather: binomial linear;
-    reduce: binomial chain linear;
+    reduce: binomial chain k_ary linear;
     reduce_scatter: circulant direct pat recursive_halving ring swing;
     scan: binomial linear recursive_doubling;
     scatter: binomial linear;
