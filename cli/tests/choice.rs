@@ -38,6 +38,7 @@ reduce_scatter of 1M on 6 ranks over 6 hosts: ring (cost model)
   circulant                903 us          -  predicted 4% slower
   pat                      903 us          -  predicted 4% slower
   direct                   960 us          -  predicted 11% slower
+  bine                          -          -  it requires pow2(n), which does not hold with n = 6
   recursive_halving             -          -  it requires pow2(n), which does not hold with n = 6
   swing                         -          -  it requires pow2(n), which does not hold with n = 6
 ";

@@ -17,6 +17,7 @@ fn ranks() -> u32 {
 /// The algorithms that no symmetry maps onto themselves: trees and chains.
 const UNROLLED: &[&str] = &[
     "all_reduce.double_binary_tree",
+    "broadcast.bine",
     "broadcast.binomial",
     "broadcast.chain",
     "broadcast.double_binary_tree",
