@@ -54,18 +54,18 @@ macro_rules! catalogue {
 catalogue! {
     all_gather:
         bine bruck circulant direct k_bruck multipath neighbor_exchange pat recursive_doubling ring
-        sparbit swing;
+        sparbit swing trivance;
     all_reduce:
         bidirectional_ring circulant compressed double_binary_tree folded_halving_doubling
         halving_doubling multipath multipath_two_level one_shot recursive_doubling recursive_multiplying
-        ring swing tolerant two_level two_shot;
+        ring swing tolerant trivance two_level two_shot;
     all_to_all: bruck direct k_bruck multipath pairwise two_level;
     barrier: dissemination k_dissemination;
     broadcast: bine binomial chain double_binary_tree k_ary k_nomial multipath scatter_all_gather;
     exscan: binomial linear recursive_doubling;
     gather: binomial linear;
     reduce: binomial chain k_ary linear;
-    reduce_scatter: bine circulant direct pat recursive_halving ring swing;
+    reduce_scatter: bine circulant direct pat recursive_halving ring swing trivance;
     scan: binomial linear recursive_doubling;
     scatter: binomial linear;
     sendrecv: direct;

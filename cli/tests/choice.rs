@@ -41,6 +41,7 @@ reduce_scatter of 1M on 6 ranks over 6 hosts: ring (cost model)
   bine                          -          -  it requires pow2(n), which does not hold with n = 6
   recursive_halving             -          -  it requires pow2(n), which does not hold with n = 6
   swing                         -          -  it requires pow2(n), which does not hold with n = 6
+  trivance                      -          -  it requires is_power(3, n), which does not hold with n = 6
 ";
     assert_eq!(ran.out, expected);
     assert_eq!(ran.out, roundelay(&args).ok().out, "the same every time");
