@@ -53,15 +53,15 @@ macro_rules! catalogue {
 
 catalogue! {
     all_gather:
-        bine bruck circulant direct k_bruck multipath neighbor_exchange pat recursive_doubling ring
-        sparbit swing trivance;
+        aggregated_pat bine bruck circulant direct k_bruck locality_bruck multipath neighbor_exchange pat
+        recursive_doubling ring sparbit swing trivance;
     all_reduce:
         bidirectional_ring circulant compressed double_binary_tree folded_halving_doubling
-        halving_doubling multipath multipath_two_level one_shot recursive_doubling recursive_multiplying
-        ring swing tolerant trivance two_level two_shot;
+        halving_doubling han multipath multipath_two_level one_shot recursive_doubling
+        recursive_multiplying ring swing tolerant torus_swing trivance two_level two_shot;
     all_to_all: bruck direct k_bruck multipath pairwise two_level;
     barrier: dissemination k_dissemination;
-    broadcast: bine binomial chain double_binary_tree k_ary k_nomial multipath scatter_all_gather;
+    broadcast: bine binomial chain double_binary_tree han k_ary k_nomial multipath scatter_all_gather;
     exscan: binomial linear recursive_doubling;
     gather: binomial linear;
     reduce: binomial chain k_ary linear;
