@@ -4,4 +4,5 @@
 
 mod findings;
 mod proofs;
+mod reduction_order;
 mod tolerance;

@@ -5,6 +5,8 @@
 //!   meet. Replays the contributions of every place.
 //! * `result`: after the last round every place holds exactly what the collective asks for, each
 //!   contribution once; and whether the trees of additions agree on all ranks.
+//! * `reduction_order`: whether contributions are combined in one order, wherever an element lies; `fold_text` says how
+//!   two results differ.
 //! * `race`: conflicting accesses are ordered by a dependence of the step graph.
 //! * `deadlock`: the step graph has no cycle, each step taken as its read and its write.
 //! * `faults`: no proof; keeps the findings of different faults apart, and drops what comes of one.
@@ -17,8 +19,10 @@
 
 mod deadlock;
 mod faults;
+pub mod fold_text;
 pub mod plan;
 mod race;
+mod reduction_order;
 pub(crate) mod result;
 pub(crate) mod rounds;
 pub mod symmetry;
@@ -33,6 +37,7 @@ use roundelay_dsl::span::Span;
 use crate::graph::StepGraph;
 use crate::num::index;
 use faults::GraphFaults;
+pub use reduction_order::{FoldDifference, FoldOrder, ReductionOrder};
 use result::ResultTrees;
 
 /// A value that was proved. Cannot be made outside of this module.
@@ -76,11 +81,18 @@ pub struct ProofFacts {
     /// True if all ranks that are to hold the same sum hold the same tree of additions, so that they hold the
     /// same bits; `None` where the proof does not tell.
     pub bitwise: Option<bool>,
-    /// True if every sum is one of all ranks in ascending order, whatever the chunk and the rank that holds it, so
-    /// that an element's bits depend on the contributions alone; `None` where the proof does not tell.
-    pub ordered: Option<bool>,
+    /// The order in which contributions are combined; `None` where nothing is reduced or the proof does not say.
+    pub order: Option<ReductionOrder>,
     /// True if a value is ever rounded to a narrower type.
     pub lossy: bool,
+}
+
+impl ProofFacts {
+    /// Returns true if an element's bits depend on its contributions alone, wherever it lies ([`ReductionOrder`]), and
+    /// nothing is rounded on the wire; `None` where the proof does not say.
+    pub fn is_invariant(&self, exact: bool) -> Option<bool> {
+        self.order.map(|order| order.is_invariant(exact) && !self.lossy)
+    }
 }
 
 /// Proves a step graph, or says what is wrong with it: one finding for each fault, as `faults` tells them apart.
@@ -112,7 +124,7 @@ fn facts(graph: &StepGraph, depth: u32, sums: Option<result::SumProperties>) -> 
         sent: most(sent),
         received: most(received),
         bitwise: sums.map(|s| s.equal),
-        ordered: sums.map(|s| s.ordered),
+        order: sums.map(|s| s.order),
         lossy,
     }
 }

@@ -6,6 +6,7 @@ use roundelay_dsl::ast::TransferOp;
 use roundelay_dsl::diag::{Diagnostic, codes};
 
 use super::faults::{GraphFaults, StrandId};
+use super::reduction_order::{OrderRecord, ReductionOrder};
 use super::rounds::{RoundState, initial, place_name, with_values};
 use super::value::{PlaceValue, SpoiltSum, ordered_tree};
 use crate::collective::{ExpectedContent, SpecRanks};
@@ -20,22 +21,38 @@ use crate::ranks::RankSet;
 pub(super) struct SumProperties {
     /// True if each is bitwise equal on all ranks that hold it.
     pub equal: bool,
-    /// True if `equal` holds, and each takes its ranks in ascending order, one after the other.
-    pub ordered: bool,
+    /// The order in which contributions are combined.
+    pub order: ReductionOrder,
+}
+
+/// The additions and stores that make a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ResultTree {
+    /// See [`PlaceValue::tree`].
+    tree: u64,
+    /// See [`PlaceValue::fold`].
+    fold: u64,
+}
+
+impl ResultTree {
+    /// Returns those of a value.
+    pub(crate) fn of(value: &PlaceValue) -> Self {
+        ResultTree { tree: value.tree, fold: value.fold }
+    }
 }
 
 /// The trees of additions that results have in a proved graph.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ResultTrees {
     /// By result, that of the first rank which holds it.
-    first: BTreeMap<ExpectedContent, u64>,
+    first: BTreeMap<ExpectedContent, ResultTree>,
     /// By rank and result, where it is not the first one's.
-    others: BTreeMap<(u32, ExpectedContent), u64>,
+    others: BTreeMap<(u32, ExpectedContent), ResultTree>,
 }
 
 impl ResultTrees {
     /// Returns the tree of a rank's result; `None` if no such result is known.
-    pub(crate) fn tree(&self, rank: u32, expected: &ExpectedContent) -> Option<u64> {
+    pub(crate) fn tree(&self, rank: u32, expected: &ExpectedContent) -> Option<ResultTree> {
         let other = match self.others.is_empty() {
             true => None,
             false => self.others.get(&(rank, expected.clone())),
@@ -65,6 +82,7 @@ pub(super) fn check(
     let n = instance.ranks();
     let (mut trees, mut in_order) = (ResultTrees::default(), OrderedTrees::default());
     let (mut equal, mut ordered) = (true, true);
+    let mut record = OrderRecord::default();
     let mut wrong: BTreeMap<StrandId, WrongPlace<'_>> = BTreeMap::new();
     for rank in 0..n {
         let asked = instance.spec.result(instance.program.style, rank);
@@ -76,13 +94,20 @@ pub(super) fn check(
             let place = state.places.of(rank, buf, chunk);
             let value = state.value(place);
             if let Some(value) = value.filter(|value| value.is(&expected, n)) {
-                let known = trees.first.get(&expected).copied();
-                if known.is_none() {
-                    ordered = ordered && value.tree == in_order.tree(&expected, n);
-                    trees.first.insert(expected, value.tree);
-                } else if known != Some(value.tree) {
-                    equal = false;
-                    trees.others.insert((rank, expected), value.tree);
+                let (known, tree) = (trees.first.get(&expected).copied(), ResultTree::of(value));
+                if instance.spec.kind.reduces() {
+                    record.note((rank, chunk), &expected, value, n);
+                }
+                match known {
+                    None => {
+                        ordered = ordered && value.tree == in_order.tree(&expected, n);
+                        trees.first.insert(expected, tree);
+                    }
+                    Some(known) if known != tree => {
+                        equal = equal && known.tree == tree.tree;
+                        trees.others.insert((rank, expected), tree);
+                    }
+                    Some(_) => {}
                 }
                 continue;
             }
@@ -110,7 +135,7 @@ pub(super) fn check(
         };
         faults.add(strand, d);
     }
-    let sums = SumProperties { equal, ordered: equal && ordered };
+    let sums = SumProperties { equal, order: record.order(equal && ordered) };
     (trees, instance.spec.kind.reduces().then_some(sums))
 }
 

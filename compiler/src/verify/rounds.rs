@@ -473,6 +473,7 @@ fn fold(
         let at = operands.partition_point(|o| o.0 < rank);
         operands.insert(at, (rank, first, old));
     }
+    let several = operands.len() > 1;
     let mut sum: Option<PlaceValue> = None;
     for (_, step, value) in operands {
         let t = round[step];
@@ -494,6 +495,7 @@ fn fold(
     let value = sum.ok_or_else(|| {
         (first, Box::new(Diagnostic::error(codes::UNINITIALISED, "nothing arrives")))
     })?;
+    let value = if several { value.stored() } else { value };
     let (buf, chunk) = state.places.name(to);
     if !matches!(buf, PlanBuffer::Scratch(_)) && class_of(instance, chunk) != value.class {
         let t = round[first];

@@ -17,6 +17,10 @@ pub struct PlaceValue {
     pub parts: SmallVec<[(u32, RankSet); 1]>,
     /// Hash of the tree of additions, up to swapping the two sides of one (addition commutes).
     pub tree: u64,
+    /// Hash of the same additions as they are executed: in the order of the operands, with a mark where a fold ends and
+    /// its result is stored, and so rounded to the element type. Leaves are named by their rank alone where a sum is of
+    /// one chunk, so that chunks which are summed alike have one hash.
+    pub fold: u64,
     /// The rule of its collective for sums.
     pub rule: SumRule,
     /// The class of the chunks that have the same number of elements as this one.
@@ -67,6 +71,7 @@ impl PlaceValue {
         PlaceValue {
             parts: SmallVec::from_buf([(chunk, RankSet::one(rank))]),
             tree: leaf(rank, chunk),
+            fold: fold_leaf(rank, None),
             rule: SumRule::OneChunk,
             class,
             spoilt: None,
@@ -75,7 +80,19 @@ impl PlaceValue {
 
     /// Returns the value with the rule of the collective for sums of different chunks.
     pub fn of(self, spec: &CollectiveSpec) -> Self {
-        PlaceValue { rule: spec.sum_rule(), ..self }
+        let rule = spec.sum_rule();
+        let fold = match (rule, &self.parts[0]) {
+            (SumRule::AnyChunks, (chunk, ranks)) => {
+                ranks.iter().next().map_or(0, |r| fold_leaf(r, Some(*chunk)))
+            }
+            _ => self.fold,
+        };
+        PlaceValue { rule, fold, ..self }
+    }
+
+    /// Returns the result of a fold of several operands, once it is stored.
+    pub fn stored(self) -> Self {
+        PlaceValue { fold: mix(self.fold, STORED), ..self }
     }
 
     /// Returns the sum, this value first. Contributions that are in both are an error; so are different chunks,
@@ -101,6 +118,7 @@ impl PlaceValue {
         Ok(PlaceValue {
             parts: SmallVec::from_buf([(a.0, ranks)]),
             tree: added(self.tree, other.tree),
+            fold: followed(self.fold, other.fold),
             rule: self.rule,
             class: self.class,
             spoilt: None,
@@ -119,14 +137,14 @@ impl PlaceValue {
                 Err(i) => parts.insert(i, (*chunk, ranks.clone())),
             }
         }
-        let tree = added(self.tree, other.tree);
-        Ok(PlaceValue { parts, tree, rule: self.rule, class: self.class, spoilt: None })
+        let (tree, fold) = (added(self.tree, other.tree), followed(self.fold, other.fold));
+        Ok(PlaceValue { parts, tree, fold, rule: self.rule, class: self.class, spoilt: None })
     }
 
     /// Returns the sum of values that clash in what they are of, though not in length.
     pub fn spoilt_by(&self, other: &PlaceValue, reason: Arc<SpoiltSum>) -> PlaceValue {
-        let tree = added(self.tree, other.tree);
-        PlaceValue { tree, spoilt: Some(reason), ..self.clone() }
+        let (tree, fold) = (added(self.tree, other.tree), followed(self.fold, other.fold));
+        PlaceValue { tree, fold, spoilt: Some(reason), ..self.clone() }
     }
 
     /// Returns the value after it has travelled as a type of the wire.
@@ -138,6 +156,7 @@ impl PlaceValue {
             Some(WireType::F32) => 0xf32,
         };
         self.tree = mix(self.tree, kind);
+        self.fold = mix(self.fold, kind);
         self
     }
 
@@ -194,6 +213,49 @@ pub(super) fn ordered_tree(
 ) -> u64 {
     let leaves = contributions.into_iter().map(|(rank, chunk)| leaf(rank, chunk));
     first.into_iter().chain(leaves).reduce(added).unwrap_or(0)
+}
+
+/// The mark of a result that is stored.
+const STORED: u64 = 0x570d;
+
+/// Returns the fold of one contribution; `chunk` where sums may be of several.
+fn fold_leaf(rank: u32, chunk: Option<u32>) -> u64 {
+    mix(leaf(rank, 0), chunk.map_or(0, |c| u64::from(c) + 1))
+}
+
+/// Returns the fold of a value and the operand after it.
+fn followed(so_far: u64, operand: u64) -> u64 {
+    mix(mix(2, so_far), operand)
+}
+
+/// Returns the hash of one fold of contributions, as rank and chunk, in that order; chunks count where `mixes` says so.
+pub(super) fn ordered_fold(
+    contributions: impl IntoIterator<Item = (u32, u32)>,
+    mixes: bool,
+) -> u64 {
+    let mut count = 0;
+    let leaves = contributions.into_iter().map(|(r, c)| fold_leaf(r, mixes.then_some(c)));
+    let sum = leaves.inspect(|_| count += 1).reduce(followed).unwrap_or(0);
+    if count > 1 { mix(sum, STORED) } else { sum }
+}
+
+/// Folds of the ranks below a number, in ascending order: the next result often has one more.
+#[derive(Debug, Default)]
+pub(super) struct PrefixFolds {
+    /// The ranks, and their fold before it is stored.
+    known: Option<(u32, u64)>,
+}
+
+impl PrefixFolds {
+    /// Returns the hash of the fold of the ranks below `end`, of which there is one at least.
+    pub(super) fn fold(&mut self, end: u32) -> u64 {
+        let known = self.known.filter(|(known, _)| *known <= end);
+        let (from, first) = known.map_or((0, None), |(ranks, sum)| (ranks, Some(sum)));
+        let leaves = (from..end).map(|rank| fold_leaf(rank, None));
+        let sum = first.into_iter().chain(leaves).reduce(followed).unwrap_or(0);
+        self.known = Some((end, sum));
+        if end > 1 { mix(sum, STORED) } else { sum }
+    }
 }
 
 /// Returns a 64-bit mix with good avalanche (splitmix64's finaliser over the sum of both).

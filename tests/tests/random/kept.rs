@@ -199,7 +199,7 @@ fn sums_are_compared_with_those_of_the_same_contributions() {
         let proved =
             compile(program, &source.sources, &shape, &options, BufferPlacement::OutOfPlace);
         let proved = proved.unwrap_or_else(|d| panic!("{}", say(&source.sources, &d)));
-        (proved.facts().bitwise, proved.facts().ordered)
+        (proved.facts().bitwise, proved.facts().order.map(|o| o.ascending_sums))
     };
     let added = |order: &str| {
         format!(

@@ -2,7 +2,8 @@
 //!
 //! Addition of floating-point numbers is neither associative nor, for the payloads of NaNs, commutative. So the
 //! programs must compute the very expressions of the proved plans: the same operands, in the same order, added one
-//! after the other in the same groups, and rounded to the same types on the way. Expressions are numbered: equal
+//! after the other in the same groups, stored between at the same points (which rounds sums of 16-bit floats), and
+//! rounded to the same types on the way. Expressions are numbered: equal
 //! numbers are equal expressions. The switch adds its operands in an order of its own, the same for all ranks: what it
 //! folds is a set of operands.
 
@@ -30,6 +31,9 @@ enum ValueExpression {
     Leaf(u32, u32),
     Rounded(ExpressionId, WireType),
     Sum(ExpressionId, ExpressionId),
+    /// The result of a fold of several operands: between them it is as wide as the type that sums are made in, and then
+    /// it is rounded to the element type.
+    Stored(ExpressionId),
     /// The sum of operands in an order that the switch chooses; they are sorted.
     Switched(Vec<ExpressionId>),
 }
@@ -76,7 +80,10 @@ impl ExpressionTable {
             operands.sort_unstable();
             return Some(self.add(ValueExpression::Switched(operands)));
         }
-        operands.into_iter().reduce(|sum, operand| self.add(ValueExpression::Sum(sum, operand)))
+        let several = operands.len() > 1;
+        let sum =
+            operands.into_iter().reduce(|sum, next| self.add(ValueExpression::Sum(sum, next)))?;
+        Some(if several { self.add(ValueExpression::Stored(sum)) } else { sum })
     }
 
     /// Says how two expressions differ: the first parts of them, from the left, that do.
@@ -90,6 +97,7 @@ impl ExpressionTable {
                 {
                     (*c, *d)
                 }
+                (Some(ValueExpression::Stored(c)), Some(ValueExpression::Stored(d))) => (*c, *d),
                 (Some(ValueExpression::Sum(c, e)), Some(ValueExpression::Sum(d, f))) if e == f => {
                     (*c, *d)
                 }
@@ -131,6 +139,10 @@ impl ExpressionTable {
                         TextPart::Of(*a),
                     ];
                     stack.extend(all);
+                }
+                Some(ValueExpression::Stored(of)) => {
+                    text += "[";
+                    stack.extend([TextPart::Text("]"), TextPart::Of(*of)]);
                 }
                 Some(ValueExpression::Switched(all)) => {
                     text += "{";

@@ -18,7 +18,7 @@ use crate::plan::{
 };
 use crate::program::{BufferStyle, CollectiveKind, ProgramBuffer};
 use crate::ranks::RankSet;
-use crate::verify::result::ResultTrees;
+use crate::verify::result::{ResultTree, ResultTrees};
 use crate::verify::rounds::class_of;
 use crate::verify::value::{PlaceValue, SpoiltSum, SumClash};
 
@@ -167,6 +167,9 @@ pub(super) fn replay(
             });
         }
         let mut values = sum.unwrap_or_default();
+        if op.inputs.len() > 1 {
+            values = values.into_iter().map(PlaceValue::stored).collect();
+        }
         if let ChunkSizes::Of(sets) = &op.sizes {
             let mut chunks = sets.iter().flat_map(|set| set.iter()).zip(&values);
             if chunks.any(|(c, v)| class_of(instance, c) != v.class) {
@@ -304,7 +307,7 @@ fn results(
                 let ends = value.map_or("nothing".into(), PlaceValue::to_string);
                 return Err(fault(instance, format!("rank {rank}'s chunk {chunk} ends as {ends}")));
             }
-            if trees.tree(rank, &expected) != value.map(|v| v.tree) {
+            if trees.tree(rank, &expected) != value.map(ResultTree::of) {
                 let what = "is summed in another order than the program's, or rounded otherwise";
                 return Err(fault(instance, format!("rank {rank}'s chunk {chunk} {what}")));
             }

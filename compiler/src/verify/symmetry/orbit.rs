@@ -69,7 +69,7 @@ pub(super) fn prove(
         sent: traffic.iter().map(|t| t.sent).max().unwrap_or(0),
         received: traffic.iter().map(|t| t.received).max().unwrap_or(0),
         bitwise: (same && !replay.crowded).then_some(true),
-        ordered: None,
+        order: None,
         lossy: replay.lossy,
     })
 }

@@ -106,7 +106,7 @@ pub(super) fn prove(
         sent: most(|t| t.sent),
         received: most(|t| t.received),
         bitwise: None,
-        ordered: None,
+        order: None,
         lossy: before.lossy || replay.lossy,
     };
     let orbits = u32::try_from(before.classes.len()).unwrap_or(n);

@@ -256,7 +256,7 @@ fn adds_in_order(entry: &'static CatalogueEntry, shape: &Shape, root: u32) -> bo
     let proved = ProgramInstance::new(program, shape, &options)
         .and_then(|instance| graph::unroll(&Arc::new(instance)))
         .and_then(verify::verify);
-    proved.is_ok_and(|graph| graph.facts().ordered == Some(true))
+    proved.is_ok_and(|graph| graph.facts().order.is_some_and(|o| o.ascending_sums))
 }
 
 fn no_collective(name: &str) -> Error {
