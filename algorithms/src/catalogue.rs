@@ -64,8 +64,8 @@ catalogue! {
     broadcast: bine binomial chain double_binary_tree han k_ary k_nomial multipath scatter_all_gather;
     exscan: binomial linear recursive_doubling;
     gather: binomial linear;
-    reduce: binomial chain k_ary linear;
-    reduce_scatter: bine circulant direct pat recursive_halving ring swing trivance;
+    reduce: binomial chain k_ary linear two_shot;
+    reduce_scatter: bine circulant direct pairwise pat recursive_halving ring swing trivance;
     scan: binomial linear recursive_doubling;
     scatter: binomial linear;
     sendrecv: direct;
