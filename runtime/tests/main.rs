@@ -25,6 +25,7 @@ mod plans;
 mod private;
 mod processes;
 mod ragged;
+mod reproducible;
 mod resources;
 mod scans;
 mod split;

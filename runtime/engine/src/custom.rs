@@ -20,6 +20,8 @@ use roundelay_dsl::diag::{Diagnostic, ErrorCode, codes};
 use roundelay_dsl::span::SourceMap;
 use roundelay_dsl::{MAX_BYTES, check_text};
 
+use crate::choose::{ProvedOrder, order_sensitivity};
+use roundelay_support::dtype::{DType, RedOp};
 use roundelay_support::error::{CompileDiagnostics, Error, ErrorSource};
 use roundelay_support::variables;
 
@@ -45,6 +47,8 @@ struct SourceFile {
     plans: Mutex<Vec<(AlgorithmOrigin, Arc<Plan>)>>,
     /// The plans of all ranks with their proofs, for devices.
     proved: Mutex<Vec<(AlgorithmOrigin, Arc<ProvedPlans>)>>,
+    /// The orders in which it combines ranks.
+    orders: Mutex<Vec<(AlgorithmOrigin, ProvedOrder)>>,
     /// The parts of all ranks, if one of them may fail.
     tolerant: Mutex<Vec<(AlgorithmOrigin, Arc<TolerantPlan>)>>,
 }
@@ -120,6 +124,7 @@ impl Algorithm {
             programs,
             plans: Mutex::default(),
             proved: Mutex::default(),
+            orders: Mutex::default(),
             tolerant: Mutex::default(),
         };
         Ok(Algorithm { file: Arc::new(file), index: 0, program, shape: None, root: 0 })
@@ -236,6 +241,41 @@ impl Algorithm {
         let mut proved = self.file.proved.lock().unwrap_or_else(PoisonError::into_inner);
         proved.push((origin, made.clone()));
         Ok(made)
+    }
+
+    /// Checks that calls of a type and an operator have the same bits wherever an element lies, as the hint
+    /// `deterministic` asks; proved once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with the reason and its line.
+    pub(crate) fn check_invariance(
+        &self,
+        ranks: u32,
+        root: u32,
+        dtype: DType,
+        op: RedOp,
+    ) -> Result<(), Error> {
+        let Some(exact) = order_sensitivity(dtype, op).filter(|_| self.program.kind.reduces())
+        else {
+            return Ok(());
+        };
+        // The order is that of the program: plans of every placement are proved to have it.
+        let origin = self.origin(ranks, 0, root, BufferPlacement::OutOfPlace)?;
+        let order = find(&self.file.orders, &origin).unwrap_or_else(|| {
+            let order = ProvedOrder::of(&self.program, &self.file.sources, &origin.shape, root);
+            let mut orders = self.file.orders.lock().unwrap_or_else(PoisonError::into_inner);
+            orders.push((origin, order.clone()));
+            order
+        });
+        match order.refusal(exact, true, ranks) {
+            None => Ok(()),
+            Some(refused) => {
+                let reason = refused.reason.as_ref().map_or(String::new(), |r| format!(" ({r})"));
+                let text = format!("{self} cannot be run on {ranks} ranks: {refused}{reason}");
+                Err(refusal(codes::UNSUPPORTED, text))
+            }
+        }
     }
 
     /// Returns what all ranks do if one of them may fail; proved once.

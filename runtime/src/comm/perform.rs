@@ -56,6 +56,12 @@ impl Communicator {
         data: &mut OutputBuffer<'_>,
         reduction: Reduction,
     ) -> Result<CallStats, Error> {
+        self.callable()?.check_invariance(
+            algorithm,
+            algorithm.root(),
+            data.dtype(),
+            reduction.op,
+        )?;
         match data.memory() {
             MemoryKind::Host => {
                 let plan = self.plan_of(algorithm, BufferPlacement::InPlace)?;
@@ -89,6 +95,7 @@ impl Communicator {
                 input.dtype()
             )));
         }
+        self.callable()?.check_invariance(algorithm, algorithm.root(), dtype, reduction.op)?;
         match common_memory([output.memory(), input.memory()])? {
             MemoryKind::Host => {
                 let plan = self.plan_of(algorithm, BufferPlacement::OutOfPlace)?;

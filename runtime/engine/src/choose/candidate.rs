@@ -6,15 +6,16 @@ use roundelay_algorithms::{CatalogueEntry, program};
 use roundelay_compiler::cost::{CostProfile, Topology};
 use roundelay_compiler::plan::WireType;
 use roundelay_compiler::program::COLLECTIVES;
-use roundelay_compiler::{CompileOptions, ProgramInstance, Shape, graph, verify};
+use roundelay_compiler::{CompileOptions, ProgramInstance, Shape};
 use roundelay_dsl::diag::{Diagnostic, ErrorCode, codes, similar};
 use roundelay_dsl::span::SourceMap;
 
 use super::how::{Times, parts};
 use super::lost::RejectionReason;
+use super::order::{ProvedOrder, order_sensitivity};
 use super::request::{ChoiceRequest, NVLINK};
 use crate::hints::{Hints, LossyType};
-use crate::tunables::{CANDIDATES_MAX, UNROLLED_MOVES_MAX};
+use crate::tunables::CANDIDATES_MAX;
 use roundelay_support::dtype::RedOp;
 use roundelay_support::error::Error;
 
@@ -56,8 +57,8 @@ struct KnownCandidate {
     root: u32,
     element: usize,
     fit: Result<CandidateFit, RejectionReason>,
-    /// True if it adds in order; `None` if that was not computed.
-    ordered: Option<bool>,
+    /// `None` if it was not computed.
+    order: Option<ProvedOrder>,
 }
 
 /// The properties of algorithms on one topology, as far as they were computed.
@@ -127,18 +128,33 @@ impl KnownCandidates {
             return Err(RejectionReason::Refused(codes::FAILURES, text.into()));
         }
         allowed(&fit, request, hints)?;
-        let program = program(entry).map(|(_, program)| program);
-        let sums = program.is_some_and(|p| p.kind.reduces()) && order_matters(request);
-        if hints.deterministic() == Some(true) && sums {
-            let known = &mut self.known[at];
-            let ordered = *known
-                .ordered
-                .get_or_insert_with(|| adds_in_order(entry, &fit.shape, request.root));
-            if !ordered || !fit.profile.wires().is_empty() {
-                return Err(RejectionReason::Unordered);
+        if hints.deterministic() == Some(true)
+            && let Some(exact) = order_sensitivity(request.dtype, request.op)
+            && let Some((sources, program)) = program(entry)
+            && program.kind.reduces()
+        {
+            let prove = || ProvedOrder::of(program, sources, &fit.shape, request.root);
+            let order = self.known[at].order.get_or_insert_with(prove);
+            if let Some(refusal) = order.refusal(exact, named, request.topology.ranks()) {
+                return Err(RejectionReason::Unordered(refusal));
             }
         }
         Ok(fit)
+    }
+
+    /// Returns a remark on the order in which a chosen algorithm combines ranks, if that was proved.
+    pub(super) fn order_remark(
+        &self,
+        entry: &CatalogueEntry,
+        request: &ChoiceRequest<'_>,
+    ) -> Option<String> {
+        let key = (entry.path, entry.name);
+        let known = self.known.iter().find(|k| k.entry == key && k.root == request.root);
+        let order = known?.order.as_ref()?.name()?;
+        Some(format!(
+            "{} is batch-invariant for {} of {}: {order}",
+            entry.name, request.op, request.dtype
+        ))
     }
 
     fn compute_properties(
@@ -156,7 +172,7 @@ impl KnownCandidates {
             self.known.clear();
         }
         let fit = fit(entry, request, grid);
-        self.known.push(KnownCandidate { entry: key, root, element, fit, ordered: None });
+        self.known.push(KnownCandidate { entry: key, root, element, fit, order: None });
         self.known.len() - 1
     }
 }
@@ -242,21 +258,6 @@ fn allowed(
 
 fn sums(op: RedOp) -> bool {
     matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum)
-}
-
-/// Returns true if another order of operands can change the bits of a result.
-fn order_matters(request: &ChoiceRequest<'_>) -> bool {
-    request.dtype.is_float() && (sums(request.op) || request.op == RedOp::Prod)
-}
-
-/// Returns true if every sum takes the ranks in ascending order, as a proof finds it.
-fn adds_in_order(entry: &'static CatalogueEntry, shape: &Shape, root: u32) -> bool {
-    let Some((_, program)) = program(entry) else { return false };
-    let options = CompileOptions { root, limit: UNROLLED_MOVES_MAX, ..CompileOptions::default() };
-    let proved = ProgramInstance::new(program, shape, &options)
-        .and_then(|instance| graph::unroll(&Arc::new(instance)))
-        .and_then(verify::verify);
-    proved.is_ok_and(|graph| graph.facts().order.is_some_and(|o| o.ascending_sums))
 }
 
 fn no_collective(name: &str) -> Error {

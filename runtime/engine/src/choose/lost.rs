@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::order::OrderRefusal;
 use roundelay_dsl::diag::ErrorCode;
 
 /// The factor within which measured times are alike, and those that are predicted for crowded cores.
@@ -27,8 +28,8 @@ pub enum RejectionReason {
     Refused(ErrorCode, String),
     /// It rounds what it sends, and that is not allowed.
     Lossy(String),
-    /// It does not add in the order of the ranks.
-    Unordered,
+    /// The hint `deterministic` does not allow the order in which it combines the ranks.
+    Unordered(OrderRefusal),
     /// It takes this many times as long, by the cost model.
     Predicted(f64),
     /// It takes this many times as long, as measured.
@@ -50,9 +51,7 @@ impl fmt::Display for RejectionReason {
         };
         match self {
             RejectionReason::Refused(_, text) | RejectionReason::Lossy(text) => f.write_str(text),
-            RejectionReason::Unordered => {
-                f.write_str("deterministic=true, and it does not add the ranks in ascending order")
-            }
+            RejectionReason::Unordered(refusal) => refusal.fmt(f),
             RejectionReason::Predicted(times) if *times < 1.0 => f.write_str("predicted alike"),
             RejectionReason::Predicted(times) => slower(f, "predicted", *times),
             RejectionReason::Measured(times) if *times <= ALIKE => f.write_str("measured alike"),

@@ -20,6 +20,7 @@ mod division;
 mod how;
 mod lost;
 mod machine;
+mod order;
 mod request;
 mod tuned;
 
@@ -36,6 +37,8 @@ pub use how::{HowError, ProtocolChoice, Times};
 use lost::ALIKE;
 pub use lost::{RejectedCandidate, RejectionReason};
 pub use machine::MachineDescription;
+pub use order::OrderRefusal;
+pub(crate) use order::{ProvedOrder, order_sensitivity};
 pub use request::{ChoiceRequest, NVLINK};
 use roundelay_net::transport::Transport;
 use roundelay_support::backend::host::environment::DefaultEnvironment;
@@ -113,6 +116,20 @@ impl ChoiceResolver {
         // Ranks choose by themselves, by numbers that another rounding would change.
         let _environment = DefaultEnvironment::ensure();
         let merged = self.merged(call, communicator);
+        let mut choice = self.choose_by(request, &merged)?;
+        if merged.hints().deterministic() == Some(true)
+            && let Some(remark) = self.known.order_remark(choice.entry, request)
+        {
+            choice.remarks.push(remark);
+        }
+        Ok(choice)
+    }
+
+    fn choose_by(
+        &mut self,
+        request: &ChoiceRequest<'_>,
+        merged: &MergedHints,
+    ) -> Result<AlgorithmChoice, Error> {
         let slot_bytes = merged.hints().slot_bytes().or(request.slot_bytes);
         let apart_by_hint = merged.hints().transport().is_some_and(|all| all.mapped().is_empty());
         let topology = request.topology.clone();
@@ -188,10 +205,16 @@ impl ChoiceResolver {
                 RejectionReason::Refused(code, _) => *code,
                 _ => codes::UNSUPPORTED,
             };
+            let reason = match why {
+                RejectionReason::Unordered(OrderRefusal { reason: Some(reason), .. }) => {
+                    format!(" ({reason})")
+                }
+                _ => String::new(),
+            };
             return Err(Error::Refused {
                 code,
                 text: format!(
-                    "the {level} names {collective}.{name}, which cannot be run on {} ranks: {why}",
+                    "the {level} names {collective}.{name}, which cannot be run on {} ranks: {why}{reason}",
                     request.topology.ranks()
                 ),
                 source: None,

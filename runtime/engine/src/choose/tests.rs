@@ -187,23 +187,83 @@ fn deterministic_sums_take_the_ranks_in_order() {
     }
     let eight = Topology::one_host(8);
     let choice = choose("all_reduce", &eight, 1 << 20, "deterministic=true");
-    assert_eq!(*why(&choice, "ring"), RejectionReason::Unordered);
+    assert!(matches!(why(&choice, "ring"), RejectionReason::Unordered(_)));
     for collective in ["reduce", "reduce_scatter"] {
-        let choice = choose(collective, &eight, 1 << 20, "deterministic=true");
-        assert!(["linear", "direct"].contains(&choice.entry.name), "{}", choice.entry.name);
+        let choice = choose(collective, &eight, 1 << 20, "deterministic=batch_invariant");
+        let in_order = ["linear", "direct", "pairwise", "two_shot"];
+        assert!(in_order.contains(&choice.entry.name), "{}", choice.entry.name);
     }
     let choice = choose("broadcast", &eight, 1 << 20, "deterministic=true");
     assert!(
-        choice.lost.iter().all(|l| l.why != RejectionReason::Unordered),
+        choice.lost.iter().all(|l| !matches!(l.why, RejectionReason::Unordered(_))),
         "nothing is added there"
     );
-    // The order of integers, and of maxima, changes nothing.
+    // The order of integers changes nothing; that of maxima of floats says which of two zeros is first.
     let mut maxima = request("all_reduce", &eight, 1 << 20);
     maxima.op = RedOp::Max;
-    let choice = resolver().choose(&maxima, &hints("deterministic=true"), &Hints::default());
-    assert!(matches!(why(&choice.expect("a choice"), "ring"), RejectionReason::Predicted(_)));
-    let error = refused("all_reduce", &eight, "deterministic=true,algorithm=ring");
-    assert!(error.contains("does not add the ranks in ascending order"), "{error}");
+    let choose = |request: &ChoiceRequest<'_>| {
+        resolver()
+            .choose(request, &hints("deterministic=true"), &Hints::default())
+            .expect("a choice")
+    };
+    assert!(matches!(why(&choose(&maxima), "ring"), RejectionReason::Unordered(_)));
+    maxima.dtype = DType::I32;
+    assert!(matches!(why(&choose(&maxima), "ring"), RejectionReason::Predicted(_)));
+}
+
+#[test]
+fn a_named_schedule_without_one_order_is_refused_at_its_line() {
+    let four = Topology::one_host(4);
+    let error = refused("all_reduce", &four, "deterministic=batch_invariant,algorithm=ring");
+    assert!(error.contains("order of operands depends on the place of an element"), "{error}");
+    assert!(error.contains("all_reduce/ring.algo:") && error.contains("data[0] is"), "{error}");
+    // One order for all elements is enough if the schedule is named; where the choice is free it is the ascending one.
+    let named =
+        choose("all_reduce", &four, 1 << 20, "deterministic=true,algorithm=recursive_doubling");
+    assert_eq!(named.entry.name, "recursive_doubling");
+    let free = choose("all_reduce", &four, 1 << 20, "deterministic=true");
+    let RejectionReason::Unordered(refusal) = why(&free, "recursive_doubling") else {
+        panic!("{free:?}")
+    };
+    assert!(refusal.why.contains("name it to run it"), "{refusal}");
+    assert!(free.remarks.iter().any(|r| r.contains("batch-invariant for sum of f32: ascending")));
+    // From the environment and the communicator too.
+    let asked = hints("deterministic=batch_invariant");
+    let mut environment = ChoiceResolver::new(asked.clone(), None, &machine());
+    let request = request("all_reduce", &four, 64 << 20);
+    let none = Hints::default();
+    for choice in
+        [environment.choose(&request, &none, &none), resolver().choose(&request, &none, &asked)]
+    {
+        assert!(matches!(why(&choice.expect("a choice"), "ring"), RejectionReason::Unordered(_)));
+    }
+    let free =
+        environment.choose(&request, &hints("deterministic=false"), &none).expect("a choice");
+    assert!(!matches!(why(&free, "halving_doubling"), RejectionReason::Unordered(_)));
+    let error = refused("all_reduce", &four, "deterministic=true,algorithm=compressed,lossy=bf16");
+    assert!(error.contains("rounds on the wire"), "{error}");
+}
+
+#[test]
+fn at_least_two_schedules_of_each_collective_are_batch_invariant() {
+    for dtype in [DType::F32, DType::Bf16] {
+        for (collective, root) in
+            [("all_reduce", 0), ("reduce", 0), ("reduce", 3), ("reduce_scatter", 0)]
+        {
+            let four = Topology::one_host(4);
+            let request = ChoiceRequest { dtype, root, ..request(collective, &four, 1 << 20) };
+            let choice =
+                resolver().choose(&request, &hints("deterministic=true"), &Hints::default());
+            let choice = choice.expect("a choice");
+            let others =
+                choice.lost.iter().filter(|l| matches!(l.why, RejectionReason::Predicted(_)));
+            let others: Vec<&str> = others.map(|l| l.name).collect();
+            assert!(!others.is_empty(), "{collective} of {dtype}: {} alone", choice.entry.name);
+            // A chain that ends at the last rank adds in order, and rounds sums of 16 bits at every stop.
+            let is_chain = others.contains(&"chain") || choice.entry.name == "chain";
+            assert_eq!(is_chain, collective == "reduce" && root == 3 && dtype == DType::F32);
+        }
+    }
 }
 
 #[test]

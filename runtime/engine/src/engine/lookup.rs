@@ -11,6 +11,7 @@ use crate::choose::{AlgorithmChoice, ChoiceRequest, ChoiceResolver, NVLINK, Prot
 use crate::custom::Algorithm;
 use crate::operation::{NamedCall, served};
 use roundelay_support::digest::mix;
+use roundelay_support::dtype::{DType, RedOp};
 use roundelay_support::error::Error;
 
 impl EngineCore {
@@ -40,7 +41,11 @@ impl EngineCore {
     #[cold]
     fn first_plan_for(&mut self, call: NamedCall) -> Result<Arc<Plan>, Error> {
         let algorithm = match self.plans.installed(call.collective) {
-            Some(algorithm) => algorithm.clone(),
+            Some(algorithm) => {
+                let algorithm = algorithm.clone();
+                self.check_invariance(&algorithm, call.root, call.dtype, call.op)?;
+                algorithm
+            }
             None => self.chosen(&call)?,
         };
         let placement = match algorithm.allows(call.placement) {
@@ -68,12 +73,31 @@ impl EngineCore {
         &mut self,
         call: &NamedCall,
     ) -> Result<(Algorithm, Option<ProtocolChoice>), Error> {
-        if let Some(algorithm) = self.plans.installed(call.collective) {
-            return Ok((algorithm.clone(), None));
+        if let Some(algorithm) = self.plans.installed(call.collective).cloned() {
+            self.check_invariance(&algorithm, call.root, call.dtype, call.op)?;
+            return Ok((algorithm, None));
         }
         let choice = self.choice(call, NVLINK)?;
         let how = choice.how;
         Ok((self.algorithm(choice)?, how))
+    }
+
+    /// Checks that an algorithm which was not chosen by hints may run under the hint `deterministic`, if it is given.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] if an element's bits depend on more than the contributions to it.
+    pub fn check_invariance(
+        &mut self,
+        algorithm: &Algorithm,
+        root: u32,
+        dtype: DType,
+        op: RedOp,
+    ) -> Result<(), Error> {
+        match self.plans.is_deterministic()? {
+            true => algorithm.check_invariance(self.size(), root, dtype, op),
+            false => Ok(()),
+        }
     }
 
     fn algorithm(

@@ -68,6 +68,15 @@ impl PlanTable {
         Ok(resolver.merged(&call, &own).hints().clone())
     }
 
+    /// Returns true if the hint `deterministic` holds for calls made now.
+    pub(super) fn is_deterministic(&mut self) -> Result<bool, Error> {
+        let call = self.call.as_deref().and_then(Hints::deterministic);
+        match call.or(self.hints.deterministic()) {
+            Some(given) => Ok(given),
+            None => Ok(self.merged_hints()?.deterministic() == Some(true)),
+        }
+    }
+
     /// Sets the hints of the communicator.
     pub fn set_hints(&mut self, hints: Hints) {
         self.hints = hints;

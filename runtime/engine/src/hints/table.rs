@@ -54,12 +54,21 @@ pub const TABLE: &[HintKey] = &[
     },
     HintKey {
         name: "deterministic",
-        values: "`true` or `false`",
-        meaning: "Run only algorithms that add the ranks of every chunk in ascending order, so that an \
-                  element has the same bits in every run, at every size and whichever of them is run. \
-                  Default `false`: bits are the same in every run and on all ranks, but may change with the size.",
-        example: "true",
-        read: |h, v| truth(v, &mut h.deterministic),
+        values: "`batch_invariant`, its short form `true`, or `false`",
+        meaning: "Run only algorithms that combine the ranks in ascending order, rounded once, as it is proved of \
+                  them, so that the bits of an element depend on the contributions to it alone: not on its place, the \
+                  vector's length, the algorithm, the transport or the memory, and reduce_scatter then all_gather \
+                  equals all_reduce (docs/reproducible.md). Default `false`: bits are the same in every run and on \
+                  all ranks, but may change with the size.",
+        example: "batch_invariant",
+        read: |h, v| match v {
+            "batch_invariant" => {
+                h.deterministic = Some(true);
+                Ok(())
+            }
+            _ => truth(v, &mut h.deterministic)
+                .map_err(|_| near(v, ["batch_invariant", "true", "false"].into_iter()).into()),
+        },
     },
     HintKey {
         name: "lossy",

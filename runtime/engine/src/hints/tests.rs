@@ -79,7 +79,7 @@ fn what_is_near_is_named() {
         ("algorithm=allreduce.ring", "no collective, did you mean `all_reduce`?"),
         ("algorithm=ring,chain", "two algorithms are named for all collectives"),
         ("objective=latncy", "did you mean `latency`?"),
-        ("deterministic=yes", "there are true, false"),
+        ("deterministic=yes", "there are batch_invariant, true, false"),
         ("deterministic=tru", "did you mean `true`?"),
         ("lossy=bf61", "did you mean `bf16`?"),
         ("transport=shm,tpc", "`tpc` is no transport, did you mean `tcp`?"),

@@ -112,7 +112,7 @@ impl Hints {
         self.objective
     }
 
-    /// Returns true if results must not depend on sizes, placement and algorithm.
+    /// Returns true if the bits of an element must depend on the contributions to it alone (`batch_invariant`).
     pub fn deterministic(&self) -> Option<bool> {
         self.deterministic
     }
