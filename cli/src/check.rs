@@ -1,5 +1,6 @@
 //! Implements `roundelay check`: reports what was proved of an algorithm at each rank count, and how good it is.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use roundelay_compiler::{CompileOptions, Plan, Program, Shape};
@@ -36,6 +37,12 @@ struct CheckRow {
     bytes: Option<u64>,
     slots: Option<u32>,
     bitwise: Option<bool>,
+    /// The name of the reduction order.
+    order: Option<&'static str>,
+    /// True if that order, for every type and operator, does not depend on the place of an element.
+    batch_invariant: Option<bool>,
+    /// The reason for which it does: two results, and how they are combined.
+    order_reason: Option<String>,
     lossy: Option<bool>,
     /// Points at which a rank may fail.
     points: Option<u64>,
@@ -154,6 +161,8 @@ struct ProofTable<'a> {
     options: CompileOptions,
     /// The warnings of the text itself.
     lints: Vec<Diagnostic>,
+    /// True once the reason of a reduction order was printed: it is much the same at every rank count.
+    has_reason: Cell<bool>,
 }
 
 /// The outcome of all rank counts of an algorithm; the first that did not go well says why.
@@ -180,7 +189,15 @@ impl<'a> ProofTable<'a> {
     ) -> Self {
         let options = args.target.options();
         let lints = lints(&loaded.sources, program);
-        ProofTable { args, report, sources: &loaded.sources, program, options, lints }
+        ProofTable {
+            args,
+            report,
+            sources: &loaded.sources,
+            program,
+            options,
+            lints,
+            has_reason: Cell::new(false),
+        }
     }
 
     /// Proves all rank counts.
@@ -257,7 +274,7 @@ impl<'a> ProofTable<'a> {
         let file = &self.sources.get(self.program.header.source).name;
         self.report.line(format!("{name} ({file})"));
         self.report.line(format!(
-            "  {:>9}  {:11}  {:16}  {:>16}  {:>17}  {:>6}  {:>5}  {:27}  {:>10}",
+            "  {:>9}  {:11}  {:16}  {:>16}  {:>17}  {:>6}  {:>5}  {:28}  {:>10}",
             "ranks",
             "verdict",
             "method",
@@ -292,7 +309,7 @@ impl<'a> ProofTable<'a> {
         };
         let slots = checked.least_slots.map_or("-".into(), |s| s.to_string());
         self.report.line(format!(
-            "  {:>9}  {:11}  {:16}  {:>16}  {:>17}  {gap:>6}  {slots:>5}  {:27}  {:>10}",
+            "  {:>9}  {:11}  {:16}  {:>16}  {:>17}  {gap:>6}  {slots:>5}  {:28}  {:>10}",
             shape.to_string(),
             line.verdict.words(),
             checked.method.to_string(),
@@ -304,6 +321,11 @@ impl<'a> ProofTable<'a> {
             proved.order(),
             line.time_us.map_or("-".into(), time_text),
         ));
+        if let Some(reason) =
+            proved.order_reason.as_ref().filter(|_| !self.has_reason.replace(true))
+        {
+            self.report.line(format!("  {:>9}  not batch-invariant: {reason}", ""));
+        }
         if let Some(points) = checked.points {
             let text = "goes on without any one rank, wherever it fails";
             self.report.line(format!("  {:>9}  {text}: {points} points", ""));
@@ -325,7 +347,7 @@ impl<'a> ProofTable<'a> {
                 line.diagnostics = found.iter().map(|d| json(self.sources, d)).collect();
             }
             ShapeResult::Proved(proved) => {
-                let ShapeProof { checked, spec, time_us, ports, .. } = &**proved;
+                let ShapeProof { checked, spec, time_us, ports, order_reason, .. } = &**proved;
                 let bytes = self.args.bytes as f64;
                 line.verdict = CheckVerdict::Proved;
                 line.method = Some(checked.method.to_string());
@@ -338,6 +360,9 @@ impl<'a> ProofTable<'a> {
                 }
                 line.slots = checked.least_slots;
                 line.bitwise = checked.facts.bitwise;
+                line.order = checked.facts.order.map(|order| order.name());
+                line.batch_invariant = checked.facts.is_invariant(true);
+                line.order_reason = order_reason.clone();
                 line.lossy = Some(checked.facts.lossy);
                 line.points = checked.points;
                 line.time_us = *time_us;

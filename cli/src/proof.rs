@@ -7,8 +7,9 @@ use roundelay::transport::SegmentLayout;
 use roundelay_compiler::collective::CollectiveSpec;
 use roundelay_compiler::cost::{CostProfile, Topology};
 use roundelay_compiler::program::CollectiveKind;
+use roundelay_compiler::verify::FoldOrder;
 use roundelay_compiler::{
-    CheckReport, CompileOptions, Program, ProgramInstance, Shape, check, graph,
+    CheckReport, CompileOptions, Program, ProgramInstance, Shape, check, graph, verify,
 };
 use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::SourceMap;
@@ -28,6 +29,9 @@ pub(crate) struct ShapeProof {
     pub(crate) rounds: Option<usize>,
     /// See [`graph::ports`]; not known of large ones.
     pub(crate) ports: Option<u32>,
+    /// The reason for which the reduction order depends on the place of an element, with the line; not known of large
+    /// ones.
+    pub(crate) order_reason: Option<String>,
 }
 
 impl ShapeProof {
@@ -47,8 +51,10 @@ impl ShapeProof {
         let rounds = profile.as_ref().map(CostProfile::rounds);
         let (spec, known) = (instance.spec.clone(), checked.facts.messages <= MOST_COUNTED);
         let graph = known.then(|| graph::unroll(&Arc::new(instance)).ok()).flatten();
-        let ports = graph.map(|graph| graph::ports(&graph));
-        Ok(ShapeProof { checked, spec, time_us, rounds, ports })
+        let ports = graph.as_ref().map(graph::ports);
+        let varies = checked.facts.order.is_some_and(|order| !order.is_invariant(true));
+        let order_reason = graph.filter(|_| varies).and_then(|graph| reason(graph, sources));
+        Ok(ShapeProof { checked, spec, time_us, rounds, ports, order_reason })
     }
 
     /// Returns the fewest rounds, and the ports that ranks need for them.
@@ -88,6 +94,14 @@ impl ShapeProof {
     pub(crate) fn order(&self) -> &'static str {
         let (kind, facts) = (&self.spec.kind, &self.checked.facts);
         let declared = matches!(kind, CollectiveKind::Custom(_));
+        let invariant = facts.order.filter(|_| !facts.lossy && !declared);
+        if let Some(order) = invariant.filter(|order| order.is_invariant(true)) {
+            return match (order.folds, order.ascending_sums) {
+                (FoldOrder::Ascending, _) => "ascending, batch-invariant",
+                (_, true) => "ascending, stored between",
+                (_, false) => "uniform, batch-invariant",
+            };
+        }
         match (kind.reduces(), facts.bitwise, facts.lossy) {
             (false, _, true) => "rounded on the wire",
             (false, ..) => "nothing is reduced",
@@ -98,9 +112,20 @@ impl ShapeProof {
             // Ranks of a declared collective may be meant to hold different sums.
             (_, Some(true), _) if declared => "equal sums, equal bits",
             (_, Some(false), _) if declared => "equal sums differ in bits",
+            (_, Some(true), false) if facts.order.is_some() => "by chunk, equal on all ranks",
             (_, Some(true), _) => "bitwise equal on all ranks",
             (_, Some(false), _) => "differs between ranks",
             (_, None, _) => "not compared",
         }
     }
+}
+
+/// Returns the reason for which the reduction order of a graph varies, with its line.
+fn reason(graph: graph::StepGraph, sources: &SourceMap) -> Option<String> {
+    let found = verify::fold_text::explain_order(&verify::verify(graph).ok()?)?;
+    let at = found.span().map(|span| {
+        let file = &sources.get(span.source).name;
+        format!("{file}:{}: ", sources.line_column(span).0)
+    });
+    Some(format!("{}{}", at.unwrap_or_default(), found.notes.join("; ")))
 }

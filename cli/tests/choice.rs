@@ -32,12 +32,13 @@ fn a_choice_is_explained() {
     let args = ["explain", "reduce_scatter", "-n", "6", "--hosts", "6", "--bytes", "1M"];
     let ran = roundelay(&args).ok();
     let expected = "\
-reduce_scatter of 1M on 6 ranks over 6 hosts: ring (cost model)
+reduce_scatter of 1M on 6 ranks over 6 hosts: pairwise (cost model)
   algorithm             predicted   measured  why not
-  ring                     866 us          -  chosen
-  circulant                903 us          -  predicted 4% slower
-  pat                      903 us          -  predicted 4% slower
-  direct                   960 us          -  predicted 11% slower
+  pairwise                 812 us          -  chosen
+  ring                     866 us          -  predicted 7% slower
+  circulant                903 us          -  predicted 11% slower
+  pat                      903 us          -  predicted 11% slower
+  direct                   960 us          -  predicted 18% slower
   bine                          -          -  it requires pow2(n), which does not hold with n = 6
   recursive_halving             -          -  it requires pow2(n), which does not hold with n = 6
   swing                         -          -  it requires pow2(n), which does not hold with n = 6
@@ -84,7 +85,12 @@ fn all_hints_are_listed() {
     let listed = roundelay(&["explain", "hints", "--json"]).ok().json();
     let names: Vec<&str> = listed.iter().filter_map(|h| h["hint"].as_str()).collect();
     assert_eq!(names, roundelay::hints::TABLE.iter().map(|row| row.name).collect::<Vec<_>>());
-    assert!(roundelay(&["explain", "hints"]).ok().out.contains("deterministic=true\n    takes "));
+    assert!(
+        roundelay(&["explain", "hints"])
+            .ok()
+            .out
+            .contains("deterministic=batch_invariant\n    takes ")
+    );
 }
 
 #[test]
@@ -99,6 +105,8 @@ fn hints_hold_for_jobs() {
     assert_eq!(algorithm(&["algorithm=ring", "timeout=20s", "slot_bytes=4K"]), "ring");
     assert_eq!(algorithm(&["algorithm=compressed", "lossy=bf16"]), "compressed");
     assert!(["one_shot", "two_shot"].map(Into::into).contains(&algorithm(&["deterministic=true"])));
+    let ordered = with_hints(&["deterministic=batch_invariant", "algorithm=ring"]);
+    ordered.fails(2, &["depends on the place of an element", "all_reduce/ring.algo:"]);
     with_hints(&["algorithm=swing"]).fails(1, &["requires pow2(n)"]);
     with_hints(&["algorithm=compressed"]).fails(2, &["lossy=bf16 is not given"]);
     let bench = ["bench", "broadcast", "-n", "2", "--bytes", "1K", "--iters", "3", "--json"];

@@ -75,6 +75,12 @@ fn check_proves_and_measures() {
     assert_eq!(four["bytes_per_rank"], 1.5 * f64::from(1 << 20));
     assert_eq!(four["bytes_per_rank"], four["bytes_per_rank_bound"]);
     assert_eq!(four["bitwise"], true);
+    assert_eq!((&four["order"], &four["batch_invariant"]), (&"by chunk".into(), &false.into()));
+    let reason = four["order_reason"].as_str().expect("a reason");
+    assert!(reason.contains("ring.algo:") && reason.contains("data[0] is"), "{reason}");
+    assert_eq!((&lines[0]["order"], &lines[0]["order_reason"]), (&"ascending".into(), &().into()));
+    let ran = roundelay(&["check", "all_reduce.two_shot", "-n", "4"]).ok();
+    assert!(ran.out.contains("ascending, batch-invariant"), "{}", ran.out);
     assert_eq!(four["diagnostics"].as_array().map(Vec::len), Some(0));
 }
 

@@ -132,7 +132,9 @@ impl At<'_> {
                     return Err(format!("on {}: facts {facts:?} and {of:?}", self.shape));
                 }
                 let agrees = |a: Option<bool>, b| a.is_none() || a == b;
-                if !agrees(facts.bitwise, of.bitwise) || facts.order.is_some() && facts.order != of.order {
+                if !agrees(facts.bitwise, of.bitwise)
+                    || facts.order.is_some() && facts.order != of.order
+                {
                     return Err(format!("on {}: sums {facts:?} and {of:?}", self.shape));
                 }
                 Ok(Some(true))
