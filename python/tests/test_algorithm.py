@@ -99,7 +99,7 @@ def test_hints_choose_by_call_and_by_communicator() -> None:
         assert "ring" in str(comm.flight())
         with pytest.raises(roundelay.Error, match="nothing_such"):
             comm.all_reduce(data, hints="algorithm=nothing_such")
-        comm.set_hints({"deterministic": True, "algorithm": ["all_reduce.one_shot", "broadcast.chain"]})
+        comm.set_hints({"deterministic": "batch_invariant", "algorithm": ["all_reduce.one_shot", "broadcast.chain"]})
         assert comm.explain("all_reduce", 8).algorithm == "one_shot"
         assert comm.explain("broadcast", 8).algorithm == "chain"
         comm.set_hints("")

@@ -17,7 +17,8 @@ _DEFAULT = timedelta(minutes=30)
 class Options(Backend.Options):
     """What ``pg_options`` of ``init_process_group`` and ``new_group`` takes.
 
-    ``hints`` maps keys of ``docs/hints.md`` to values, such as ``{"algorithm": "ring", "deterministic": True}``.
+    ``hints`` maps keys of ``docs/hints.md`` to values, such as ``{"algorithm": "ring", "lossy": "bf16"}``,
+    or ``{"deterministic": "batch_invariant"}`` for results that do not depend on sizes (``docs/reproducible.md``).
     ``timeout`` is the longest time without progress; ``init_process_group(timeout=…)`` sets it too. ``compiled`` asks
     for the backend in C++, which is compiled at its first use (:mod:`roundelay.torch.compiled`); without it the
     environment variable ``ROUNDELAY_TORCH_COMPILED`` says.
