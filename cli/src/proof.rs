@@ -105,10 +105,7 @@ impl ShapeProof {
         match (kind.reduces(), facts.bitwise, facts.lossy) {
             (false, _, true) => "rounded on the wire",
             (false, ..) => "nothing is reduced",
-            _ if kind.is_ordered() => match facts.ordered {
-                Some(true) => "one rank after another",
-                _ => "ascending, in groups",
-            },
+            _ if kind.is_ordered() => "ascending, in groups",
             // Ranks of a declared collective may be meant to hold different sums.
             (_, Some(true), _) if declared => "equal sums, equal bits",
             (_, Some(false), _) if declared => "equal sums differ in bits",

@@ -17,7 +17,7 @@ pub(crate) struct FormulaSample {
 /// A sum of terms, each with its factor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FittedFormula {
-    terms: Vec<(Fraction, String)>,
+    terms: Vec<(ExactFraction, String)>,
     /// The value of a parameter for which alone it holds.
     condition: Option<String>,
 }
@@ -46,20 +46,20 @@ pub(crate) fn fit(
         return None;
     }
     let basis = basis(axes, radix);
-    let values: Option<Vec<Fraction>> =
-        samples.iter().map(|s| Fraction::new(s.value.0.into(), s.value.1.into())).collect();
+    let values: Option<Vec<ExactFraction>> =
+        samples.iter().map(|s| ExactFraction::new(s.value.0.into(), s.value.1.into())).collect();
     let values = values?;
     if values.iter().all(|v| v.num == 0) {
         return Some(FittedFormula { terms: Vec::new(), condition: None });
     }
-    let columns: Vec<Option<Vec<Fraction>>> =
+    let columns: Vec<Option<Vec<ExactFraction>>> =
         basis.iter().map(|term| samples.iter().map(|s| (term.of)(s)).collect()).collect();
     for size in 1..=TERMS {
         if samples.len() < size + SPARE {
             return None;
         }
         for chosen in subsets(basis.len(), size) {
-            let columns: Option<Vec<&Vec<Fraction>>> =
+            let columns: Option<Vec<&Vec<ExactFraction>>> =
                 chosen.iter().map(|&i| columns[i].as_ref()).collect();
             let Some(factors) = columns.and_then(|columns| solve(&columns, &values)) else {
                 continue;
@@ -78,7 +78,7 @@ impl fmt::Display for FittedFormula {
             f.write_str("0")?;
         }
         // A number stands behind what grows.
-        let mut terms: Vec<&(Fraction, String)> = self.terms.iter().collect();
+        let mut terms: Vec<&(ExactFraction, String)> = self.terms.iter().collect();
         terms.sort_by_key(|(factor, name)| (name.is_empty(), factor.num < 0));
         for (i, (factor, name)) in terms.into_iter().enumerate() {
             let sign = match (i, factor.num < 0) {
@@ -113,7 +113,7 @@ fn bare(name: &str) -> &str {
 }
 
 /// Returns the value of a term at the ranks of a sample.
-type TermValue = dyn Fn(&FormulaSample) -> Option<Fraction>;
+type TermValue = dyn Fn(&FormulaSample) -> Option<ExactFraction>;
 
 /// A term that formulas may have.
 struct BasisTerm {
@@ -123,7 +123,7 @@ struct BasisTerm {
 
 /// Returns the terms, the plainest first.
 fn basis(axes: &[String], radix: Option<&str>) -> Vec<BasisTerm> {
-    let mut terms = vec![term(String::new(), |_| Fraction::new(1, 1))];
+    let mut terms = vec![term(String::new(), |_| ExactFraction::new(1, 1))];
     let mut extents: Vec<(String, Option<usize>)> = Vec::new();
     match axes {
         [one] => extents.push((one.clone(), None)),
@@ -137,22 +137,22 @@ fn basis(axes: &[String], radix: Option<&str>) -> Vec<BasisTerm> {
             Some(axis) => s.axes.get(axis).map_or(1, |&a| i128::from(a)),
             None => s.axes.iter().map(|&a| i128::from(a)).product(),
         };
-        terms.push(term(format!("({name} − 1)"), move |s| Fraction::new(of(s) - 1, 1)));
+        terms.push(term(format!("({name} − 1)"), move |s| ExactFraction::new(of(s) - 1, 1)));
         let own = if name.contains('·') { format!("({name})") } else { name.clone() };
         let part = format!("({name} − 1)/{own}");
-        terms.push(term(part, move |s| Fraction::new(of(s) - 1, of(s))));
+        terms.push(term(part, move |s| ExactFraction::new(of(s) - 1, of(s))));
         terms.push(term(format!("⌈log₂ {own}⌉"), move |s| {
-            Fraction::new(ceil_log(2, of(s)), 1)
+            ExactFraction::new(ceil_log(2, of(s)), 1)
         }));
         terms.push(term(format!("⌊log₂ {own}⌋"), move |s| {
-            Fraction::new(floor_log(2, of(s)), 1)
+            ExactFraction::new(floor_log(2, of(s)), 1)
         }));
-        terms.push(term(name.clone(), move |s| Fraction::new(of(s), 1)));
-        terms.push(term(format!("⌊{own}/2⌋"), move |s| Fraction::new(of(s) / 2, 1)));
-        terms.push(term(format!("1/{own}"), move |s| Fraction::new(1, of(s))));
+        terms.push(term(name.clone(), move |s| ExactFraction::new(of(s), 1)));
+        terms.push(term(format!("⌊{own}/2⌋"), move |s| ExactFraction::new(of(s) / 2, 1)));
+        terms.push(term(format!("1/{own}"), move |s| ExactFraction::new(1, of(s))));
         if axes.len() == 1 {
             terms.push(term(format!("⌊{name}/2⌋/{name}"), move |s| {
-                Fraction::new(of(s) / 2, of(s))
+                ExactFraction::new(of(s) / 2, of(s))
             }));
         }
     }
@@ -161,19 +161,19 @@ fn basis(axes: &[String], radix: Option<&str>) -> Vec<BasisTerm> {
     let radix = |s: &FormulaSample| s.radix.map(i128::from);
     let [only, ..] = axes else { return terms };
     terms.push(term(format!("⌈log_{k} {only}⌉"), move |s| {
-        Fraction::new(ceil_log(radix(s)?, n(s)), 1)
+        ExactFraction::new(ceil_log(radix(s)?, n(s)), 1)
     }));
     terms.push(term(format!("({k} − 1) ⌈log_{k} {only}⌉"), move |s| {
-        Fraction::new((radix(s)? - 1) * ceil_log(radix(s)?, n(s)), 1)
+        ExactFraction::new((radix(s)? - 1) * ceil_log(radix(s)?, n(s)), 1)
     }));
     terms.push(term(format!("⌊log_{k} {only}⌋"), move |s| {
-        Fraction::new(floor_log(radix(s)?, n(s)), 1)
+        ExactFraction::new(floor_log(radix(s)?, n(s)), 1)
     }));
-    terms.push(term(format!("({k} − 1)"), move |s| Fraction::new(radix(s)? - 1, 1)));
+    terms.push(term(format!("({k} − 1)"), move |s| ExactFraction::new(radix(s)? - 1, 1)));
     terms
 }
 
-fn term(name: String, of: impl Fn(&FormulaSample) -> Option<Fraction> + 'static) -> BasisTerm {
+fn term(name: String, of: impl Fn(&FormulaSample) -> Option<ExactFraction> + 'static) -> BasisTerm {
     BasisTerm { name, of: Box::new(of) }
 }
 
@@ -212,9 +212,9 @@ fn subsets(count: usize, size: usize) -> Vec<Vec<usize>> {
 
 /// Returns the factors with which the columns add up to the values in every row. No factor is 0: a shorter sum would
 /// fit. `None` if there are none, or several.
-fn solve(columns: &[&Vec<Fraction>], values: &[Fraction]) -> Option<Vec<Fraction>> {
+fn solve(columns: &[&Vec<ExactFraction>], values: &[ExactFraction]) -> Option<Vec<ExactFraction>> {
     let width = columns.len();
-    let mut rows: Vec<Vec<Fraction>> = (0..values.len())
+    let mut rows: Vec<Vec<ExactFraction>> = (0..values.len())
         .map(|row| columns.iter().map(|c| c[row]).chain([values[row]]).collect())
         .collect();
     for at in 0..width {
@@ -236,25 +236,25 @@ fn solve(columns: &[&Vec<Fraction>], values: &[Fraction]) -> Option<Vec<Fraction
         }
     }
     let fits = rows[width..].iter().all(|row| row[width].num == 0);
-    let factors: Vec<Fraction> = rows[..width].iter().map(|row| row[width]).collect();
+    let factors: Vec<ExactFraction> = rows[..width].iter().map(|row| row[width]).collect();
     (fits && factors.iter().all(|f| f.num != 0)).then_some(factors)
 }
 
 /// A fraction in its lowest terms, with a positive denominator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Fraction {
+struct ExactFraction {
     num: i128,
     den: i128,
 }
 
-impl Fraction {
+impl ExactFraction {
     fn new(num: i128, den: i128) -> Option<Self> {
         let (mut a, mut b) = (num.checked_abs()?, den.checked_abs()?);
         while b != 0 {
             (a, b) = (b, a % b);
         }
         let by = a * den.signum();
-        (by != 0).then(|| Fraction { num: num / by, den: den / by })
+        (by != 0).then(|| ExactFraction { num: num / by, den: den / by })
     }
 
     fn times(self, other: Self) -> Option<Self> {
@@ -262,7 +262,7 @@ impl Fraction {
     }
 
     fn over(self, other: Self) -> Option<Self> {
-        self.times(Fraction { num: other.den, den: other.num })
+        self.times(ExactFraction { num: other.den, den: other.num })
     }
 
     fn minus(self, other: Self) -> Option<Self> {

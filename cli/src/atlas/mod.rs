@@ -22,9 +22,6 @@ use crate::progress::WorkProgress;
 use crate::report::{VerbError, VerbReport, VerbResult, fault, refused, unwritten};
 use study::AlgorithmStudy;
 
-/// The index of the pages.
-const INDEX: &str = "index.html";
-
 /// A page that was written, as programs read it.
 #[derive(Serialize)]
 struct AtlasPage<'a> {
@@ -77,7 +74,7 @@ pub(crate) fn atlas(args: &AtlasArgs, report: VerbReport) -> VerbResult {
             not_allowed: study.not_allowed.iter().map(ToString::to_string).collect(),
         });
     }
-    let path = args.output.join(INDEX);
+    let path = args.output.join(page::INDEX);
     write(&path, &index::index(&studies))?;
     let (count, place) = (studies.len(), path.display());
     let plural = if count == 1 { "" } else { "s" };

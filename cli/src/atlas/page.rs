@@ -8,6 +8,8 @@ use crate::plot::BenchPlot;
 pub(super) use crate::plot::escaped;
 use crate::values::size_text;
 
+/// The file of the page that leads to the others.
+pub(super) const INDEX: &str = "index.html";
 /// The end of every page.
 pub(super) const FOOT: &str = "</main>\n</body>\n</html>\n";
 
@@ -46,7 +48,7 @@ pub(super) fn percent(part: f64) -> String {
 /// Returns the page of an algorithm; `all` are those that it is compared with.
 pub(super) fn page(study: &AlgorithmStudy, all: &[AlgorithmStudy], rows: &[ResultRow]) -> String {
     let mut out = head(&study.title);
-    let _ = writeln!(out, "<nav>{}</nav>", link(super::INDEX, "all algorithms"));
+    let _ = writeln!(out, "<nav>{}</nav>", link(INDEX, "all algorithms"));
     let _ = writeln!(out, "<h1>{}</h1>", escaped(&study.title));
     badge(&mut out, study);
     for paragraph in &study.about {

@@ -104,7 +104,7 @@ impl OrderRecord {
         ranks: u32,
     ) {
         let prefixes = &mut self.prefixes;
-        let ascending = || match &expected.ranks {
+        let mut ascending = || match &expected.ranks {
             SpecRanks::These(these) if value.rule != SumRule::AnyChunks => {
                 match these.intervals() {
                     [(0, end)] => prefixes.fold(*end),
