@@ -65,8 +65,12 @@ fn operands_in_another_order_are_refused() {
                 last > 1
             });
             refused += faults.len();
-            let order = "is folded in another order than the plan's";
-            let other = faults.iter().find(|fault| !fault.contains(order));
+            // Where the collective asks for an order, the sum itself is refused first.
+            let orders = [
+                "is folded in another order than the plan's",
+                "ends as a sum that cannot be meant",
+            ];
+            let other = faults.iter().find(|fault| !orders.iter().any(|o| fault.contains(o)));
             accepted.extend(other.map(|fault| format!("{name} {protocol}: {fault}")));
             accepted.extend((missed > 0).then(|| format!("{name} {protocol}: {missed}")));
         }
