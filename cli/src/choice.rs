@@ -201,6 +201,7 @@ pub(crate) fn of_call(
         dtype: job_args.dtype,
         op: job_args.op,
         placement: placement(collective, job_args.in_place, job_args.out_of_place),
+        is_cut: false,
         slot_bytes: job_args.slot_bytes,
         transport: world.transport,
     };
@@ -228,6 +229,7 @@ pub(crate) fn of_explain(
         dtype: args.dtype,
         op: args.op,
         placement: placement(collective, args.in_place, args.out_of_place),
+        is_cut: false,
         slot_bytes: None,
         transport: world.transport,
     };

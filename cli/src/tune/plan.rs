@@ -129,6 +129,7 @@ impl CallGroup {
             dtype: DType::F32,
             op: RedOp::Sum,
             placement,
+            is_cut: false,
             slot_bytes: None,
             transport,
         };

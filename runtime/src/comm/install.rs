@@ -54,7 +54,7 @@ impl Communicator {
         };
         let core = self.core()?;
         let transport = core.transports().to_string();
-        let call = NamedCall { collective, bytes, dtype, op, root: 0, placement };
+        let call = NamedCall { collective, bytes, dtype, op, root: 0, placement, is_cut: false };
         let mut choice = core.choice(&call, &transport)?;
         let encrypted = self.routes().iter().filter(|route| route.is_encrypted).count();
         if encrypted > 0 {

@@ -127,6 +127,10 @@ impl KnownCandidates {
             let text = "it sends all of it more than once, for the case that a rank fails: name it to run it";
             return Err(RejectionReason::Refused(codes::FAILURES, text.into()));
         }
+        if !named && request.is_cut && program(entry).is_some_and(|(_, p)| !p.scratch.is_empty()) {
+            let text = "it keeps blocks in scratch of its own, and these have lengths of their own";
+            return Err(RejectionReason::Refused(codes::UNSUPPORTED, text.into()));
+        }
         allowed(&fit, request, hints)?;
         if hints.deterministic() == Some(true)
             && let Some(exact) = order_sensitivity(request.dtype, request.op)

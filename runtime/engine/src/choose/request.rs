@@ -30,6 +30,8 @@ pub struct ChoiceRequest<'a> {
     pub op: RedOp,
     /// The placement of the call: in place or out of place.
     pub placement: BufferPlacement,
+    /// True if the blocks have lengths of their own, as in `reduce_scatter_v` on hosts.
+    pub is_cut: bool,
     /// Capacity of a slot in bytes, if it is not [`TransportSet::slot_bytes`].
     pub slot_bytes: Option<u64>,
     /// The links between ranks, as the tuned table names them: `shm`, `tcp`, `shm+tcp` where they are on

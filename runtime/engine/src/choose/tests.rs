@@ -28,6 +28,7 @@ fn request<'a>(collective: &'a str, topology: &'a Topology, bytes: u64) -> Choic
         dtype: DType::F32,
         op: RedOp::Sum,
         placement: BufferPlacement::InPlace,
+        is_cut: false,
         slot_bytes: None,
         transport: "shm",
     }
@@ -133,7 +134,7 @@ fn a_named_algorithm_is_run_or_refused_with_its_clause() {
     let error = refused("all_reduce", &six, "algorithm=compressed");
     assert!(error.contains("lossy=bf16 is not given"), "{error}");
     let error = refused("broadcast", &six, "algorithm=ring");
-    assert!(error.contains("no broadcast.ring; for broadcast it has binomial, chain"), "{error}");
+    assert!(error.contains("no broadcast.ring; for broadcast it has bine, binomial"), "{error}");
     let error = refused("all_reduse", &six, "");
     assert!(error.contains("did you mean `all_reduce`?"), "{error}");
 }

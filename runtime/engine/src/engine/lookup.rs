@@ -110,7 +110,7 @@ impl EngineCore {
 
     /// Returns what a call over these links runs: what is installed, or the resolver's choice.
     pub fn choice(&mut self, call: &NamedCall, transport: &str) -> Result<AlgorithmChoice, Error> {
-        let NamedCall { collective, bytes, dtype, op, root, placement } = *call;
+        let NamedCall { collective, bytes, dtype, op, root, placement, is_cut } = *call;
         let request = ChoiceRequest {
             collective,
             topology: &self.topology(),
@@ -120,6 +120,7 @@ impl EngineCore {
             dtype,
             op,
             placement,
+            is_cut,
             slot_bytes: Some(self.slot_bytes()),
             transport,
         };

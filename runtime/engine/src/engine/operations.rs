@@ -5,7 +5,8 @@ use roundelay_compiler::plan::{BufferPlacement, PlanBuffer};
 
 use super::core::EngineCore;
 use crate::operation::{
-    CallArgs, CallForm, CallOperand, CallerRank, Collective, Operation, OperationShape, PlanCall,
+    CallArgs, CallForm, CallOperand, CallerRank, Collective, NamedCall, Operation, OperationShape,
+    PlanCall,
 };
 use crate::tunables::ABORT_CHECK_BYTES;
 use roundelay_net::memory::Buffer;
@@ -51,7 +52,7 @@ impl EngineCore {
                 };
                 let args = CallArgs::OutOfPlace { input: input.only(), output: output.only_mut() };
                 let call = call(args);
-                let named = collective.named(1, 0, &call);
+                let named = NamedCall { is_cut: true, ..collective.named(1, 0, &call) };
                 self.with_plan(named, |core, plan| core.run_cut(plan, call, &counts).map(drop))
             }
             CallForm::Exchange => {

@@ -75,7 +75,10 @@ fn what_is_near_is_named() {
         ("algoritm=ring", "no hint is named `algoritm`; did you mean `algorithm`?"),
         ("zzz=1", "there are algorithm, objective, deterministic"),
         ("algorithm=rign", "the algorithm library has no algorithm `rign`, did you mean `ring`?"),
-        ("algorithm=all_reduce.chan", "all_reduce has no algorithm `chan`, there are bidirect"),
+        (
+            "algorithm=all_reduce.binomial",
+            "all_reduce has no algorithm `binomial`, there are bidirect",
+        ),
         ("algorithm=allreduce.ring", "no collective, did you mean `all_reduce`?"),
         ("algorithm=ring,chain", "two algorithms are named for all collectives"),
         ("objective=latncy", "did you mean `latency`?"),

@@ -108,6 +108,8 @@ pub struct NamedCall {
     pub placement: BufferPlacement,
     /// The name of the collective.
     pub collective: &'static str,
+    /// True if the blocks have lengths of their own.
+    pub is_cut: bool,
 }
 
 /// The rank that makes a call, among all that do.
@@ -218,6 +220,7 @@ impl Collective {
             op,
             placement: call.args.placement(),
             collective: self.name,
+            is_cut: false,
         }
     }
 
