@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch.distributed import DistNetworkError
 
 from ..errors import StartError, UsageError
 from ..store import wait_for
@@ -81,6 +82,8 @@ class Meeting:
             return
         try:
             wait_for(self.store, ["left"], timeout)
+        except DistNetworkError:
+            return  # Rank 0 has left, and has ended its communicator and with it the store.
         except RuntimeError as error:
             raise StartError(
                 f"rank 0 has joined and did not close its store at {os.environ['MASTER_ADDR']}:"

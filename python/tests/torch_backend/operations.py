@@ -492,6 +492,14 @@ def hints(group: Any) -> Any:
     except ValueError as error:
         told = str(error)
     assert "algorithm" in told, told
+    # The hints of a group decide its calls: this algorithm is one that another hint has to allow.
+    named = dist.new_group(pg_options=roundelay.torch.Options({"algorithm": "all_reduce.compressed"}))
+    try:
+        dist.all_reduce(torch.ones(8), group=named)
+        told = ""
+    except Exception as error:
+        told = str(error)
+    assert "lossy=bf16 is not given" in told, told
     return [(tensor, torch.full((8,), float(size * size)))]
 
 

@@ -102,6 +102,45 @@ def test_no_rank_goes_on_before_the_launchers_port_is_free(monkeypatch: pytest.M
     assert after == ["free"]
 
 
+def test_rank_0_may_end_before_another_knows_that_it_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.distributed import PrefixStore, TCPStore
+
+    from roundelay.errors import StartError
+    from roundelay.torchcomms import _join
+
+    for name, value in jobs.free_place().items():
+        monkeypatch.setenv(name, value)
+
+    limit = timedelta(seconds=20)
+    server = TCPStore("127.0.0.1", 0, None, True, limit, False)
+    client = TCPStore("127.0.0.1", server.port, None, False, limit, False)
+    meeting = _join.Meeting(PrefixStore("left", client), client)
+    with pytest.raises(StartError, match="did not close its store"):
+        meeting.over(1, timedelta(milliseconds=200))
+    meeting = _join.Meeting(PrefixStore("left", client), client)
+    del server
+    meeting.over(1, limit)
+
+
+def test_hints_of_a_communicator_decide_its_calls() -> None:
+    import torch
+
+    import roundelay.torchcomms as torchcomms
+
+    store, hints = torch.distributed.HashStore(), {"algorithm": "all_reduce.compressed"}
+
+    def rank(number: int) -> str:
+        comm = torchcomms.new_comm("roundelay", "cpu", name="named", store=store, rank=number, size=2, hints=hints)
+        try:
+            comm.all_reduce(torch.ones(4), torchcomms.ReduceOp.SUM, False)
+        except Exception as error:
+            return str(error)
+        return ""
+
+    for said in jobs.threads(2, rank):
+        assert "lossy=bf16 is not given" in said, said
+
+
 def test_the_page_runs_by_torchrun(tmp_path: Path) -> None:
     page = (HERE.parents[2] / "docs" / "torchcomms.md").read_text(encoding="utf-8")
     block = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
