@@ -19,7 +19,7 @@ const MOST_COUNTED: u64 = 50_000;
 
 /// The result of the proof at one shape.
 pub(crate) struct ShapeProof {
-    /// What was proved.
+    /// The findings of the proof.
     pub(crate) checked: CheckReport,
     /// The collective at that shape.
     pub(crate) spec: CollectiveSpec,

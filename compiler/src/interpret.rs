@@ -147,7 +147,7 @@ struct LengthRun<'a> {
 /// The writes of one round into one place.
 #[derive(Default)]
 struct PlaceWrites<'t> {
-    /// What arrives, by source rank.
+    /// The values that arrive, by source rank.
     values: Vec<(u32, Vec<u128>)>,
     copies: usize,
     /// The regions of the transfers.

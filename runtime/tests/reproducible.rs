@@ -199,7 +199,7 @@ fn where_partial_sums_are_rounded_is_a_part_of_the_order() {
     });
 }
 
-/// Of two zeros the first is the greatest: which one that is depends on the order.
+/// The first of two zeros is the greatest: which one that is depends on the order.
 #[test]
 fn maxima_keep_the_zero_of_the_lowest_rank() {
     threads(layout(3, SLOT), |comm, rank| {

@@ -28,7 +28,7 @@ pub(crate) struct AlgorithmStudy {
     /// `collective.name`.
     pub(crate) title: String,
     pub(crate) collective: String,
-    /// Where its text comes from, as messages name it.
+    /// The name of its text, as messages have it.
     pub(crate) file: String,
     pub(crate) text: String,
     /// The comment above the text, a paragraph each.
@@ -46,7 +46,7 @@ pub(crate) struct AlgorithmStudy {
     pub(crate) drawing: Option<(Shape, String)>,
     /// Predicted times by size, for each topology that it allows.
     pub(crate) curves: Vec<CostCurve>,
-    /// What each protocol of a GPU makes of it, at the ranks of the drawing.
+    /// The program of each protocol of a GPU, at the ranks of the drawing.
     pub(crate) kernels: Vec<KernelFact>,
 }
 

@@ -13,7 +13,7 @@ use std::fmt;
 use super::value::{PlaceValue, PrefixFolds, ordered_fold};
 use crate::collective::{ExpectedContent, SpecRanks, SumRule};
 
-/// How a schedule combines the contributions to each element.
+/// The way in which a schedule combines the contributions to each element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReductionOrder {
     /// The order of the operands, and the points at which partial results are stored.

@@ -488,18 +488,18 @@ def hints(group: Any) -> Any:
     try:
         with roundelay.torch.hints(algoritm="ring"):
             dist.all_reduce(tensor)
-        told = ""
+        refused = ""
     except ValueError as error:
-        told = str(error)
-    assert "algorithm" in told, told
+        refused = str(error)
+    assert "algorithm" in refused, refused
     # The hints of a group decide its calls: this algorithm is one that another hint has to allow.
     named = dist.new_group(pg_options=roundelay.torch.Options({"algorithm": "all_reduce.compressed"}))
     try:
         dist.all_reduce(torch.ones(8), group=named)
-        told = ""
+        refused = ""
     except Exception as error:
-        told = str(error)
-    assert "lossy=bf16 is not given" in told, told
+        refused = str(error)
+    assert "lossy=bf16 is not given" in refused, refused
     return [(tensor, torch.full((8,), float(size * size)))]
 
 
