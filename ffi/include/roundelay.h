@@ -648,7 +648,8 @@ rl_status rl_from_env(rl_comm **out);
 
 // Joins the other ranks, which are given the same store. Ranks may be threads of one process. Collective.
 //
-// `hints` is NULL, or as `transport=tcp,lazy=true`; a `timeout_ms` of 0 is the default, 30 s.
+// `hints` is NULL, or as `transport=tcp,lazy=true`; they are those of the communicator's calls too. A `timeout_ms` of
+// 0 is the default, 30 s.
 //
 // `store` has functions that can be called as described there, until this returns; `hints` is NULL or a text, `out`
 // a place for a pointer.

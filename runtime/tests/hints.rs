@@ -2,6 +2,7 @@
 
 use crate::support::{layout, threads};
 use roundelay::choose::DecidedBy;
+use roundelay::launch::JobSetup;
 use roundelay::{CallOptions, Communicator, DType, Hints, RedOp};
 
 const SLOT: u64 = 64 << 10;
@@ -117,4 +118,20 @@ fn different_hints_on_ranks_are_an_error_and_no_hang() {
         let error = comm.all_reduce(&mut data, RedOp::Sum).expect_err("different plans");
         assert_eq!(error.code().0, "RL0702", "{error}");
     });
+}
+
+#[test]
+fn hints_that_ranks_join_with_are_those_of_their_calls() {
+    let setup = |_| {
+        let setup = JobSetup::new().hints(&hints("algorithm=all_reduce.two_shot,timeout=20s"));
+        setup.hints(&hints("algorithm=all_reduce.ring"))
+    };
+    for mut comm in Communicator::local_over(2, setup).expect("two ranks") {
+        let choice = comm.explain("all_reduce", 64, DType::F32, RedOp::Sum).expect("a choice");
+        assert_eq!(choice.entry.name, "ring");
+        assert_eq!(choice.source.to_string(), "hint on the communicator (algorithm)");
+        comm.set_hints(Hints::default()).expect("no hints");
+        let free = comm.explain("all_reduce", 64, DType::F32, RedOp::Sum).expect("a choice");
+        assert!(!matches!(free.source, DecidedBy::Hint(..)), "{}", free.source);
+    }
 }

@@ -59,7 +59,6 @@ pub(crate) fn rank(order: &str) -> VerbResult {
     let setup = JobSetup::from_env()?.hints(&hints);
     let setup = order.host.iter().fold(setup, |setup, host| setup.host_label(host));
     let mut comm = Communicator::alone(&setup)?;
-    comm.set_hints(hints)?;
     let held = HeldResources::beside(&mut comm)?;
     let (notes, timeout) = (NoteFolder::at(&order.folder), Duration::from_millis(order.timeout_ms));
     let mut worker =

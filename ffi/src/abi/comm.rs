@@ -149,7 +149,8 @@ pub unsafe extern "C" fn rl_from_env(out: *mut *mut rl_comm) -> rl_status {
 
 /// Joins the other ranks, which are given the same store. Ranks may be threads of one process. Collective.
 ///
-/// `hints` is NULL, or as `transport=tcp,lazy=true`; a `timeout_ms` of 0 is the default, 30 s.
+/// `hints` is NULL, or as `transport=tcp,lazy=true`; they are those of the communicator's calls too. A `timeout_ms` of
+/// 0 is the default, 30 s.
 ///
 /// # Safety
 ///

@@ -25,9 +25,8 @@ class JoinStore {
     if (rl().rl_join(rank, size, &functions, hints.empty() ? nullptr : hints.c_str(), timeout_ms, &made) != 0 && thrown_) {
       std::rethrow_exception(thrown_);
     }
-    // Joining takes those of connections only; the given timeout goes before a hint.
-    if (made != nullptr && !hints.empty() &&
-        (rl().rl_set_hints(made, hints.c_str()) != 0 || rl().rl_set_timeout(made, timeout_ms) != 0)) {
+    // The given timeout goes before a hint.
+    if (made != nullptr && rl().rl_set_timeout(made, timeout_ms) != 0) {
       rl().rl_free(made);
       return nullptr;
     }

@@ -66,9 +66,6 @@ def join(
         return bytes(store.get(key)).decode()
 
     try:
-        made = watch(Communicator.join(rank, size, share, hints, max(timeout.total_seconds(), 0.001)))
+        return watch(Communicator.join(rank, size, share, hints, max(timeout.total_seconds(), 0.001)))
     except RuntimeError as error:
         raise face(error, timeout.total_seconds()) from error.__cause__
-    # Joining takes those of connections only; the group's timeout goes before a hint.
-    made.set_hints([hint for hint in hints if hint[0] != "timeout"])
-    return made

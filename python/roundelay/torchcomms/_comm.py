@@ -75,7 +75,6 @@ def new_comm(
         raise UsageError(f"the device is {device}: roundelay has cpu and cuda")
     if enable_reconfigure:
         alone = watch(_native.Communicator.alone(checked_hints(options.hints)))
-        alone.set_hints(checked_hints(options.hints))
         made = TorchComm(alone, _own(device, None), name, options, None, [0])
         return made if wrap is None else wrap(made)
     rank, size = place(rank, size)

@@ -33,7 +33,7 @@ impl Communicator {
         let Some(mut comm) = self.split(&ranks)? else {
             return Err(Error::Usage("a rank is not among all ranks".into()));
         };
-        comm.set_hints(hints)?;
+        comm.core()?.plans.set_hints(hints);
         Ok(comm)
     }
 

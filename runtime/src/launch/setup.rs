@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::reporter;
 use crate::comm::Communicator;
-use roundelay_engine::hints::Hints;
+use roundelay_engine::hints::{HintLevel, Hints, MergedHints};
 use roundelay_net::bootstrap::rendezvous::{StorePlace, shared, store_at};
 use roundelay_net::bootstrap::store::InProcessStore;
 use roundelay_net::bootstrap::{HOST, JobMembership, Store, given_secret, secret};
@@ -31,6 +31,8 @@ pub struct JobSetup {
     pub(super) terms: JobTerms,
     pub(super) options: PathOptions,
     pub(super) devices: rdma::DeviceChoice,
+    /// The hints that the communicator has for its calls.
+    call_hints: Hints,
 }
 
 impl Default for JobSetup {
@@ -42,7 +44,12 @@ impl Default for JobSetup {
             lazy: false,
             doctor: false,
         };
-        JobSetup { terms, options: PathOptions::default(), devices: rdma::DeviceChoice::default() }
+        JobSetup {
+            terms,
+            options: PathOptions::default(),
+            devices: rdma::DeviceChoice::default(),
+            call_hints: Hints::default(),
+        }
     }
 }
 
@@ -176,9 +183,16 @@ impl JobSetup {
         self
     }
 
-    /// Applies hints; settings that they do not name stay as they are.
+    /// Applies hints; settings that they do not name stay as they are. The communicator has them for its calls too, as
+    /// by [`Communicator::set_hints`].
     #[must_use]
     pub fn hints(mut self, hints: &Hints) -> Self {
+        let levels = [(HintLevel::Call, hints), (HintLevel::Communicator, &self.call_hints)];
+        self.call_hints = MergedHints::new(levels).hints().clone();
+        self.connection_hints(hints)
+    }
+
+    fn connection_hints(mut self, hints: &Hints) -> Self {
         self.terms.transports = hints.transport().unwrap_or(self.terms.transports);
         self.terms.channels = hints.channels().unwrap_or(self.terms.channels);
         self.terms.slot_bytes = hints.slot_bytes().or(self.terms.slot_bytes);
@@ -217,7 +231,8 @@ impl JobSetup {
     /// [`Error::Usage`] for hints that are not understood; [`Error::Start`] and [`Error::System`] for a secret that is
     /// given and cannot be read, or is empty, and for a label that is not UTF-8.
     pub fn from_env() -> Result<Self, Error> {
-        let mut setup = JobSetup::new().hints(&Hints::from_env()?);
+        // Calls read those of the environment themselves, and say that they are its.
+        let mut setup = JobSetup::new().connection_hints(&Hints::from_env()?);
         if let Some(secret) = secret()? {
             setup = setup.secret(secret);
         }
@@ -392,6 +407,7 @@ impl Communicator {
         }
         let mut comm = Communicator::of_group(group, timeout, store)?;
         *comm.identity() = Some(Box::new(identity));
+        comm.core()?.plans.set_hints(setup.call_hints.clone());
         Ok(comm)
     }
 }

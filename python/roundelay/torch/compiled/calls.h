@@ -74,7 +74,6 @@ inline rl_comm* join(c10d::Store& store, int rank, int size, const std::string& 
 inline rl_comm* alone(const std::string& hints, Milliseconds timeout) {
   rl_comm* made = nullptr;
   if (rl().rl_alone(hints.empty() ? nullptr : hints.c_str(), &made) != 0 ||
-      (!hints.empty() && rl().rl_set_hints(made, hints.c_str()) != 0) ||
       rl().rl_set_timeout(made, std::max<int64_t>(timeout.count(), 1)) != 0) {
     std::rethrow_exception(exception_of(last_error(), timeout));
   }

@@ -284,7 +284,6 @@ class Base : public TorchCommBackend {
   void wait(at::Device device, const std::string& name, const CommOptions& options) {
     begin(device, name, options, query_ranksize().first);
     check(rl().rl_alone(text_of(options.hints).c_str(), &host_));
-    check(rl().rl_set_hints(host_, text_of(options.hints).c_str()));
   }
 
   void begin(at::Device device, const std::string& name, const CommOptions& options, int rank) {
