@@ -187,7 +187,7 @@ fn find(
     Ok(GroupAction { group, n: instance.spec.ranks, buffers, owners: None, classes, rooted: false })
 }
 
-/// Shifts by two of ranks that each own a chunk, in an order that a round of the program shows.
+/// Shifts along every axis of ranks that each own a chunk, in an order that a round of the program shows.
 fn by_owners(instance: &ProgramInstance) -> Option<GroupAction> {
     let n = instance.spec.ranks;
     let free = instance.spec.kind == CollectiveKind::AllReduce
@@ -196,13 +196,27 @@ fn by_owners(instance: &ProgramInstance) -> Option<GroupAction> {
         return None;
     }
     let owners = Some(ChunkOwners::find(instance)?);
-    [1, 2].into_iter().filter(|by| n.is_multiple_of(*by) && n > *by).find_map(|by| {
-        let group = SymmetryGroup::Turns(smallvec![RangeRotation { modulus: n, by }]);
-        let buffers = vec![smallvec![RangeRotation::STILL]; 3];
+    [1, 2].into_iter().filter_map(|step| axis_steps(&instance.shape.axes, step)).find_map(|turns| {
+        let buffers = vec![smallvec![RangeRotation::STILL; turns.len()]; 3];
+        let group = SymmetryGroup::Turns(turns);
         let owners = owners.clone();
         let action = GroupAction { group, n, buffers, owners, classes: true, rooted: false };
         premise::holds(instance, &action).is_ok().then_some(action)
     })
+}
+
+/// Returns the rotations by `step` places along all axes of more than one; `None` if one is as short as that, or
+/// its length no multiple of it.
+fn axis_steps(axes: &[u32], step: u32) -> Option<RotationList> {
+    let long = axes.iter().enumerate().filter(|(_, size)| **size > 1);
+    let rotation = |(i, &size): (usize, &u32)| {
+        let by: u32 = axes[i + 1..].iter().product();
+        let turns = size.is_multiple_of(step) && size > step;
+        turns.then_some(RangeRotation { modulus: by * size, by: by * step })
+    };
+    let turns: RotationList = long.map(rotation).collect::<Option<_>>()?;
+    let orbits = turns.iter().fold(1u32, |orbits, _| orbits.saturating_mul(step));
+    (!turns.is_empty() && orbits <= MOST_ORBITS).then_some(turns)
 }
 
 /// Returns the movement of each buffer with one generator.
