@@ -37,7 +37,7 @@ use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::program::ArgumentValue;
 use roundelay_compiler::{Program, Shape};
 use roundelay_tests::mutate::mutants;
-use roundelay_tests::{SeededRandom, is_grid, read, roots, say};
+use roundelay_tests::{SeededRandom, is_full, is_grid, read, roots, say};
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
@@ -128,6 +128,71 @@ fn guarded<T>(what: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(what)).unwrap_or_else(|_| Err("panicked".into()))
 }
 
+/// Compares the verdicts on a program, at some shapes, with the oracle's, and executes some of what is proved.
+fn compare_verdicts(count: &mut Count, i: u64, made: &make::Made, dice: &mut SeededRandom) {
+    let source = match made.read() {
+        Ok(source) => source,
+        Err((sources, faults)) => {
+            count.add("not resolved", 1);
+            if number("SHOW", 0) > 0 {
+                let _ =
+                    writeln!(std::io::stderr(), "{i} {}\n{}", say(&sources, &faults), made.text);
+            }
+            return;
+        }
+    };
+    let Some(program) = source.programs.iter().find(|p| p.name != "helper") else { return };
+    let program = &given(program, dice);
+    count.add("programs", 1);
+    count.add("programs with parameters", u64::from(!program.parameters.is_empty()));
+    count.add("programs with arguments", u64::from(program.name.contains('(')));
+    let shapes: Vec<Shape> = match is_grid(program) {
+        true => [[2, 2], [2, 3], [3, 2]].map(|axes| Shape { axes: axes.to_vec() }).to_vec(),
+        false => (2..=6).map(Shape::flat).collect(),
+    };
+    for shape in shapes {
+        let all = roots(program, shape.ranks() as u32);
+        let root = all[dice.below(all.len())];
+        let at = At { program, sources: &source.sources, shape, root };
+        match guarded(|| at.judge()) {
+            Err(why) => count.differs(i, &made.text, &why),
+            Ok(Verdict::Unfit) => count.add("unfit shape", 1),
+            Ok(Verdict::Refuted) => count.add("refuted", 1),
+            // The oracle has as many slots as it likes.
+            Ok(Verdict::Refused) if !made.text.contains(" slots ") => {
+                count.add("more in flight than there can be", 1);
+            }
+            Ok(Verdict::Refused) => {
+                count.add("refused for slots", 1);
+                match guarded(|| with_any_slots(made, &at)) {
+                    Ok(Verdict::Right(..)) => {}
+                    Ok(_) => count.differs(i, &made.text, "refused with any number of slots"),
+                    Err(why) => count.differs(i, &made.text, &why),
+                }
+            }
+            Ok(Verdict::Right(instance, plans)) => {
+                count.add("proved", 1);
+                if dice.below(6) > 0 {
+                    continue;
+                }
+                for proved in &plans {
+                    match guarded(|| execution::execute(&instance, proved, dice)) {
+                        Err(why) => {
+                            let why = format!("on {}: executed: {why}", at.shape);
+                            count.differs(i, &made.text, &why);
+                        }
+                        Ok(stats) => {
+                            count.add("executed", 1);
+                            count.add("executed in passes", u64::from(stats.passes > 1));
+                            count.add("pulled", stats.pulled);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn verdicts_on_random_programs_equal_the_oracles() {
     let mut count = Count::default();
@@ -135,70 +200,7 @@ fn verdicts_on_random_programs_equal_the_oracles() {
         let mut dice = dice(i);
         let (_, made) = make::any(i, &mut dice);
         let made = changed(made, &mut dice);
-        let source = match made.read() {
-            Ok(source) => source,
-            Err((sources, faults)) => {
-                count.add("not resolved", 1);
-                if number("SHOW", 0) > 0 {
-                    let _ = writeln!(
-                        std::io::stderr(),
-                        "{i} {}\n{}",
-                        say(&sources, &faults),
-                        made.text
-                    );
-                }
-                continue;
-            }
-        };
-        let Some(program) = source.programs.iter().find(|p| p.name != "helper") else { continue };
-        let program = &given(program, &mut dice);
-        count.add("programs", 1);
-        count.add("programs with arguments", u64::from(program.name.contains('(')));
-        let shapes: Vec<Shape> = match is_grid(program) {
-            true => [[2, 2], [2, 3], [3, 2]].map(|axes| Shape { axes: axes.to_vec() }).to_vec(),
-            false => (2..=6).map(Shape::flat).collect(),
-        };
-        for shape in shapes {
-            let all = roots(program, shape.ranks() as u32);
-            let root = all[dice.below(all.len())];
-            let at = At { program, sources: &source.sources, shape, root };
-            match guarded(|| at.judge()) {
-                Err(why) => count.differs(i, &made.text, &why),
-                Ok(Verdict::Unfit) => count.add("unfit shape", 1),
-                Ok(Verdict::Refuted) => count.add("refuted", 1),
-                // The oracle has as many slots as it likes.
-                Ok(Verdict::Refused) if !made.text.contains(" slots ") => {
-                    count.add("more in flight than there can be", 1);
-                }
-                Ok(Verdict::Refused) => {
-                    count.add("refused for slots", 1);
-                    match guarded(|| with_any_slots(&made, &at)) {
-                        Ok(Verdict::Right(..)) => {}
-                        Ok(_) => count.differs(i, &made.text, "refused with any number of slots"),
-                        Err(why) => count.differs(i, &made.text, &why),
-                    }
-                }
-                Ok(Verdict::Right(instance, plans)) => {
-                    count.add("proved", 1);
-                    if dice.below(6) > 0 {
-                        continue;
-                    }
-                    for proved in &plans {
-                        match guarded(|| execution::execute(&instance, proved, &mut dice)) {
-                            Err(why) => {
-                                let why = format!("on {}: executed: {why}", at.shape);
-                                count.differs(i, &made.text, &why);
-                            }
-                            Ok(stats) => {
-                                count.add("executed", 1);
-                                count.add("executed in passes", u64::from(stats.passes > 1));
-                                count.add("pulled", stats.pulled);
-                            }
-                        }
-                    }
-                }
-            }
-        }
+        compare_verdicts(&mut count, i, &made, &mut dice);
     }
     count.finish(
         "verdicts",
@@ -209,6 +211,33 @@ fn verdicts_on_random_programs_equal_the_oracles() {
             ("programs with arguments", 10),
         ],
     );
+}
+
+/// Programs with parameters alone: `ROUNDELAY_CI=full` tries 20,000 of them, `PROGRAMS=1000` as many.
+#[test]
+fn verdicts_on_programs_with_parameters_equal_the_oracles() {
+    let wanted = number("PROGRAMS", if is_full() { 20_000 } else { 60 });
+    let mut count = Count::default();
+    let judged = |count: &Count| count.of.get("programs with parameters").copied().unwrap_or(0);
+    for i in (1 << 24).. {
+        if judged(&count) >= wanted || !count.differences.is_empty() {
+            break;
+        }
+        let mut dice = dice(i);
+        let made = match dice.below(4) {
+            0 => parameters::radix(&mut dice),
+            _ => parameters::program(&mut dice),
+        };
+        let made = changed(made, &mut dice);
+        compare_verdicts(&mut count, i, &made, &mut dice);
+    }
+    let least = [
+        ("proved", wanted / 2),
+        ("refuted", wanted / 8),
+        ("programs with arguments", wanted / 8),
+        ("executed", wanted / 16),
+    ];
+    count.finish("verdicts with parameters", &least);
 }
 
 #[test]
@@ -240,7 +269,7 @@ fn symmetry_proves_what_unrolling_proves() {
             continue;
         }
         if is_grid(program) {
-            for axes in [[2, 2], [2, 3], [4, 2], [3, 4], [2, 8]] {
+            for axes in [[2, 2], [2, 3], [4, 2], [3, 4], [2, 8], [4, 4]] {
                 let shape = Shape { axes: axes.to_vec() };
                 let at = At { program, sources: &source.sources, shape, root: 0 };
                 match guarded(|| at.symmetry()) {

@@ -1,6 +1,7 @@
 //! Gives random programs parameters: numbers of their algorithms become parameters with that default, in bounds and
 //! without, some numbers a constant of the file, and parts are used with arguments.
 
+use roundelay_algorithms::CATALOGUE;
 use roundelay_tests::SeededRandom;
 
 use crate::random::make::{Made, plain};
@@ -41,6 +42,27 @@ pub(crate) fn program(dice: &mut SeededRandom) -> Made {
     let constants: Vec<String> =
         constants.iter().enumerate().map(|(i, v)| format!("let c{i} = {v}\n")).collect();
     Made { text: constants.concat() + &text, ..made }
+}
+
+/// Makes an algorithm of the library with a radix, alone or used with an argument that is a parameter too.
+pub(crate) fn radix(dice: &mut SeededRandom) -> Made {
+    let with_radix = |text: &str| text.contains("(k = ") || text.contains("(a = ");
+    let all: Vec<_> = CATALOGUE.iter().filter(|entry| with_radix(entry.text)).collect();
+    let entry = all[dice.below(all.len())];
+    if dice.below(2) == 0 {
+        return Made::alone(entry.text.to_string(), false);
+    }
+    let (collective, name) = (entry.collective, entry.name);
+    let parameter = if entry.text.contains("(k = ") { "k" } else { "a" };
+    let default = 2 + dice.below(3);
+    let value = ["m", "m + 1", "if n > m { m } else { 2 }", "min(m, 4)"][dice.below(4)];
+    let text = format!(
+        "algorithm main(m = {default} in 2..=6) implements {collective} on n ranks {{
+    use {collective}.{name}({parameter} = {value})
+}}
+"
+    );
+    Made::alone(text, false)
 }
 
 /// Cuts a text before each algorithm.
