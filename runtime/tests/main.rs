@@ -29,6 +29,7 @@ mod reproducible;
 mod resources;
 mod scans;
 mod split;
+mod stayed;
 mod support;
 mod suspend;
 mod tolerant;

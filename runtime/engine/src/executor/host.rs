@@ -216,8 +216,10 @@ impl PlanExecution<'_> {
             let first = self.work.before[drained.send as usize];
             let message = first + u64::from(pass) * send.messages + u64::from(drained.message);
             let sender = &mut self.endpoints.senders[send.sender as usize];
-            // Only memory that was not copied is still being read after a message was sent.
-            if sender.zero_copied() > message && !sender.is_consumed(message) {
+            // Only memory that was not copied is still being read after a message was sent. The message stands for
+            // those before it, which may have stayed where they were though it did not.
+            let stayed = sender.zero_copied();
+            if stayed > first && !sender.is_consumed(message.min(stayed - 1)) {
                 return Some(LaneCondition::Drained(drained.send));
             }
         }
