@@ -154,6 +154,19 @@ fn plans_of_wire_types_are_not_invariant() {
     assert_eq!(proved(&text, 3, 0).0.is_invariant(false), Some(false));
 }
 
+/// A place that is copied onto itself was sent through a connection of the rank to itself, and rounded once more there.
+#[test]
+fn nothing_is_rounded_within_a_rank() {
+    for itself in ["copy data as bf16", "copy data"] {
+        let text = format!(
+            "algorithm own implements broadcast on n ranks {{
+            each r where r != root {{ root -> r : copy data as f16 }}
+            each r where r != root {{ r -> r : {itself} }} }}"
+        );
+        proved(&text, 3, 0);
+    }
+}
+
 #[test]
 fn a_plan_that_folds_in_another_order_is_no_plan_of_the_schedule() {
     // The placements were compiled above; here the operands of a plan's fold are swapped.

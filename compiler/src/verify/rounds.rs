@@ -268,7 +268,7 @@ pub(crate) fn round_of(
                 report(found, instance, t, || uninitialised(instance, t, buf, chunk));
                 return false;
             };
-            let value = if t.src != t.dst { value.rounded(t.wire) } else { value };
+            let value = value.rounded(t.wire);
             writes.push(RoundWrite { to, step: i, src: t.src, op: t.op, value });
         }
     }

@@ -431,7 +431,7 @@ impl WalkRound<'_> {
             op: rule.op,
             from: scene.from.map(&from, rule.from.span)?,
             to: scene.to.map(&to, rule.to.span)?,
-            wire: rule.wire,
+            wire: rule.wire.filter(|_| src != dst),
             span: rule.span,
         })
     }

@@ -32,7 +32,7 @@ pub struct ChunkTransfer {
     pub from: PlanRegion,
     /// The region that is written.
     pub to: PlanRegion,
-    /// Narrower type on the wire.
+    /// Narrower type on the wire; `None` within a rank, where there is none.
     pub wire: Option<WireType>,
     /// Its statement.
     pub span: Span,
