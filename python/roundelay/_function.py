@@ -86,18 +86,17 @@ class _Text(ExpressionTranslator):
         if a.vararg or a.kwarg or not axes:
             self.refuse(tree, "the number of ranks has no name", "write def name(n), or def name(node, gpu) for a grid")
         parameters = self.keywords(tree)
-        least: dict[str, int | None] = {p.arg: bounds[0] if bounds else None for p, _, bounds in parameters}
-        return axes, least
+        return axes, {p.arg: self.least(bounds[0]) if bounds else None for p, _, bounds in parameters}
 
-    def keywords(self, tree: ast.FunctionDef) -> list[tuple[ast.arg, ast.expr, tuple[int, int] | None]]:
-        """Return what has a default, with it and with the bounds that an annotation gives."""
+    def keywords(self, tree: ast.FunctionDef) -> list[tuple[ast.arg, ast.expr, tuple[ast.expr, ast.expr] | None]]:
+        """Return what has a default, with it and with the start and the end that an annotation gives."""
         a = tree.args
         names = [*a.posonlyargs, *a.args]
         pairs: list[tuple[ast.arg, ast.expr | None]] = [
             *zip(names[len(names) - len(a.defaults) :], a.defaults, strict=True),
             *zip(a.kwonlyargs, a.kw_defaults, strict=True),
         ]
-        found: list[tuple[ast.arg, ast.expr, tuple[int, int] | None]] = []
+        found: list[tuple[ast.arg, ast.expr, tuple[ast.expr, ast.expr] | None]] = []
         for name, default in pairs:
             if default is None:
                 self.refuse(name, f"the parameter `{name.arg}` has no default", f"write {name.arg}=2")
@@ -105,11 +104,9 @@ class _Text(ExpressionTranslator):
             match name.annotation:
                 case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[_, range_])):
                     match range_:
-                        case ast.Call(
-                            func=ast.Name(id="range"),
-                            args=[ast.Constant(value=int() as least), ast.Constant(value=int() as end)],
-                        ):
-                            bounds = (least, end - 1)
+                        case ast.Call(func=ast.Name(id="range"), args=[start, end], keywords=[]):
+                            self.word(range_, "range")
+                            bounds = start, end
                         case _:
                             help_ = f"write {name.arg}: Annotated[int, range(2, 9)] = 2 for 2 to 8"
                             self.refuse(name, "these are no bounds of a parameter", help_)
@@ -121,22 +118,21 @@ class _Text(ExpressionTranslator):
         outer, self.bound = self.bound, {}
         given: list[str] = []
         for name, default, bounds in self.keywords(tree):
-            within = f" in {bounds[0]}..={bounds[1]}" if bounds else ""
-            given.append(f"{name.arg} = {self.expression(default)}{within}")
+            text = f"{name.arg} = {self.expression(default)}"
+            match bounds:
+                case start, ast.Constant(value=int() as end):
+                    text += f" in {self.expression(start, 1)}..={end - 1}"
+                case start, end:
+                    text += f" in {self.expression(start, 1)}..={self.expression(end, 1)} - 1"
+            given.append(text)
         self.bound = outer
         return f"({', '.join(given)})" if given else ""
 
-    def parameters(self, tree: ast.FunctionDef) -> list[str]:
+    def helper(self, tree: ast.FunctionDef) -> None:
         a = tree.args
         if a.vararg or a.kwarg or a.kwonlyargs or a.defaults:
-            self.refuse(tree, "parameters are names only", "write def name(n), or def name(node, gpu) for a grid")
+            self.refuse(tree, "parameters of a helper are names only", f"write def {tree.name}(a, b)")
         names = [p.arg for p in (*a.posonlyargs, *a.args)]
-        if not names:
-            self.refuse(tree, "the number of ranks has no name", "write def name(n), or def name(node, gpu) for a grid")
-        return names
-
-    def helper(self, tree: ast.FunctionDef) -> None:
-        names = self.parameters(tree)
         self.bound = dict.fromkeys(names)
         *lets, result = tree.body[1:] if _is_text(tree.body[0]) and len(tree.body) > 1 else tree.body
         if not isinstance(result, ast.Return) or result.value is None:

@@ -94,6 +94,28 @@ def test_arguments_are_those_of_the_twin(command: str) -> None:
     assert plans(twins.both.named("both(up = false)"), "4") != plans(twins.both, "4")
 
 
+LEAST, MOST = -2, 4
+
+
+def shifted(n: Ranks, shift: Annotated[int, range(LEAST, 2 * MOST)] = MOST) -> None:
+    def last() -> int:
+        return MOST - 1
+
+    requires(last() == 3 and shift != 0)
+    for s in range(n - 1):
+        for r in each:
+            r.to((r + 1) % n).copy(data[(r - s) % n])
+
+
+def test_bounds_are_expressions_of_numbers_from_outside() -> None:
+    ours = roundelay.algorithm("all_gather")(shifted)
+    assert ours.named("shifted(shift = -2)").name == "shifted(shift = -2)"
+    assert ours.named("shifted(shift = 7)").name == "shifted(shift = 7)"
+    for value in (-3, 8):
+        with pytest.raises(RefusedError, match="shift goes from -2 to 7"):
+            ours.named(f"shifted(shift = {value})")
+
+
 def test_parts_wire_types_and_schedules(command: str) -> None:
     assert plans(twins.two_rings, "4") == plans(roundelay.algorithm(TWO_RINGS), "4")
     assert [c.verdict for c in twins.shifted.check([1, 2, 5])] == ["proved"] * 3
@@ -226,6 +248,10 @@ def of_bounds(n: Ranks, k: Annotated[int, 8] = 2) -> None:
     chunks(n * k)
 
 
+def of_start(n: Ranks, k: Annotated[int, range(9)] = 2) -> None:
+    chunks(n * k)
+
+
 def of_keyword(n: Ranks) -> None:
     chunks(n, k=2)  # type: ignore[call-arg]
 
@@ -245,6 +271,7 @@ def of_keyword(n: Ranks) -> None:
         (of_update, "d += 1", "`d` is bound again from itself"),
         (of_default, "def of_default", "the number of ranks has no name"),
         (of_bounds, "k: Annotated", "these are no bounds of a parameter"),
+        (of_start, "k: Annotated", "these are no bounds"),
         (of_keyword, "chunks(n, k=2)", "only run(…) takes arguments by name"),
     ],
 )
