@@ -23,6 +23,7 @@ mod hints;
 mod info;
 mod job;
 mod load;
+mod lsp;
 mod man;
 mod member;
 mod own;
@@ -113,6 +114,7 @@ pub fn main(algorithms: &[&dyn RunnableAlgorithm]) -> ExitCode {
         VerbArgs::Explain(args) => explain::explain(args, report),
         VerbArgs::Tune(args) => tune::tune(args, report),
         VerbArgs::Route(args) => route::route(args, report),
+        VerbArgs::Lsp => lsp::lsp(),
         VerbArgs::Secret => secret::secret(report),
         VerbArgs::Completions { shell } => completions::completions(*shell, report),
         VerbArgs::Man { dir } => man::man(dir, report),

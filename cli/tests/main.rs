@@ -13,6 +13,7 @@ mod gpu;
 mod hosts;
 mod inputs;
 mod json;
+mod lsp;
 mod outputs;
 mod paths;
 mod ports;

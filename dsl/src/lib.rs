@@ -19,5 +19,5 @@ pub mod span;
 
 pub use escape::escaped;
 pub use lint::{lint, lint_algorithm};
-pub use parse::{MAX_BYTES, MAX_DEPTH, check_text, parse, too_deep, with_stack};
+pub use parse::{KEYWORDS, MAX_BYTES, MAX_DEPTH, check_text, parse, too_deep, with_stack};
 pub use print::format;

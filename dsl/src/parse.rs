@@ -156,3 +156,35 @@ impl<'t> ParserInput<'t> {
 
 /// A node of pest's tree.
 type PestNode<'t> = Pair<'t, Rule>;
+
+/// The reserved words, in order: none of them is a name. A test holds them to the grammar.
+pub const KEYWORDS: &[&str] = &[
+    "algorithm",
+    "as",
+    "at",
+    "by",
+    "chunks",
+    "collective",
+    "each",
+    "else",
+    "false",
+    "fn",
+    "for",
+    "if",
+    "implements",
+    "import",
+    "in",
+    "let",
+    "on",
+    "over",
+    "requires",
+    "schedule",
+    "scratch",
+    "split",
+    "take",
+    "tolerates",
+    "true",
+    "use",
+    "via",
+    "where",
+];

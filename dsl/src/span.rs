@@ -82,6 +82,11 @@ impl SourceMap {
         self.sources.is_empty()
     }
 
+    /// Returns the number of texts; their ids are the numbers below it.
+    pub fn len(&self) -> usize {
+        self.sources.len()
+    }
+
     /// Returns the text with this id.
     pub fn get(&self, id: SourceId) -> &SourceText {
         &self.sources[id.0 as usize]

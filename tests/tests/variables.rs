@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// The files that may read variables: the place, and one that is built before it.
 const READERS: [&str; 2] = ["runtime/support/src/variables.rs", "macros/src/prove.rs"];
-const PACKAGES: [&str; 15] = [
+const PACKAGES: [&str; 16] = [
     "dsl",
     "compiler",
     "compiler/emit",
@@ -19,6 +19,7 @@ const PACKAGES: [&str; 15] = [
     "ffi",
     "nccl",
     "python",
+    "lsp",
     "cli",
 ];
 

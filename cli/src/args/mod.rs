@@ -86,6 +86,9 @@ pub(crate) enum VerbArgs {
     Info(InfoArgs),
     /// Say which link each pair of ranks uses, and why
     Route(RouteArgs),
+    /// Serve an editor: diagnostics and proofs while a text is written
+    #[command(after_help = LSP_EXAMPLES)]
+    Lsp,
     /// Print a random secret for a job
     #[command(after_help = SECRET_EXAMPLES)]
     Secret,
@@ -125,6 +128,14 @@ pub(crate) enum VerbArgs {
         job: String,
     },
 }
+
+/// The help of `roundelay lsp`.
+const LSP_EXAMPLES: &str = "\
+It speaks the language server protocol on standard input and output, and is started by the editor: docs/editor.md has
+the settings of Neovim, Helix and Emacs.
+
+Examples:
+  roundelay lsp";
 
 /// The help of `roundelay secret`.
 const SECRET_EXAMPLES: &str = "\

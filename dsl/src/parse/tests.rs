@@ -574,3 +574,12 @@ fn parameters_and_arguments() {
     assert_eq!(given, [("k", "(2 * k)".to_owned()), ("up", "false".to_owned())]);
     assert!(two.arguments.is_empty());
 }
+
+#[test]
+fn reserved_words_are_those_of_the_grammar() {
+    let grammar = include_str!("../algo.pest");
+    let (_, rule) = grammar.split_once("\nkeyword = @{").expect("the rule");
+    let (rule, _) = rule.split_once("\n}").expect("its end");
+    let words: Vec<&str> = rule.split('"').skip(1).step_by(2).collect();
+    assert_eq!(words, crate::KEYWORDS);
+}
