@@ -1,6 +1,6 @@
 //! Compares a mistake in a file with that mistake in a function: one diagnostic, at the tokens that say the same.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{TokenStream, TokenTree};
 use quote::quote;
 use roundelay_compiler::EmbeddedAlgorithm;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics};
@@ -22,10 +22,13 @@ fn of_file(text: &str) -> Found {
 }
 
 fn of_rust(attribute: &str, item: &str) -> Found {
-    // In one text, as in a Rust file.
+    // In one text, as in a Rust file; an attribute of several words stands in parentheses.
     let text = format!("{attribute}\n{item}");
     let mut item = text.parse::<TokenStream>().expect("tokens").into_iter();
-    let attribute = item.next().into_iter().collect();
+    let attribute = match item.next() {
+        Some(TokenTree::Group(words)) => words.stream(),
+        word => word.into_iter().collect(),
+    };
     let item = item.collect();
     let marked = MarkedFunction { role: MacroRole::Algorithm, attribute, item };
     match parse::prototype(&marked, &[]) {
@@ -282,6 +285,36 @@ fn the_same_mistake_has_the_same_diagnostic() {
         assert!(!file_sources.snippet(span(&file[0])).is_empty());
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn constants_are_seen_by_the_whole_algorithm() {
+    let ring = "each(|r| r.to((r + 1) % n).copy(data[(r - s) % n]));";
+    let of = |default: &str, constants: &str| {
+        let attribute = format!("(all_gather, parameters(k = {default} in LEAST..=2 * MOST))");
+        let item =
+            format!("fn twin(n: Ranks, k: i64) {{ {constants} for s in 0..n - 1 {{ {ring} }} }}");
+        of_rust(&attribute, &item)
+    };
+    let constants = "const LEAST: i64 = -1; requires(k <= MOST + 4); const MOST: i64 = 4;";
+    assert!(of("8", constants).is_ok());
+    for (default, constants, code, at) in [
+        ("9", constants, "RL0215", "9"),
+        ("8", "const LEAST: i64 = 1;", "RL0201", "MOST"),
+        ("8", "const LEAST: i64 = 1; const MOST: i64 = n;", "RL0201", "n"),
+        ("8", "const LEAST: i64 = 1; const MOST: i64 = 4 as i64;", "RL0101", "4 as i64"),
+        ("8", "const LEAST: i64 = 1; const MOST: i64 = 4; const MOST: i64 = 5;", "RL0204", "MOST"),
+        (
+            "8",
+            "const LEAST: i64 = 1; const MOST: i64 = 4; for s in 0..1 { const A: i64 = 1; }",
+            "RL0101",
+            "const A: i64 = 1;",
+        ),
+    ] {
+        let (sources, found) = of(default, constants).expect_err(constants);
+        let place = sources.snippet(found[0].span().expect("a place"));
+        assert_eq!((found[0].code.0, place), (code, at), "{constants}");
+    }
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl PieceParser<'_> {
             }
             Stmt::Expr(e, _) => self.doing(e),
             Stmt::Item(item) => {
-                let help = "write helper functions at the top of the algorithm, or outside";
+                let help = "write constants at the top of the algorithm, and helper functions there or outside";
                 self.foreign(item, "a declaration here", help)
             }
             Stmt::Macro(m) => self.foreign(m, "a macro", "write out what it stands for"),

@@ -1,8 +1,10 @@
 //! Reads signatures, clauses, and the bodies of helper functions.
 
-use roundelay_dsl::ast::{self, AxesClause, FileDeclaration, FnDef};
+use roundelay_dsl::ast::{self, AxesClause, ConstantDecl, FileDeclaration, FnDef};
 use roundelay_dsl::diag::{Diagnostic, codes};
-use syn::{Expr, FnArg, Ident, ItemFn, Local, Pat, PatType, ReturnType, Signature, Stmt, Type};
+use syn::{
+    Expr, FnArg, Ident, ItemConst, ItemFn, Local, Pat, PatType, ReturnType, Signature, Stmt, Type,
+};
 
 use super::PieceParser;
 use crate::prototype::{AttributeWords, MacroRole};
@@ -219,6 +221,10 @@ impl PieceParser<'_> {
                 items.extend(self.helper(inner).map(FileDeclaration::Fn));
                 continue;
             }
+            if let Stmt::Item(syn::Item::Const(inner)) = stmt {
+                items.extend(self.constant(inner).map(FileDeclaration::Constant));
+                continue;
+            }
             let before = body.iter().all(|s| matches!(s, ast::Stmt::Let(..)));
             if self.clause(stmt, &mut clauses, before).is_some() {
                 if before && clauses.schedule.is_none() {
@@ -318,6 +324,13 @@ impl PieceParser<'_> {
         }
         let message = format!("one argument belongs here, not {}", call.args.len());
         self.fault(codes::ARITY, call, message, "called here", format!("write `{form}`"))
+    }
+
+    /// Reads `const MOST: i64 = 7;`.
+    fn constant(&mut self, constant: &ItemConst) -> Option<ConstantDecl> {
+        let (docs, name) = (docs(&constant.attrs), self.name(&constant.ident));
+        let value = self.expr(&constant.expr)?;
+        Some(ConstantDecl { docs, name, value, span: self.span(constant) })
     }
 
     /// Reads `fn f(a: i64, b: i64) -> i64 { let x = …; value }`.

@@ -7,9 +7,9 @@ use std::ops::{
     RangeToInclusive, Rem, Shl, Shr, Sub,
 };
 
-/// An axis of the ranks. As a number it is this group's coordinate, in the regions of a
-/// [`run`](super::run) over another axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// An axis of the ranks. As a number it is a coordinate: that of the rank in an [`each`](super::each), and that of
+/// the group in the regions of a [`run`](super::run) over another axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Axis {
     /// Its length.
     pub size: i64,
@@ -27,6 +27,12 @@ macro_rules! as_number {
             type Output = i64;
             fn $method(self, _: Axis) -> i64 {
                 self
+            }
+        }
+        impl $op for Axis {
+            type Output = i64;
+            fn $method(self, _: Axis) -> i64 {
+                self.size
             }
         }
     )*};

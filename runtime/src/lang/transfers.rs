@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::places::BufferRegion;
+use super::places::{Axis, BufferRegion};
 
 /// A rank: its number, or its coordinates.
 pub trait RankIndex: Sized {
@@ -13,9 +13,22 @@ pub trait RankIndex: Sized {
 }
 
 impl RankIndex for i64 {}
-impl RankIndex for (i64, i64) {}
-impl RankIndex for (i64, i64, i64) {}
-impl RankIndex for (i64, i64, i64, i64) {}
+impl<A: RankCoordinate, B: RankCoordinate> RankIndex for (A, B) {}
+impl<A: RankCoordinate, B: RankCoordinate, C: RankCoordinate> RankIndex for (A, B, C) {}
+impl<A, B, C, D> RankIndex for (A, B, C, D)
+where
+    A: RankCoordinate,
+    B: RankCoordinate,
+    C: RankCoordinate,
+    D: RankCoordinate,
+{
+}
+
+/// A coordinate of a rank: a number, or an axis, which is the coordinate of the rank at hand.
+pub trait RankCoordinate {}
+
+impl RankCoordinate for i64 {}
+impl RankCoordinate for Axis {}
 
 /// `r.to(p)`, a transfer whose source region is still to be given.
 #[derive(Debug, Clone, Copy)]
