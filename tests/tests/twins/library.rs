@@ -27,10 +27,6 @@ pub(crate) static TWINS: &[Prototype] = &[
     rooted::linear,
     others::dissemination,
     others::direct,
-    parameters::k_nomial,
-    parameters::k_dissemination,
-    parameters::gather::k_bruck,
-    parameters::exchange::k_bruck,
 ];
 
 /// Helpers of several.
@@ -401,105 +397,5 @@ pub(crate) mod others {
         requires(n == 2);
 
         0.to(1).copy(data);
-    }
-}
-
-pub(crate) mod parameters {
-    use roundelay::algorithm;
-
-    #[algorithm(broadcast, parameters(k = 2 in 2..=8))]
-    pub(crate) fn k_nomial(n: Ranks, k: i64) {
-        for s in 0..ceil_log(k, n) {
-            let d = pow(k, s);
-            each(|r| {
-                let v = (r - root) % n;
-                for j in 1..k {
-                    if v < d && v + j * d < n {
-                        r.to((r + j * d) % n).copy(data);
-                    }
-                }
-            });
-        }
-    }
-
-    #[algorithm(barrier, parameters(k = 2 in 2..=8))]
-    pub(crate) fn k_dissemination(n: Ranks, k: i64) {
-        for s in 0..ceil_log(k, n) {
-            let d = pow(k, s);
-            each(|r| {
-                for j in 1..k {
-                    if j * d < n {
-                        r.to((r + j * d) % n).reduce(data);
-                    }
-                }
-            });
-        }
-    }
-
-    pub(crate) mod gather {
-        use roundelay::algorithm;
-
-        #[algorithm(all_gather, parameters(k = 2 in 2..=8))]
-        pub(crate) fn k_bruck(n: Ranks, k: i64) {
-            for s in 0..ceil_log(k, n) {
-                let d = pow(k, s);
-                each(|r| {
-                    for j in 1..k {
-                        if j * d < n {
-                            r.to((r - j * d) % n).copy(data[cyclic(r, min(d, n - j * d))]);
-                        }
-                    }
-                });
-            }
-        }
-    }
-
-    pub(crate) mod exchange {
-        use roundelay::algorithm;
-
-        #[algorithm(all_to_all, parameters(k = 2 in 2..=8))]
-        pub(crate) fn k_bruck(n: Ranks, k: i64) {
-            let t = scratch(n);
-
-            each(|r| r.to(r).copy(input[cyclic(r, n)]).into(t));
-            for s in 0..ceil_log(k, n) {
-                let d = pow(k, s);
-                each(|r| {
-                    for q in 1..k {
-                        if q * d < n {
-                            r.to((r + q * d) % n).copy(t[(q * d..n).by(k * d).take(d)]);
-                        }
-                    }
-                });
-            }
-            each(|r| {
-                for j in 0..n {
-                    r.to(r).copy(t[j]).into(output[(r - j) % n]);
-                }
-            });
-        }
-    }
-
-    /// The forms that a text is compared in: truth values, a `let` that clauses use, and a part with arguments.
-    pub(crate) const BOTH: &str = "
-        algorithm both(m = 3, up = true) implements broadcast on n ranks {
-            let half = m * n
-            chunks 2 * half
-            use broadcast.k_nomial(k = m) on data[0..half]
-            if up { use broadcast.k_nomial(k = 2 + 1) on data[half..2 * half] } else {
-                use broadcast.chain on data[half..2 * half]
-            }
-        }";
-
-    #[algorithm(broadcast, parameters(m = 3, up = true))]
-    pub(crate) fn both(n: Ranks, m: i64, up: bool) {
-        let half = m * n;
-        chunks(2 * half);
-        run(broadcast::k_nomial).with("k", m).on(data[0..half]);
-        if up {
-            run(broadcast::k_nomial).with("k", 2 + 1).on(data[half..2 * half]);
-        } else {
-            run(broadcast::chain).on(data[half..2 * half]);
-        }
     }
 }

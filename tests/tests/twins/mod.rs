@@ -1,15 +1,22 @@
 //! Tests algorithms of the library as Rust functions: the same plans, byte for byte, but for the names of source lines.
 
 mod library;
+mod parameters;
 
 use std::sync::Arc;
 
 use roundelay::{Algorithm, Prototype, RunnableAlgorithm};
 use roundelay_compiler::{CompileOptions, Plan, Program, Shape, UnprovedPlan, compile};
+use roundelay_dsl::diag::codes;
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::of_library;
 
+use parameters::ParameterTwin;
+
 /// Returns the plans of all ranks at a shape, encoded without source lines; `None` if the shape is not allowed.
+///
+/// # Panics
+/// If the algorithm is refuted.
 fn bytes(
     program: &Arc<Program>,
     sources: &SourceMap,
@@ -21,7 +28,11 @@ fn bytes(
     let ways = paths.flat_map(|p| program.style.placements().iter().map(move |&at| (p, at)));
     for (paths, placement) in ways {
         let options = CompileOptions { root, paths, ..CompileOptions::default() };
-        let proved = compile(program, sources, shape, &options, placement).ok()?;
+        let proved = match compile(program, sources, shape, &options, placement) {
+            Ok(proved) => proved,
+            Err(faults) if faults.iter().any(|d| d.code == codes::REQUIRES) => return None,
+            Err(faults) => panic!("{}: {}", program.name, roundelay_tests::say(sources, &faults)),
+        };
         all.extend(proved.into_plans().into_iter().map(|plan| without_lines(plan).encode()));
     }
     Some(all)
@@ -46,38 +57,91 @@ fn shapes(program: &Program) -> Vec<Shape> {
     }
 }
 
-fn compare(twin: &Prototype) {
-    let twin: &Algorithm = twin.algorithm().expect("the prototype can be read");
-    compare_instance(twin);
-    if let Some(parameter) = twin.program().parameters.first() {
-        for value in [3, 5] {
-            let name = format!("{}({} = {value})", twin.name(), parameter.name);
-            compare_instance(&twin.named(&name).expect("a value that it takes"));
-        }
+/// Returns those at which algorithms are compared with each of several arguments.
+fn few_shapes(program: &Program) -> Vec<Shape> {
+    match program.axes.grid {
+        false => [2, 3, 4, 7, 9].map(Shape::flat).to_vec(),
+        true => [(1, 2), (2, 2), (3, 2), (2, 4)].map(|(a, b)| Shape { axes: vec![a, b] }).to_vec(),
     }
 }
 
-fn compare_instance(twin: &Algorithm) {
+fn compare(twin: &Prototype) {
+    let twin: &Algorithm = twin.algorithm().expect("the prototype can be read");
     let entry = roundelay_algorithms::find(twin.collective(), twin.name());
     let entry = entry.unwrap_or_else(|| panic!("the library has no {twin}"));
     let (sources, program) = of_library(entry).expect("the library is sound");
-    let mut some = 0;
-    for shape in shapes(&program) {
+    compare_at(twin, &program, &sources, &shapes(&program));
+}
+
+/// Compares the plans of a text with those of its twin at some shapes; returns those of the text.
+fn compare_at(
+    twin: &Algorithm,
+    program: &Arc<Program>,
+    sources: &SourceMap,
+    shapes: &[Shape],
+) -> Vec<Vec<Vec<u8>>> {
+    let mut plans = Vec::new();
+    for shape in shapes {
         let roots = if program.kind.rooted() { vec![0, 1] } else { vec![0] };
         for root in roots {
-            let of_file = bytes(&program, &sources, &shape, root);
-            let of_rust = bytes(twin.program(), twin.sources(), &shape, root);
-            some += usize::from(of_file.is_some());
+            let of_file = bytes(program, sources, shape, root);
+            let of_rust = bytes(twin.program(), twin.sources(), shape, root);
             assert!(of_file == of_rust, "{twin} on {shape} ranks, root {root}");
+            plans.extend(of_file);
         }
     }
-    assert!(some > 0, "{twin} runs nowhere");
+    assert!(!plans.is_empty(), "{twin} runs nowhere");
+    plans
 }
 
 #[test]
 fn twins_have_the_plans_of_the_library() {
     assert!(library::TWINS.len() >= 8);
     library::TWINS.iter().for_each(compare);
+}
+
+/// Other values of parameters are other plans, under a name that shows them, and both forms have the same.
+#[test]
+fn twins_with_parameters_have_the_plans_of_their_texts() {
+    assert!(parameters::TWINS.len() >= 20);
+    for ParameterTwin { twin, text, arguments } in parameters::TWINS {
+        let twin: &Algorithm = twin.algorithm().expect("the prototype can be read");
+        let entry = roundelay_algorithms::find(twin.collective(), twin.name());
+        let text = text.or_else(|| entry.map(|entry| entry.text)).expect("a text");
+        let of_text = Algorithm::parse("parameters.algo", text).expect("a sound text");
+        assert!(arguments.len() >= 3 && arguments[0].is_empty(), "{twin}");
+        let mut seen = Vec::new();
+        for argument in *arguments {
+            let name = format!("{}{argument}", twin.name());
+            let [twin, of_text] =
+                [twin, &of_text].map(|a| a.named(&name).expect("arguments that it takes"));
+            assert_eq!((twin.name(), of_text.name()), (&*name, &*name));
+            let shapes = few_shapes(of_text.program());
+            let plans = compare_at(&twin, of_text.program(), of_text.sources(), &shapes);
+            assert!(!seen.contains(&plans), "{name} is like another");
+            seen.push(plans);
+        }
+        for parameter in &of_text.program().parameters {
+            let Some((least, most)) = parameter.bounds else { continue };
+            for value in [least - 1, most + 1] {
+                let name = format!("{}({} = {value})", twin.name(), parameter.name);
+                let refused = [twin, &of_text].map(|a| a.named(&name).expect_err("out of bounds"));
+                assert_eq!(refused.map(|e| e.code().0), ["RL0215"; 2], "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn all_texts_with_parameters_have_a_twin() {
+    let with = roundelay_algorithms::CATALOGUE
+        .iter()
+        .filter(|entry| entry.text.contains(&format!("algorithm {}(", entry.name)));
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/parameters");
+    let files = std::fs::read_dir(folder).expect("the texts").count();
+    let of_library = parameters::TWINS.iter().filter(|twin| twin.text.is_none());
+    assert_eq!(of_library.count(), with.count());
+    assert_eq!(parameters::TWINS.iter().filter(|twin| twin.text.is_some()).count(), files);
 }
 
 #[test]
@@ -91,7 +155,7 @@ fn a_file_that_was_embedded_has_the_plans_of_the_library() {
 
 #[test]
 fn arguments_are_a_part_of_the_identity() {
-    use library::parameters::{BOTH, both};
+    use parameters::{BOTH, both};
     let of_rust: &Algorithm = both.algorithm().expect("a prototype");
     let of_text = Algorithm::parse("both.algo", BOTH).expect("a sound text");
     let shape = Shape::flat(5);
