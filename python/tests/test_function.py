@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import parameter_twins
 import pytest
 import twins
 from conftest import ROOT
@@ -49,6 +50,17 @@ def plans(algorithm: Algorithm, n: str) -> list[dict[str, Any]]:
     """Return the plans of all ranks, without the places in the source."""
     found, said, code = algorithm._verb("show", "--stage", "plan", "-n", n)
     assert code == 0, said
+    return _without_places(found)
+
+
+def plans_or_none(algorithm: Algorithm, n: str) -> list[dict[str, Any]] | None:
+    """Return the plans of all ranks, or None where the algorithm does not allow that number of ranks."""
+    found, said, code = algorithm._verb("show", "--stage", "plan", "-n", n)
+    assert code == 0 or "RL0601" in said, said
+    return _without_places(found) if code == 0 else None
+
+
+def _without_places(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for plan in found:
         plan["plan"]["part"].pop("sites", None)
         plan["plan"].pop("sites", None)
@@ -63,8 +75,6 @@ def plans(algorithm: Algorithm, n: str) -> list[dict[str, Any]]:
         ("all_reduce.two_level", ["2x2", "2x3"]),
         ("all_to_all.bruck", ["3", "8"]),
         ("broadcast.binomial", ["2", "7"]),
-        ("broadcast.k_nomial", ["2", "7"]),
-        ("barrier.k_dissemination", ["5"]),
     ],
 )
 def test_plans_are_those_of_the_twin(command: str, name: str, ranks: list[str]) -> None:
@@ -80,16 +90,44 @@ def test_plans_are_those_of_the_twin(command: str, name: str, ranks: list[str]) 
         assert found == wanted
 
 
+@pytest.mark.parametrize(
+    ("ours", "folder", "arguments"),
+    parameter_twins.TWINS,
+    ids=[f"{ours.collective}.{ours.name}" for ours, _, _ in parameter_twins.TWINS],
+)
+def test_plans_with_parameters_are_those_of_the_twin(
+    command: str, ours: Algorithm, folder: str, arguments: tuple[str, ...]
+) -> None:
+    twin = roundelay.load(ROOT / folder / f"{ours.name}.algo")
+    assert (ours.name, ours.collective) == (twin.name, twin.collective)
+    assert len(arguments) >= 3
+    seen: set[str] = set()
+    for values in arguments:
+        name = f"{ours.name}{values}"
+        pair = ours.named(name), twin.named(name)
+        assert pair[0].name == pair[1].name == name
+        counts = ("2x2", "2x3") if ours.name == "crossing" else ("4", "9")
+        found, wanted = ([plans_or_none(algorithm, n) for n in counts] for algorithm in pair)
+        assert found == wanted, name
+        hashes = {plan["hash"] for plans in found for plan in plans or ()}
+        assert hashes and not hashes & seen, f"{name} is like another"
+        seen |= hashes
+
+
+def test_all_texts_with_parameters_have_a_twin() -> None:
+    texts = [*(ROOT / "algorithms").glob("*/*.algo"), *(ROOT / "tests" / "parameters").glob("*.algo")]
+    named = {text.relative_to(ROOT).as_posix() for text in texts if f"algorithm {text.stem}(" in text.read_text("utf-8")}
+    assert named == {f"{folder}/{ours.name}.algo" for ours, folder, _ in parameter_twins.TWINS}
+    assert len(parameter_twins.TWINS) == len(named) >= 20
+
+
 def test_arguments_are_those_of_the_twin(command: str) -> None:
-    for name in ("k_nomial(k = 4)", "k_nomial(k = 7)"):
-        twin = roundelay.load(ROOT / "algorithms" / "broadcast" / "k_nomial.algo").named(name)
-        ours = twins.k_nomial.named(name)
-        assert ours.name == twin.name == name
-        assert plans(ours, "9") == plans(twin, "9")
-        assert plans(ours, "9") != plans(twins.k_nomial, "9")
-        assert pickle.loads(pickle.dumps(ours)).name == name
+    ours = parameter_twins.k_nomial.named("k_nomial(k = 7)")
+    assert pickle.loads(pickle.dumps(ours)).name == ours.name == "k_nomial(k = 7)"
     with pytest.raises(RefusedError, match="k goes from 2 to 8"):
-        twins.k_nomial.named("k_nomial(k = 9)")
+        parameter_twins.k_nomial.named("k_nomial(k = 9)")
+    with pytest.raises(RefusedError, match="k goes from 2 to 7"):
+        parameter_twins.composed.named("composed(k = 8)")
     assert plans(twins.both, "4") == plans(roundelay.algorithm(BOTH), "4")
     assert plans(twins.both.named("both(up = false)"), "4") != plans(twins.both, "4")
 

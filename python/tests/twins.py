@@ -8,7 +8,6 @@ from roundelay.lang import (
     Axis,
     Ranks,
     at,
-    ceil_log,
     ceil_log2,
     chunks,
     cyclic,
@@ -132,27 +131,6 @@ def rows_then_columns(node: Axis, gpu: Axis) -> None:
         for q in range(node.size):
             if q != i:
                 at(i, g).to((q, g)).copy(data[i * gpu.size : (i + 1) * gpu.size])
-
-
-@roundelay.algorithm("broadcast")
-def k_nomial(n: Ranks, k: Annotated[int, range(2, 9)] = 2) -> None:
-    for s in range(ceil_log(k, n)):
-        d = k**s
-        for r in each:
-            v = (r - root) % n
-            for j in range(1, k):
-                if v < d and v + j * d < n:
-                    r.to((r + j * d) % n).copy(data)
-
-
-@roundelay.algorithm("barrier")
-def k_dissemination(n: Ranks, k: Annotated[int, range(2, 9)] = 2) -> None:
-    for s in range(ceil_log(k, n)):
-        d = k**s
-        for r in each:
-            for j in range(1, k):
-                if j * d < n:
-                    r.to((r + j * d) % n).reduce(data)
 
 
 @roundelay.algorithm("broadcast")
