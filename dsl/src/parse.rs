@@ -4,7 +4,7 @@
 //! first and each is parsed by itself. Only this module and its children name pest's rules.
 //!
 //! * `limits` refuses what must not reach a recursive parser.
-//! * `build` and `expr` turn pest's nodes into the tree of [`crate::ast`].
+//! * `build`, `statement` and `expr` turn pest's nodes into the tree of [`crate::ast`].
 //! * `explain` turns pest's faults into diagnostics.
 //! * `layout` tells the printer where statements and blocks begin and end.
 
@@ -14,6 +14,7 @@ mod expr;
 pub(crate) mod layout;
 mod limits;
 mod parts;
+mod statement;
 #[cfg(test)]
 mod tests;
 
