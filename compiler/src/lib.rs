@@ -15,6 +15,7 @@
 //! |---|---|
 //! | [`num`], `budget`, `cells`, [`chunks`], `ranks`, `shape` | numbers, limits, and sets of places, chunks and ranks |
 //! | [`plan`], [`program`] | what is made of an algorithm, and what it is read as |
+//! | [`all_n`] | proofs for every rank count: formulas, obligations, refutations |
 //! | `eval`, `bounds`, `advice` | values and ranges of expressions, and what their findings suggest |
 //! | [`postcondition`], [`samples`] | what a declared collective asks for, and the rank counts that stand for all |
 //! | `resolve`, `embed` | text and syntax tree to program; algorithms that a binary carries |
@@ -29,6 +30,7 @@
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod advice;
+pub mod all_n;
 pub mod blame;
 mod bounds;
 mod budget;
