@@ -4,7 +4,7 @@
 //! their numbers; once an eighth of all is touched, a vector again. Nothing depends on the order of
 //! the table, so that everything made from it is the same on every machine.
 
-use crate::num::index;
+use crate::num::{index, wide};
 
 /// The most cells that are a vector from the start.
 const DENSE: usize = 256;
@@ -84,8 +84,9 @@ impl<T: Clone + Default> PlaceCells<T> {
 impl<T> SparseCells<T> {
     /// Returns the position in the table at which the search for a cell begins: its number, well mixed.
     fn start(&self, at: usize) -> usize {
-        let mixed = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed ^ (mixed >> 32)) & (self.table.len() - 1)
+        // 64 bits on every target: an address may have 32.
+        let mixed = wide(at).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        index((mixed ^ (mixed >> 32)) & wide(self.table.len() - 1))
     }
 
     fn find(&self, at: usize) -> Option<usize> {
