@@ -2,6 +2,7 @@
 
 #![deny(clippy::disallowed_methods)]
 
+mod all_n;
 mod findings;
 mod proofs;
 mod reduction_order;
