@@ -27,6 +27,8 @@ pub enum CheckNeeds {
     Ipv6,
     /// Other libraries beside ours.
     Peers,
+    /// A solver of linear arithmetic.
+    Solver,
     /// A program of the system.
     Tool,
     /// A machine without something that this one has.
@@ -36,7 +38,7 @@ pub enum CheckNeeds {
 }
 
 impl CheckNeeds {
-    const ALL: [(CheckNeeds, &'static str, &'static str); 10] = [
+    const ALL: [(CheckNeeds, &'static str, &'static str); 11] = [
         (CheckNeeds::Gpus, "NVIDIA GPUs", "a machine with GPUs: `tests/gpu.sh`"),
         (
             CheckNeeds::Rdma,
@@ -59,6 +61,11 @@ impl CheckNeeds {
             CheckNeeds::Peers,
             "other libraries",
             "what `roundelay bench --help` lists: `apt install g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev`",
+        ),
+        (
+            CheckNeeds::Solver,
+            "z3",
+            "`pip install z3-solver`, and ROUNDELAY_TEST_Z3=PATH of that environment's Python",
         ),
         (CheckNeeds::Tool, "programs of the system", "`apt install bsdutils`"),
         (CheckNeeds::Without, "a machine that lacks what this one has", "another machine"),

@@ -18,6 +18,7 @@ mod names;
 mod packaging;
 mod pages;
 mod random;
+mod solver;
 mod tunables;
 mod twins;
 mod variables;
