@@ -182,8 +182,11 @@ fn ratio(sent: u64, chunks: u32) -> String {
 
 /// Returns shapes in words: `2..9`, `2, 4, 8`, `2x2, 2x3`.
 fn named(shapes: &[Shape]) -> String {
-    let flat: Vec<u32> =
-        shapes.iter().filter_map(|s| (s.axes.len() == 1).then(|| s.axes[0])).collect();
+    let flat = shapes.iter().filter_map(|shape| match shape.axes[..] {
+        [ranks] => Some(ranks),
+        _ => None,
+    });
+    let flat: Vec<u32> = flat.collect();
     if flat.len() != shapes.len() {
         let all: Vec<String> = shapes.iter().map(ToString::to_string).collect();
         return all.join(", ");

@@ -27,7 +27,7 @@ from ._ending import alive
 from ._join import join
 from ._operations import Operations
 from ._options import hints_of
-from ._symmetric import share_store
+from ._symmetric import make_group, share_store
 
 if TYPE_CHECKING:
     from .._native import Communicator
@@ -54,7 +54,7 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
         name: str = NAME,
         calls: Calls | None = None,
     ) -> None:
-        dist.ProcessGroup.__init__(self, comm.rank, comm.size)
+        make_group(self, store, comm.rank, comm.size)
         self._place = (comm.rank, comm.size)
         self._given_store = store
         self._timeout = timeout

@@ -1,7 +1,7 @@
 """The symmetric memory of torch on groups and communicators of roundelay.
 
 Torch maps the memory of GPUs among the ranks of a group by itself (``torch.distributed._symmetric_memory``): it only
-needs the group's store, by the group's name. It finds that of groups that have one in C++.
+needs the group's store. It asks the group for it, in C++, and older versions a table of stores by the names of groups.
 """
 
 from __future__ import annotations
@@ -11,11 +11,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore
+from torch._C._distributed_c10d import PrefixStore, ProcessGroup, Store, _register_process_group
 
 from ..errors import UnsupportedError
 
 _numbers = itertools.count()
+
+
+def make_group(group: ProcessGroup, store: Any, rank: int, size: int) -> None:
+    """Make a group that has a store in C++, where torch looks for it."""
+    if isinstance(store, Store):
+        ProcessGroup.__init__(group, PrefixStore("roundelay/symmetric", store), rank, size)
+    else:
+        ProcessGroup.__init__(group, rank, size)
 
 
 def share_store(name: str, rank: int, size: int, store: Any) -> None:
@@ -48,8 +56,10 @@ def symmetric_memory(
     memory: Any = _SymmetricMemory
     if device.type != "cuda":
         raise UnsupportedError(f"symmetric_memory: torch has none on {device}: give the communicator a GPU")
-    # A name of this process: ranks find each other by the keys of the store.
+    # A name of this process: ranks find each other by the keys of the store. Torch keeps groups by name to the end.
     name = f"roundelay/symmetric/{next(_numbers)}"
-    memory.set_group_info(name, rank, size, PrefixStore("roundelay/symmetric", store))
+    own = PrefixStore("roundelay/symmetric", store)
+    _register_process_group(name, ProcessGroup(own, rank, size))
+    memory.set_group_info(name, rank, size, own)
     tensor: Tensor = memory.empty_strided_p2p((count,), (1,), dtype, device)
     return tensor, memory.rendezvous(tensor, name)

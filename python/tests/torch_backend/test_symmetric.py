@@ -11,7 +11,7 @@ import torch.distributed as dist  # noqa: E402
 from torch.distributed import _symmetric_memory as symmetric  # noqa: E402
 
 from roundelay.errors import UnsupportedError  # noqa: E402
-from roundelay.torch._symmetric import share_store, symmetric_memory  # noqa: E402
+from roundelay.torch._symmetric import make_group, share_store, symmetric_memory  # noqa: E402
 
 
 def test_torch_gets_the_store_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +49,19 @@ def test_groups_in_python_share_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     group._names, group._place, group._given_store = ("", "undefined"), (1, 2), "store"
     group.setGroupName("name")
     assert shared == [("name", 1, 2, "store")] and group._names[0] == "name"
+
+
+def test_a_group_has_its_store_where_torch_looks() -> None:
+    class Group(dist.ProcessGroup):  # type: ignore[misc, unused-ignore]
+        def __init__(self, store: Any) -> None:
+            make_group(self, store, 1, 2)
+
+    store = dist.HashStore()
+    group = Group(store)
+    group.get_group_store().set("handle", "here")
+    assert store.check(["roundelay/symmetric/handle"]) and (group.rank(), group.size()) == (1, 2)
+    without = Group(None)
+    assert without.get_group_store() is None and (without.rank(), without.size()) == (1, 2)
 
 
 def test_there_is_none_on_the_cpu() -> None:
