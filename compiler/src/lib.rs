@@ -15,8 +15,8 @@
 //! |---|---|
 //! | [`num`], `budget`, `cells`, [`chunks`], `ranks`, `shape` | numbers, limits, and sets of places, chunks and ranks |
 //! | [`plan`], [`program`] | what is made of an algorithm, and what it is read as |
-//! | [`all_n`] | proofs for every rank count: formulas, obligations, refutations |
 //! | `eval`, `bounds`, `advice` | values and ranges of expressions, and what their findings suggest |
+//! | [`all_n`] | proofs for every rank count: formulas, obligations, refutations |
 //! | [`postcondition`], [`samples`] | what a declared collective asks for, and the rank counts that stand for all |
 //! | `resolve`, `embed` | text and syntax tree to program; algorithms that a binary carries |
 //! | `scope`, [`collective`], [`instance`], [`walk`], `instantiate` | a program at one shape, round by round |

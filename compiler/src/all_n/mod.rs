@@ -10,10 +10,15 @@
 //!
 //! | term | variable | assumptions |
 //! |---|---|---|
-//! | `t % n`, where `-2n <= t < 3n` is an obligation itself | `m` | `0 <= m < n`, and `t - m` is one of `-2n, -n, 0, n, 2n` |
+//! | `t % n` | `m` | `0 <= m < n`, and `t - m` is one of the multiples of `n` that are in reach, such as `-n, 0, n`; if that is not known, it is one of `-2n, -n, 0, n, 2n` or `t` is out of their reach |
 //! | `t / 8` and `t % 8`, by a constant | `h`, `e` | `t = 8h + e` and `0 <= e < 8` |
 //! | `if a { t } else { u }` | `v` | `a` and `v = t`, or not `a` and `v = u` |
 //! | digits of `x` at the level `d`, a power of two | `a`, `e`, `r` | `e = 0` and `x = a + r`, or `e = 1` and `x = a + d + r`; `0 <= r < d` |
+//!
+//! [`prove`] makes these obligations of a program by itself. `fragment` has the expressions that can be written so, and
+//! refuses others; `prover` has the rounds and loops. What cannot be read off a program is guessed from runs with few
+//! ranks: what holds at the head of a loop, and the sender of a message as an expression of its receiver. A guess needs
+//! no trust, since obligations say that it is right.
 //!
 //! # Refutation
 //!
@@ -49,6 +54,8 @@
 //! | `found_refutation` | refutations while they are found: which facts each uses |
 //! | `equation_cuts` | the cut rule: solves equations, rounds what is left |
 //! | `refute` | the search |
+//! | `fragment` | expressions and regions of programs as terms and formulas |
+//! | `prover` | the obligations of a program, and the guesses that they need |
 
 mod bound_simplex;
 mod certificate;
@@ -56,13 +63,16 @@ mod equation_cuts;
 mod exact_fraction;
 mod formula;
 mod found_refutation;
+mod fragment;
 mod linear_term;
 mod normal_form;
+mod prover;
 mod refute;
 mod step_budget;
 
 pub use certificate::{RefutationParseError, RefutationTree};
 pub use formula::{LinearFormula, ProofObligation};
 pub use linear_term::{FormulaVariable, LinearTerm, TermOverflow};
+pub use prover::{AllRanksProof, LoopInvariant, NotProved, ProofOptions, prove};
 pub use refute::{RefuteOutcome, refute};
 pub use step_budget::{StepBudget, UnprovedReason};

@@ -1,0 +1,300 @@
+//! The way through a program: from the state before it to the result.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use roundelay_dsl::ast::BinOp;
+use roundelay_dsl::span::Span;
+
+use crate::all_n::fragment::context::{TermContext, literal};
+use crate::all_n::fragment::value::SymbolicValue;
+use crate::all_n::{LinearFormula, LinearTerm};
+use crate::program::{BuiltinFunction, CollectiveKind, ExprNode, Program, Slot, SlotExpr};
+use crate::shape::MAX_RANKS;
+
+use super::asked::{KnownPlaces, asked_view, initial_views};
+use super::plain::{PlainProgram, PlainStatement, to_plain};
+use super::runs::{RunSamples, run_all};
+use super::state::{ProgramState, StateReader, WitnessedRule, all};
+use super::verdict::{AllRanksProof, LoopInvariant, NotProved, ProofRecord, of};
+use super::witness::find_witness;
+
+/// Guesses that are made from runs with this many ranks, at most.
+const MOST_RANKS: i64 = 9;
+
+/// Chunks of a buffer, at most.
+const MOST_CHUNKS: i64 = (1 << 31) - 1;
+
+/// Evaluations that the guesses of a program take, at most.
+const MOST_EVALUATIONS: u64 = 30_000_000;
+
+/// How a proof is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProofOptions {
+    /// Whether a run that fails at a small rank count ends the attempt. No proof depends on it: without, the
+    /// obligations must refuse what is wrong.
+    pub stops_at_failed_run: bool,
+}
+
+impl Default for ProofOptions {
+    fn default() -> Self {
+        ProofOptions { stops_at_failed_run: true }
+    }
+}
+
+/// Proves that a program does what its collective asks for with every number of ranks that it is meant for, up to the
+/// 2^24 that are supported.
+///
+/// # Errors
+///
+/// Why it is not proved, and where. It may be right all the same.
+pub fn prove(program: &Program, options: ProofOptions) -> Result<AllRanksProof, NotProved> {
+    let plain = to_plain(program)?;
+    let initial = initial_views(&plain)?;
+    let asked = asked_view(&plain)?;
+    let samples = match run_all(&plain, &initial, &asked, MOST_RANKS) {
+        (_, Some((ranks, why))) if options.stops_at_failed_run => {
+            return Err(NotProved {
+                span: Some(program.header),
+                reason: format!("with {ranks} ranks, {why}"),
+                ranks: u64::try_from(ranks).ok(),
+            });
+        }
+        (samples, _) => samples,
+    };
+    let mut witnesses = vec![None; plain.rules];
+    find_witnesses(&plain, &plain.statements, &samples, &mut witnesses);
+    let mut prover = ProgramProver {
+        program: &plain,
+        samples,
+        witnesses,
+        record: ProofRecord::new(),
+        invariants: Vec::new(),
+        guesses: Cell::new(MOST_EVALUATIONS),
+    };
+    let mut context = prover.first_context()?;
+    let views = initial.into_iter().map(Some).collect();
+    let state = ProgramState::Views(Rc::new(views), Vec::new(), None);
+    let state = prover.run(&mut context, state, &plain.statements, &mut Vec::new())?;
+    let goals = ViewGoal { what: "the result", span: plain.header };
+    prover.prove_view(&context, &state, &asked, (plain.result, &[]), &goals)?;
+    let (obligations, invariants) = (prover.record.obligations, prover.invariants);
+    Ok(AllRanksProof { obligations, invariants })
+}
+
+fn find_witnesses(
+    program: &PlainProgram,
+    statements: &[PlainStatement],
+    samples: &RunSamples,
+    out: &mut [Option<WitnessedRule>],
+) {
+    for statement in statements {
+        match statement {
+            PlainStatement::Loop(l) => find_witnesses(program, &l.body, samples, out),
+            PlainStatement::Choice(_, yes, no) => {
+                find_witnesses(program, yes, samples, out);
+                find_witnesses(program, no, samples, out);
+            }
+            PlainStatement::Round(round) => {
+                for rule in &round.rules {
+                    out[rule.site] = find_witness(program, rule, &samples.rules[rule.site]);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What an obligation is about, and where.
+pub(super) struct ViewGoal {
+    pub(super) what: &'static str,
+    pub(super) span: Span,
+}
+
+/// A proof that is being made.
+pub(super) struct ProgramProver<'a> {
+    pub(super) program: &'a PlainProgram,
+    pub(super) samples: RunSamples,
+    /// By rule.
+    pub(super) witnesses: Vec<Option<WitnessedRule>>,
+    pub(super) record: ProofRecord,
+    pub(super) invariants: Vec<LoopInvariant>,
+    /// Evaluations that guesses may still take.
+    pub(super) guesses: Cell<u64>,
+}
+
+impl ProgramProver<'_> {
+    /// Returns true if what arrives is united with what is there.
+    pub(super) fn is_union(&self) -> bool {
+        self.program.kind == CollectiveKind::Barrier
+    }
+
+    fn first_context(&mut self) -> Result<TermContext, NotProved> {
+        let program = self.program;
+        let mut context = TermContext::new(program.slots);
+        let ranks = context.variable("n", u128::from(MAX_RANKS))?;
+        context.assume_positive(&ranks)?;
+        let most = LinearTerm::from(i128::from(MAX_RANKS));
+        context.assume(of(LinearFormula::le(&ranks, &most))?);
+        context.bind(0, SymbolicValue::Number(ranks.clone()));
+        let root = match program.kind.rooted() {
+            true => context.variable_below("root", &ranks)?,
+            false => LinearTerm::from(0),
+        };
+        context.bind(program.root, SymbolicValue::Number(root));
+        for &(slot, value) in &program.constants {
+            context.bind(slot, SymbolicValue::Number(LinearTerm::from(i128::from(value))));
+        }
+        if program.kind == CollectiveKind::SendRecv {
+            // Other rank counts are refused.
+            context.assume(of(LinearFormula::eq(&ranks, &LinearTerm::from(2)))?);
+        }
+        for condition in &program.requires {
+            assume_condition(&mut context, condition)?;
+        }
+        let limits = program.buffers.iter().map(|buffer| (&buffer.size, MOST_CHUNKS));
+        for (number, most) in limits.chain(program.schedule.iter().map(|(e, most)| (e, *most))) {
+            let value = context.number(number)?;
+            let least = of(LinearFormula::le(&LinearTerm::from(1), &value))?;
+            let most = of(LinearFormula::le(&value, &LinearTerm::from(i128::from(most))))?;
+            let goal = all(vec![literal(least), literal(most)]);
+            self.record.require(&context, "a number is in its range", goal, number.span)?;
+            context.assume_positive(&value)?;
+        }
+        Ok(context)
+    }
+
+    /// Proves statements, and returns the state after them.
+    pub(super) fn run(
+        &mut self,
+        context: &mut TermContext,
+        mut state: ProgramState,
+        statements: &[PlainStatement],
+        counters: &mut Vec<Slot>,
+    ) -> Result<ProgramState, NotProved> {
+        for statement in statements {
+            state = match statement {
+                PlainStatement::Check(e) => {
+                    context.evaluate(e)?;
+                    state
+                }
+                PlainStatement::Require(e) => {
+                    let goal = context.truth(e)?;
+                    self.record.require(context, "what a used algorithm requires", goal, e.span)?;
+                    state
+                }
+                PlainStatement::Part(slot, range, span) => {
+                    self.bind_part(context, *slot, range.as_ref(), *span)?;
+                    state
+                }
+                PlainStatement::Round(round) => self.prove_round(context, state, round)?,
+                PlainStatement::Choice(cond, yes, no) => {
+                    let holds = context.truth(cond)?;
+                    let mut branch = |prover: &mut Self, list, holds| {
+                        let mut inner = context.clone();
+                        inner.assume(holds);
+                        prover.run(&mut inner, state.clone(), list, counters)
+                    };
+                    let then = branch(self, yes, holds.clone())?;
+                    let otherwise = branch(self, no, LinearFormula::negate(holds))?;
+                    ProgramState::Choice(cond.clone(), Rc::new(then), Rc::new(otherwise))
+                }
+                PlainStatement::Loop(l) => self.prove_loop(context, state, l, counters)?,
+            };
+        }
+        Ok(state)
+    }
+
+    fn bind_part(
+        &mut self,
+        context: &mut TermContext,
+        slot: Slot,
+        range: Option<&(SlotExpr, SlotExpr)>,
+        span: Span,
+    ) -> Result<(), NotProved> {
+        let part = match range {
+            Some((from, to)) => {
+                let (from, to) = (context.number(from)?, context.number(to)?);
+                let goal = of(LinearFormula::lt(&from, &to))?;
+                self.record.require(context, "there are parts", goal, span)?;
+                self.counter(context, "part", &from, &to)?
+            }
+            None => context.variable_below("path", &LinearTerm::from(1 << 32))?,
+        };
+        context.bind(slot, SymbolicValue::Number(part));
+        Ok(())
+    }
+
+    pub(super) fn prove_all(
+        &mut self,
+        context: &TermContext,
+        state: &ProgramState,
+        views: &[Option<KnownPlaces>],
+        counters: &[(Slot, LinearTerm)],
+        goals: &ViewGoal,
+    ) -> Result<(), NotProved> {
+        for (buffer, view) in views.iter().enumerate() {
+            if let Some(view) = view {
+                self.prove_view(context, state, view, (buffer, counters), goals)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Proves that a state has what a view says of a buffer.
+    fn prove_view(
+        &mut self,
+        context: &TermContext,
+        state: &ProgramState,
+        view: &KnownPlaces,
+        (buffer, counters): (usize, &[(Slot, LinearTerm)]),
+        goals: &ViewGoal,
+    ) -> Result<(), NotProved> {
+        let mut context = context.clone();
+        let place = self.generic_place(&mut context, buffer)?;
+        let mut views = vec![None; self.program.buffers.len()];
+        views[buffer] = Some(view.clone());
+        let wanted = ProgramState::Views(Rc::new(views), counters.to_vec(), None);
+        let mut reader = StateReader { program: self.program, context: &mut context };
+        let is_known = reader.stored(&wanted, &place)?;
+        reader.context.assume(is_known);
+        let stored = reader.stored(state, &place)?;
+        let name = format!("{}: its places are stored", goals.what);
+        self.record.require(&context, &name, stored, goals.span)?;
+        let contribution = self.contribution(&mut context)?;
+        let mut reader = StateReader { program: self.program, context: &mut context };
+        let wanted = reader.contains(&wanted, &place, &contribution)?;
+        let found = reader.contains(state, &place, &contribution)?;
+        let name = format!("{}: its places contain what they should", goals.what);
+        self.record.require(&context, &name, iff(wanted, found), goals.span)
+    }
+}
+
+fn iff(a: LinearFormula, b: LinearFormula) -> LinearFormula {
+    match (a, b) {
+        (LinearFormula::True, other) | (other, LinearFormula::True) => other,
+        (LinearFormula::False, other) | (other, LinearFormula::False) => {
+            LinearFormula::negate(other)
+        }
+        (a, b) if a == b => LinearFormula::True,
+        (a, b) => LinearFormula::iff(a, b),
+    }
+}
+
+fn assume_condition(context: &mut TermContext, e: &SlotExpr) -> Result<(), NotProved> {
+    match &e.node {
+        ExprNode::Binary(BinOp::And, a, b) => {
+            assume_condition(context, a)?;
+            assume_condition(context, b)
+        }
+        ExprNode::Call(BuiltinFunction::Pow2, args) if args[0].node == ExprNode::Var(0) => {
+            let number = context.number(&args[0])?;
+            Ok(context.note_power(&number)?)
+        }
+        _ => {
+            let holds = context.truth(e)?;
+            context.assume(holds);
+            Ok(())
+        }
+    }
+}

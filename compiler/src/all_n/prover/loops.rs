@@ -1,0 +1,219 @@
+//! Loops: what holds at their heads is guessed, and proved for the first turn and from turn to turn.
+
+use std::rc::Rc;
+
+use roundelay_dsl::ast::BinOp;
+
+use crate::all_n::fragment::context::{TermContext, literal};
+use crate::all_n::fragment::value::SymbolicValue;
+use crate::all_n::{LinearFormula, LinearTerm};
+use crate::num::index;
+use crate::program::{BuiltinFunction, ExprNode, Slot, SlotExpr};
+
+use super::asked::KnownPlaces;
+use super::driver::{ProgramProver, ViewGoal};
+use super::guess::guess_views;
+use super::plain::{PlainLoop, PlainProgram, PlainStatement};
+use super::state::ProgramState;
+use super::verdict::{LoopInvariant, NotProved, of};
+use super::vocabulary::{each_expression, make_vocabulary};
+use super::words::{parts, show};
+
+/// Guesses that are tried for one loop, at most.
+const MOST_GUESSES: usize = 6;
+
+impl ProgramProver<'_> {
+    /// Proves a loop, and returns the state after it.
+    pub(super) fn prove_loop(
+        &mut self,
+        context: &mut TermContext,
+        before: ProgramState,
+        l: &PlainLoop,
+        counters: &mut Vec<Slot>,
+    ) -> Result<ProgramState, NotProved> {
+        let (from, to) = (context.number(&l.from)?, context.number(&l.to)?);
+        let end = match self.record.is_implied(context, of(LinearFormula::le(&from, &to))?) {
+            true => to.clone(),
+            false => context.choose(literal(of(LinearFormula::le(&to, &from))?), &from, &to)?,
+        };
+        let vocabulary = make_vocabulary(self.program, l, counters);
+        let written = written_buffers(self.program, &l.body);
+        let heads = std::mem::take(&mut self.samples.heads[l.site]);
+        let mut choices: Vec<Vec<Option<KnownPlaces>>> = vec![Vec::new()];
+        for buffer in 0..self.program.buffers.len() {
+            let views: Vec<Option<KnownPlaces>> = match written.contains(&buffer) {
+                false => vec![None],
+                true => guess_views(self.program, &vocabulary, &heads, buffer, &self.guesses)
+                    .into_iter()
+                    .map(Some)
+                    .collect(),
+            };
+            choices = choices
+                .iter()
+                .flat_map(|list| {
+                    views.iter().map(|view| {
+                        let mut list = list.clone();
+                        list.push(view.clone());
+                        list
+                    })
+                })
+                .take(MOST_GUESSES)
+                .collect();
+        }
+        self.samples.heads[l.site] = heads;
+        let mut failed = NotProved {
+            span: Some(l.from.span),
+            reason: "no invariant of this loop was found".into(),
+            ranks: None,
+        };
+        let (proved, noted) = (self.record.obligations.len(), self.invariants.len());
+        for (at, views) in choices.into_iter().enumerate() {
+            let views = Rc::new(views);
+            match self.prove_views(context, &before, l, &views, counters, (&from, &to)) {
+                Ok(()) => {
+                    self.note_invariants(l, &views);
+                    let ended = vec![(l.slot, end)];
+                    return Ok(ProgramState::Views(views, ended, Some(Rc::new(before))));
+                }
+                Err(why) if at == 0 => failed = why,
+                Err(_) => {}
+            }
+            self.record.obligations.truncate(proved);
+            self.invariants.truncate(noted);
+        }
+        Err(failed)
+    }
+
+    /// Keeps what was proved of a loop, for those who read the proof.
+    fn note_invariants(&mut self, l: &PlainLoop, views: &[Option<KnownPlaces>]) {
+        let program = self.program;
+        let name = |slot: Slot| match slot {
+            0 => "n".to_owned(),
+            _ if slot == program.place.rank => "q".into(),
+            _ if slot == program.place.chunk => "c".into(),
+            _ if slot == program.place.of => "j".into(),
+            _ if slot == program.place.began => "e".into(),
+            _ if slot == program.root => "root".into(),
+            _ if slot == l.slot => "s".into(),
+            _ => format!("x{slot}"),
+        };
+        for (buffer, view) in program.buffers.iter().zip(views) {
+            if let Some(view) = view {
+                let (stored, content) = (show(&view.stored, &name), show(&view.content, &name));
+                self.invariants.push(LoopInvariant {
+                    span: l.from.span,
+                    buffer: buffer.name,
+                    stored,
+                    content,
+                });
+            }
+        }
+    }
+
+    /// Proves that views hold at the head of a loop.
+    fn prove_views(
+        &mut self,
+        context: &TermContext,
+        before: &ProgramState,
+        l: &PlainLoop,
+        views: &Rc<Vec<Option<KnownPlaces>>>,
+        counters: &mut Vec<Slot>,
+        (from, to): (&LinearTerm, &LinearTerm),
+    ) -> Result<(), NotProved> {
+        let span = l.from.span;
+        let at = |term: &LinearTerm| vec![(l.slot, term.clone())];
+        let goals = ViewGoal { what: "the first turn of a loop", span };
+        self.prove_all(context, before, views, &at(from), &goals)?;
+        let mut inner = context.clone();
+        let counter = self.counter(&mut inner, "s", from, to)?;
+        inner.bind(l.slot, SymbolicValue::Number(counter.clone()));
+        self.add_levels(&mut inner, l)?;
+        let head = ProgramState::Views(views.clone(), at(&counter), Some(Rc::new(before.clone())));
+        counters.push(l.slot);
+        let after = self.run(&mut inner, head, &l.body, counters);
+        counters.pop();
+        let next = of(counter.add(&LinearTerm::from(1)))?;
+        let goals = ViewGoal { what: "the next turn of a loop", span };
+        self.prove_all(&inner, &after?, views, &at(&next), &goals)
+    }
+
+    /// Adds the powers of two that the body of a loop goes through.
+    fn add_levels(&mut self, context: &mut TermContext, l: &PlainLoop) -> Result<(), NotProved> {
+        let mut exponents: Vec<LinearTerm> = Vec::new();
+        let mut found = Vec::new();
+        each_expression(&l.body, &mut |e| collect_powers(e, &mut found));
+        for e in found {
+            let exponent = match &e.node {
+                ExprNode::Binary(BinOp::Shl, _, b) => context.number(b).ok(),
+                ExprNode::Call(_, args) => context.number(&args[1]).ok(),
+                ExprNode::Binary(_, a, b) => {
+                    let (Ok(a), Ok(b)) = (context.number(a), context.number(b)) else { continue };
+                    let known = context.levels().into_iter().find(|(_, level)| *level == a);
+                    known.and_then(|(exponent, _)| exponent.sub(&b).ok())
+                }
+                _ => None,
+            };
+            let Some(exponent) = exponent.filter(|e| !e.coefficients().is_empty()) else {
+                continue;
+            };
+            let same = exponents.iter_mut().find(|other| {
+                other.sub(&exponent).is_ok_and(|more| more.coefficients().is_empty())
+            });
+            match same {
+                Some(other) if exponent.constant() < other.constant() => *other = exponent,
+                Some(_) => {}
+                None => exponents.push(exponent),
+            }
+        }
+        for exponent in exponents {
+            if context.power(&exponent).is_ok() {
+                continue;
+            }
+            if !self
+                .record
+                .is_implied(context, of(LinearFormula::le(&LinearTerm::from(0), &exponent))?)
+            {
+                continue;
+            }
+            for (other, level) in context.levels() {
+                if self.record.is_implied(context, of(LinearFormula::le(&exponent, &other))?) {
+                    let magnitude = context.magnitude(&level)?;
+                    context.add_digit_level(&exponent, magnitude)?;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds the powers of two in an expression.
+fn collect_powers(e: &SlotExpr, out: &mut Vec<SlotExpr>) {
+    if let ExprNode::Binary(BinOp::Shl | BinOp::Shr, ..) | ExprNode::Call(BuiltinFunction::Pow, _) =
+        &e.node
+    {
+        out.push(e.clone());
+    }
+    parts(e).into_iter().for_each(|part| collect_powers(part, out));
+}
+
+fn written_buffers(program: &PlainProgram, statements: &[PlainStatement]) -> Vec<usize> {
+    let mut list = Vec::new();
+    for statement in statements {
+        match statement {
+            PlainStatement::Loop(l) => list.extend(written_buffers(program, &l.body)),
+            PlainStatement::Choice(_, yes, no) => {
+                list.extend(written_buffers(program, yes));
+                list.extend(written_buffers(program, no));
+            }
+            PlainStatement::Round(round) => {
+                list.extend(round.rules.iter().map(|rule| program.buffer(rule.to.buf)));
+            }
+            _ => {}
+        }
+    }
+    list.sort_unstable();
+    list.dedup();
+    list.retain(|&buffer| buffer != index(u64::MAX));
+    list
+}

@@ -1,0 +1,114 @@
+//! What becomes of an attempt to prove a program for every rank count.
+
+use roundelay_dsl::span::Span;
+
+use crate::all_n::LinearFormula;
+use crate::all_n::fragment::context::TermContext;
+use crate::all_n::fragment::refusal::FragmentRefusal;
+use crate::all_n::{
+    ProofObligation, RefutationTree, RefuteOutcome, StepBudget, TermOverflow, refute,
+};
+use crate::program::ProgramBuffer;
+
+/// Steps of one obligation, at most.
+const STEPS_EACH: u64 = 150_000;
+
+/// Steps of a program, at most.
+const STEPS_ALL: u64 = 6_000_000;
+
+/// A proof that a program does what its collective asks for, with every number of ranks that it is meant for.
+#[derive(Debug, Clone)]
+pub struct AllRanksProof {
+    /// What was to be proved, each with its refutation.
+    pub obligations: Vec<(ProofObligation, RefutationTree)>,
+    /// What holds at the heads of loops, in the order in which the loops end.
+    pub invariants: Vec<LoopInvariant>,
+}
+
+/// What holds at the head of a loop for a generic place of a buffer: rank q, chunk c; in turn s.
+#[derive(Debug, Clone)]
+pub struct LoopInvariant {
+    /// The bounds of the loop.
+    pub span: Span,
+    /// The buffer.
+    pub buffer: ProgramBuffer,
+    /// The places of which something is known: they hold a value.
+    pub stored: String,
+    /// Whether such a place contains what began as chunk e of rank j.
+    pub content: String,
+}
+
+/// Why a program is not proved for every rank count. It may be right all the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotProved {
+    /// The statement or expression to blame.
+    pub span: Option<Span>,
+    /// The reason, without a full stop.
+    pub reason: String,
+    /// A rank count at which the program is perhaps wrong.
+    pub ranks: Option<u64>,
+}
+
+impl From<FragmentRefusal> for NotProved {
+    fn from(refusal: FragmentRefusal) -> Self {
+        NotProved { span: refusal.span, reason: refusal.reason, ranks: None }
+    }
+}
+
+/// The obligations that are proved so far, and the steps that are left.
+#[derive(Debug)]
+pub(super) struct ProofRecord {
+    pub(super) obligations: Vec<(ProofObligation, RefutationTree)>,
+    left: u64,
+}
+
+impl ProofRecord {
+    pub(super) fn new() -> Self {
+        ProofRecord { obligations: Vec::new(), left: STEPS_ALL }
+    }
+
+    /// Proves that a goal follows from the assumptions of a context.
+    pub(super) fn require(
+        &mut self,
+        context: &TermContext,
+        name: &str,
+        goal: LinearFormula,
+        span: Span,
+    ) -> Result<(), NotProved> {
+        if goal == LinearFormula::True {
+            return Ok(());
+        }
+        let obligation = context.clone().prove(name.to_owned(), goal);
+        let granted = STEPS_EACH.min(self.left);
+        let mut budget = StepBudget::new(granted);
+        let outcome = refute(&obligation, &mut budget);
+        self.left -= granted - budget.left();
+        match outcome {
+            RefuteOutcome::Proved(tree) => {
+                self.obligations.push((obligation, tree));
+                Ok(())
+            }
+            RefuteOutcome::Unproved { model, reason } => {
+                // The number of ranks is the first variable.
+                let ranks = model.and_then(|values| u64::try_from(*values.first()?).ok());
+                let reason = format!("not proved that {name}: {reason}");
+                Err(NotProved { span: Some(span), reason, ranks })
+            }
+        }
+    }
+
+    /// Returns true if a goal follows; nothing is kept of it.
+    pub(super) fn is_implied(&mut self, context: &TermContext, goal: LinearFormula) -> bool {
+        let obligation = context.clone().prove(String::new(), goal);
+        let granted = 5_000.min(self.left);
+        let mut budget = StepBudget::new(granted);
+        let outcome = refute(&obligation, &mut budget);
+        self.left -= granted - budget.left();
+        matches!(outcome, RefuteOutcome::Proved(_))
+    }
+}
+
+/// Converts the overflow of a term.
+pub(super) fn of<T>(made: Result<T, TermOverflow>) -> Result<T, NotProved> {
+    made.map_err(|overflow| FragmentRefusal::from(overflow).into())
+}

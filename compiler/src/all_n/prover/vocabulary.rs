@@ -1,0 +1,290 @@
+//! The expressions that guesses are made of.
+
+use roundelay_dsl::ast::BinOp;
+
+use crate::program::{BuiltinFunction, ChunkIndex, ExprNode, RegionExpr, Slot, SlotExpr};
+
+use super::plain::{PlainLoop, PlainProgram, PlainRule, PlainStatement};
+use super::words::{collect_slots, parts};
+
+/// Terms of a loop that bounds are made of, at most.
+const MOST_TERMS: usize = 16;
+
+/// Candidates for one loop.
+#[derive(Debug, Default)]
+pub(super) struct GuessVocabulary {
+    /// Conditions on a place.
+    pub(super) conditions: Vec<SlotExpr>,
+    /// Conditions on the rank of a contribution.
+    pub(super) contributors: Vec<SlotExpr>,
+    /// The same, with the bounds of conditions.
+    pub(super) bounded_contributors: Vec<SlotExpr>,
+    /// Chunks as which contributions in a place began.
+    pub(super) chunks: Vec<SlotExpr>,
+}
+
+/// Returns the vocabulary of a loop inside of others, whose counters are given.
+pub(super) fn make_vocabulary(
+    program: &PlainProgram,
+    of: &PlainLoop,
+    counters: &[Slot],
+) -> GuessVocabulary {
+    let (w, place) = (program.writer, program.place);
+    let (rank, chunk, from) = (w.var(place.rank), w.var(place.chunk), w.var(place.of));
+    let (n, root) = (w.var(0), w.var(program.root));
+    let terms = loop_terms(program, of, counters);
+    let mut bounds = Vec::new();
+    for term in &terms {
+        for more in [0, 1, -1, 2, -2] {
+            for factor in [1, -1, 2, -2] {
+                for whole in [0, 1] {
+                    let sum = w.add(&w.times(factor, term), &w.times(whole, &n));
+                    bounds.push(w.add(&sum, &w.int(more)));
+                }
+            }
+        }
+    }
+    for more in [1, 2, -1, -2] {
+        bounds.push(w.int(more.max(0)));
+        bounds.push(w.add(&n, &w.int(more)));
+    }
+    let difference =
+        |a: &SlotExpr, b: &SlotExpr, more: i64| w.wrap(&w.add(&w.sub(a, b), &w.int(more)));
+    let mut offsets = Vec::new();
+    for more in [0, 1, -1] {
+        offsets.push(difference(&rank, &chunk, more));
+        offsets.push(difference(&chunk, &rank, more));
+        if program.kind.rooted() {
+            offsets.push(difference(&rank, &root, more));
+            offsets.push(difference(&root, &rank, more));
+        }
+    }
+    offsets.extend([rank.clone(), chunk.clone()]);
+    let mut found = GuessVocabulary::default();
+    for bound in &bounds {
+        for offset in &offsets {
+            found.conditions.push(w.lt(offset, bound));
+            found.conditions.push(w.lt(bound, offset));
+        }
+    }
+    for offset in &offsets {
+        for bound in &bounds {
+            found.conditions.push(w.eq(offset, bound));
+        }
+    }
+    let powers: Vec<&SlotExpr> = terms.iter().filter(|e| is_power(e)).collect();
+    let rest = |e: &SlotExpr, level: &SlotExpr| w.op(BinOp::Mod, e, level);
+    let block = |e: &SlotExpr, level: &SlotExpr| w.sub(e, &rest(e, level));
+    for level in &powers {
+        found.conditions.push(w.eq(&block(&rank, level), &block(&chunk, level)));
+        found.conditions.push(w.eq(&rest(&rank, level), &rest(&chunk, level)));
+        for offset in &offsets {
+            let is_first = w.eq(&rest(offset, level), &w.int(0));
+            found.conditions.push(is_first.clone());
+            for other in &offsets {
+                let left = w.sub(&n, offset);
+                let least =
+                    w.of(ExprNode::Call(BuiltinFunction::Min, vec![(*level).clone(), left]));
+                found.conditions.push(w.and(&is_first, &w.lt(other, &least)));
+            }
+        }
+    }
+    let mut singles = vec![rank.clone(), chunk.clone()];
+    if program.kind.rooted() {
+        singles.push(root.clone());
+    }
+    let mut sums = Vec::new();
+    for a in &singles {
+        for b in &singles {
+            if a != b {
+                sums.push(difference(a, b, 0));
+            }
+        }
+    }
+    sums.push(w.wrap(&w.add(&rank, &chunk)));
+    found.chunks.push(chunk.clone());
+    found.chunks.push(w.int(0));
+    found.chunks.extend(singles.iter().chain(&sums).cloned());
+    for level in &powers {
+        found.chunks.push(w.wrap(&w.add(&rank, &block(&chunk, level))));
+        found.chunks.push(w.wrap(&w.sub(&rank, &block(&chunk, level))));
+    }
+    found.contributors.push(w.truth(true));
+    found.contributors.extend(singles.iter().chain(&sums).map(|e| w.eq(&from, e)));
+    let wholes = whole_powers(program, of);
+    for whole in &wholes {
+        found.conditions.push(w.lt(&rank, whole));
+        let folded = rest(&from, whole);
+        for level in &powers {
+            found.contributors.push(w.eq(&block(&rank, level), &block(&folded, level)));
+            found.contributors.push(w.eq(&rest(&rank, level), &rest(&folded, level)));
+            let both = w.eq(&block(&rank, level), &block(&chunk, level));
+            found.conditions.push(w.and(&w.lt(&rank, whole), &both));
+        }
+    }
+    for level in &powers {
+        found.contributors.push(w.eq(&from, &w.wrap(&w.sub(&rank, &rest(&chunk, level)))));
+        found.contributors.push(w.eq(&from, &w.wrap(&w.add(&rank, &rest(&chunk, level)))));
+        found.contributors.push(w.eq(&block(&rank, level), &block(&from, level)));
+        found.contributors.push(w.eq(&rest(&rank, level), &rest(&from, level)));
+    }
+    let mut distances = Vec::new();
+    for single in &singles {
+        distances.push(difference(single, &from, 0));
+        distances.push(difference(&from, single, 0));
+    }
+    for distance in &distances {
+        for offset in &offsets {
+            found.contributors.push(w.op(BinOp::Le, distance, offset));
+            found.contributors.push(w.op(BinOp::Lt, distance, offset));
+        }
+    }
+    for level in &powers {
+        for distance in &distances {
+            for offset in &offsets {
+                let left = w.sub(&n, offset);
+                let least =
+                    w.of(ExprNode::Call(BuiltinFunction::Min, vec![(*level).clone(), left]));
+                found.contributors.push(w.lt(distance, &least));
+            }
+        }
+    }
+    for distance in &distances {
+        for bound in &bounds {
+            found.bounded_contributors.push(w.lt(distance, bound));
+        }
+    }
+    found
+}
+
+/// Returns the powers in a loop that do not depend on its counters.
+fn whole_powers(program: &PlainProgram, of: &PlainLoop) -> Vec<SlotExpr> {
+    let mut all = Vec::new();
+    let mut uniform: Vec<Slot> = vec![0];
+    uniform.extend(program.constants.iter().map(|(slot, _)| *slot));
+    each_expression(&of.body, &mut |e| uniform_terms(e, &uniform, &mut all));
+    all.retain(is_power);
+    all.truncate(2);
+    all
+}
+
+fn is_power(e: &SlotExpr) -> bool {
+    matches!(
+        e.node,
+        ExprNode::Binary(BinOp::Shl | BinOp::Shr, ..) | ExprNode::Call(BuiltinFunction::Pow, _)
+    )
+}
+
+/// Returns the terms of a loop that are the same for all ranks: counters, and what its rules make of them.
+fn loop_terms(program: &PlainProgram, of: &PlainLoop, counters: &[Slot]) -> Vec<SlotExpr> {
+    let w = program.writer;
+    let mut uniform: Vec<Slot> = counters.to_vec();
+    uniform.extend([of.slot, 0]);
+    uniform.extend(program.constants.iter().map(|(slot, _)| *slot));
+    let mut terms = vec![w.var(of.slot)];
+    let mut add = |e: SlotExpr| {
+        if terms.len() < MOST_TERMS && !terms.contains(&e) {
+            terms.push(e);
+        }
+    };
+    let mut all = Vec::new();
+    each_expression(&of.body, &mut |e| uniform_terms(e, &uniform, &mut all));
+    for e in &all {
+        match &e.node {
+            ExprNode::Binary(BinOp::Shl, one, exponent) => {
+                add(e.clone());
+                add(w.op(BinOp::Shl, one, &w.add(exponent, &w.int(1))));
+            }
+            ExprNode::Binary(BinOp::Shr, one, exponent) => {
+                add(e.clone());
+                add(w.op(BinOp::Shr, one, &w.add(exponent, &w.int(-1))));
+            }
+            ExprNode::Call(BuiltinFunction::Pow, args) => {
+                add(e.clone());
+                let args = vec![args[0].clone(), w.add(&args[1], &w.int(1))];
+                add(w.of(ExprNode::Call(BuiltinFunction::Pow, args)));
+            }
+            _ => {}
+        }
+    }
+    let atoms = |e: &SlotExpr| {
+        !matches!(e.node, ExprNode::Int(_) | ExprNode::Var(0))
+            && !matches!(
+                e.node,
+                ExprNode::Binary(BinOp::Add | BinOp::Sub | BinOp::Shl | BinOp::Shr, ..)
+            )
+            && !matches!(e.node, ExprNode::Binary(op, ..) if op.symbol().len() == 2)
+    };
+    all.iter().filter(|e| atoms(e)).for_each(|e| add(e.clone()));
+    terms
+}
+
+/// Adds the parts of an expression that depend on some variables only.
+fn uniform_terms(e: &SlotExpr, uniform: &[Slot], out: &mut Vec<SlotExpr>) {
+    let mut slots = Vec::new();
+    collect_slots(e, &mut slots);
+    if !slots.is_empty() && slots.iter().all(|s| uniform.contains(s)) && !out.contains(e) {
+        out.push(e.clone());
+    }
+    parts(e).into_iter().for_each(|part| uniform_terms(part, uniform, out));
+}
+
+/// Calls a function with every expression of some statements.
+pub(super) fn each_expression(statements: &[PlainStatement], f: &mut dyn FnMut(&SlotExpr)) {
+    for statement in statements {
+        match statement {
+            PlainStatement::Check(e) | PlainStatement::Require(e) => f(e),
+            PlainStatement::Part(_, range, _) => {
+                range.iter().for_each(|(a, b)| {
+                    f(a);
+                    f(b);
+                });
+            }
+            PlainStatement::Loop(l) => {
+                f(&l.from);
+                f(&l.to);
+                each_expression(&l.body, f);
+            }
+            PlainStatement::Choice(cond, yes, no) => {
+                f(cond);
+                each_expression(yes, f);
+                each_expression(no, f);
+            }
+            PlainStatement::Round(round) => {
+                round.rules.iter().for_each(|rule| each_of_rule(rule, f));
+            }
+        }
+    }
+}
+
+fn each_of_rule(rule: &PlainRule, f: &mut dyn FnMut(&SlotExpr)) {
+    for (_, from, to) in &rule.variables {
+        f(from);
+        f(to);
+    }
+    rule.conditions.iter().chain(&rule.checks).for_each(&mut *f);
+    f(&rule.src);
+    f(&rule.dst);
+    each_of_region(&rule.from, f);
+    each_of_region(&rule.to, f);
+}
+
+fn each_of_region(region: &RegionExpr, f: &mut dyn FnMut(&SlotExpr)) {
+    let stride = |by: &Option<SlotExpr>, take: &Option<SlotExpr>, f: &mut dyn FnMut(&SlotExpr)| {
+        by.iter().chain(take).for_each(f);
+    };
+    match &region.index {
+        ChunkIndex::All => {}
+        ChunkIndex::At(e) => f(e),
+        ChunkIndex::Range { from, to, by, take } => {
+            f(from);
+            f(to);
+            stride(by, take, f);
+        }
+        ChunkIndex::Cyclic { from, count, by, take } => {
+            f(from);
+            f(count);
+            stride(by, take, f);
+        }
+    }
+}
