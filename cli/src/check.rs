@@ -10,6 +10,7 @@ use roundelay_dsl::diag::{Diagnostic, DiagnosticSeverity, ErrorCode, codes};
 use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
 
+use crate::all_ranks::report_all_ranks;
 use crate::args::CheckArgs;
 use crate::load::{LoadedInput, LoadedPrograms, load};
 use crate::progress::WorkProgress;
@@ -115,9 +116,12 @@ pub(crate) fn check(args: &CheckArgs, report: VerbReport) -> VerbResult {
             return Err(failure);
         }
     };
-    let mut ends = Vec::new();
+    let (mut ends, mut all_proved) = (Vec::new(), true);
     for program in &loaded.programs {
         ends.push(ProofTable::new(args, report, &loaded, program).fill());
+        if args.all_n {
+            all_proved &= report_all_ranks(report, &loaded.sources, program);
+        }
     }
     for end in &ends {
         if let CheckOutcome::Proved(warnings) = end {
@@ -133,7 +137,7 @@ pub(crate) fn check(args: &CheckArgs, report: VerbReport) -> VerbResult {
     });
     let faults: Vec<Vec<Diagnostic>> = faults.collect();
     faults.iter().for_each(|found| report.diagnostics(&loaded.sources, found));
-    if faults.is_empty() { Ok(()) } else { Err(VerbError::Said(WRONG_INPUT)) }
+    if faults.is_empty() && all_proved { Ok(()) } else { Err(VerbError::Said(WRONG_INPUT)) }
 }
 
 /// Reports a plan that was read. It is checked already: it decoded.

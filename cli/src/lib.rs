@@ -7,6 +7,7 @@
 //! failed, or a file could not be written. With `--json`, standard output carries one object a result and nothing else.
 #![deny(unsafe_code)]
 
+mod all_ranks;
 mod args;
 mod atlas;
 mod bench;

@@ -108,3 +108,23 @@ fn formatting_keeps_comments_and_what_they_stand_in() {
         assert_eq!(verdicts(0, &[&path, "-n", "3"]), ["proved"], "{odd:?} after");
     }
 }
+
+#[test]
+fn every_rank_count_is_proved_at_once_or_it_is_said_why_not() {
+    assert_eq!(verdicts(0, &["all_reduce.ring", "-n", "3", "--all-n"]), ["proved", "proved"]);
+    // Wrong with 777 ranks only.
+    let text = "algorithm a implements all_gather on n ranks {
+    for s in 0..n-1 { each r where n != 777 || r != 5 { r -> (r + 1) % n : copy data[(r - s) % n] } }
+}
+";
+    let path = file("wrong_once.algo", text);
+    let ran = roundelay(&["check", &path, "-n", "3", "--all-n", "--json"]).fails(1, &[]);
+    let rows = ran.json();
+    assert_eq!(rows[0]["verdict"], "proved");
+    assert_eq!(rows[1]["verdict"], "undecided");
+    assert_eq!(rows[1]["candidate"], 777, "{}", rows[1]);
+    assert_eq!(rows[1]["line"], 2, "{}", rows[1]);
+    let ran = roundelay(&["check", &path, "-n", "3", "--all-n"]).fails(1, &[]);
+    let said = "not proved for all n: ";
+    assert!(ran.out.contains(said) && ran.out.contains("try `-n 777`"), "{}", ran.out);
+}
