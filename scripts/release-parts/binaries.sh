@@ -63,18 +63,12 @@ host_program() {
     echo "$path"
 }
 
-# The bill of materials in CycloneDX, of one architecture; without its serial number and time, which differ.
+# The bill of materials in CycloneDX, of one architecture; without what differs between builds.
 sbom() {
     cargo cyclonedx -q --format json --spec-version 1.5 --target "$1-unknown-linux-gnu" --manifest-path cli/Cargo.toml \
         --override-filename roundelay-sbom 2>/dev/null
-    python3 - cli/roundelay-sbom.json "$2" <<'PY'
-import json, sys
-bill = json.load(open(sys.argv[1]))
-bill.pop("serialNumber", None)
-bill["metadata"].pop("timestamp", None)
-text = json.dumps(bill, indent=1, sort_keys=True)
-open(sys.argv[2], "w").write(text + "\n")
-PY
+    cp cli/roundelay-sbom.json "$2"
+    python3 "$parts_of/bills.py" "$root" "$2"
     find . -name roundelay-sbom.json -not -path './target/*' -delete
 }
 

@@ -13,6 +13,7 @@ part_wheels() {
     done
     rm -f "$scripts/roundelay"
     local wheel
+    python3 "$parts_of/bills.py" "$root" "$dist/roundelay-$version"-*.whl
     for wheel in "$dist/roundelay-$version"-*.whl; do
         auditwheel show "$wheel" 2>&1 | tee "$work/audit" | tail -n 4
         grep -q 'manylinux_2_\(17\|28\)_' "$work/audit" || fail "$wheel is not what its name says"
