@@ -1,6 +1,7 @@
 //! Implements `roundelay check`: reports what was proved of an algorithm at each rank count, and how good it is.
 
 use std::cell::Cell;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use roundelay_compiler::{CompileOptions, Plan, Program, Shape};
@@ -12,11 +13,12 @@ use serde::Serialize;
 
 use crate::all_ranks::report_all_ranks;
 use crate::args::CheckArgs;
-use crate::load::{LoadedInput, LoadedPrograms, load};
+use crate::load::{LoadedInput, LoadedPrograms, is_path, load};
 use crate::progress::WorkProgress;
 use crate::proof::ShapeProof;
 use crate::report::{VerbError, VerbReport, VerbResult, WRONG_INPUT};
 use crate::values::{RankCounts, size_text, time_text};
+use crate::watch::watch;
 
 /// A result as programs read it. What is not known is left null.
 #[derive(Debug, Default, Serialize)]
@@ -104,6 +106,24 @@ impl CheckVerdict {
 
 /// Runs the verb.
 pub(crate) fn check(args: &CheckArgs, report: VerbReport) -> VerbResult {
+    if !args.watch {
+        return check_once(args, report, &mut Vec::new());
+    }
+    watch(report, || {
+        let mut files = Vec::new();
+        let outcome = check_once(args, report, &mut files);
+        files.retain(|file| file.is_file());
+        let named = Path::new(&args.target.target);
+        // A file that is not there yet, or cannot be read, is waited for too.
+        if files.is_empty() && is_path(&args.target.target) {
+            files.push(named.to_path_buf());
+        }
+        (outcome, files)
+    })
+}
+
+/// Checks once, and adds the names of the texts that it has read.
+fn check_once(args: &CheckArgs, report: VerbReport, files: &mut Vec<PathBuf>) -> VerbResult {
     let loaded = match load(&args.target) {
         Ok(LoadedInput::Programs(loaded)) => loaded,
         Ok(LoadedInput::Plan(plan)) => return checked_plan(&plan, report),
@@ -116,6 +136,7 @@ pub(crate) fn check(args: &CheckArgs, report: VerbReport) -> VerbResult {
             return Err(failure);
         }
     };
+    files.extend(loaded.sources.iter().map(|source| PathBuf::from(&source.name)));
     let (mut ends, mut all_proved) = (Vec::new(), true);
     for program in &loaded.programs {
         ends.push(ProofTable::new(args, report, &loaded, program).fill());

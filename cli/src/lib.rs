@@ -43,6 +43,7 @@ mod tunables;
 mod tune;
 mod values;
 mod version;
+mod watch;
 
 use std::borrow::Cow;
 use std::process::ExitCode;

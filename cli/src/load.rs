@@ -146,7 +146,7 @@ pub(crate) fn load_one(target: &TargetArgs) -> Result<(SourceMap, Arc<Program>),
 }
 
 /// Returns true if the name can only be meant as a file.
-fn is_path(name: &str) -> bool {
+pub(crate) fn is_path(name: &str) -> bool {
     let name = match name.ends_with(')') {
         true => name.split_once('(').map_or(name, |(name, _)| name.trim_end()),
         false => name,

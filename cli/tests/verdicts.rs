@@ -128,3 +128,39 @@ fn every_rank_count_is_proved_at_once_or_it_is_said_why_not() {
     let said = "not proved for all n: ";
     assert!(ran.out.contains(said) && ran.out.contains("try `-n 777`"), "{}", ran.out);
 }
+
+#[test]
+fn a_text_is_checked_again_when_it_is_saved() {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    let right = "algorithm a implements barrier on n ranks {
+    for s in 0..n-1 { each r { r -> (r + 1) % n : copy data } }
+}
+";
+    let path = file("watched.algo", right.replace("n-1", "n-2"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roundelay"));
+    command.args(["check", &path, "-n", "5", "--watch", "--json"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.expect("the program starts");
+    let mut rows = BufReader::new(child.stdout.take().expect("its output")).lines();
+    let mut verdict = || {
+        let row = rows.next().expect("a row").expect("a line");
+        let row: serde_json::Value = serde_json::from_str(&row).expect("JSON");
+        row["verdict"].as_str().expect("a verdict").to_owned()
+    };
+    assert_eq!(verdict(), "refuted");
+    // It looks after the file once it has said so.
+    let mut said = BufReader::new(child.stderr.take().expect("its remarks")).lines();
+    let watching = |line: &String| line.contains("watching") && line.contains("watched.algo");
+    assert!(said.by_ref().map_while(Result::ok).any(|line| watching(&line)));
+    std::fs::write(&path, right).expect("it is saved");
+    assert_eq!(verdict(), "proved");
+    assert!(said.by_ref().map_while(Result::ok).any(|line| watching(&line)));
+    std::fs::remove_file(&path).expect("it is removed");
+    assert_eq!(verdict(), "invalid");
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    let of_library = ["check", "all_reduce.ring", "-n", "3", "--watch"];
+    roundelay(&of_library).fails(2, &["--watch", "in no file"]);
+}

@@ -82,9 +82,9 @@ impl SourceMap {
         self.sources.is_empty()
     }
 
-    /// Returns the number of texts; their ids are the numbers below it.
-    pub fn len(&self) -> usize {
-        self.sources.len()
+    /// Returns the texts, by their ids.
+    pub fn iter(&self) -> impl Iterator<Item = &SourceText> {
+        self.sources.iter()
     }
 
     /// Returns the text with this id.

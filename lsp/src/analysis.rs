@@ -59,11 +59,7 @@ impl TextAnalysis {
         let text = |span: Span| self.sources.snippet(span);
         let shared = file.items.iter().filter(|item| !is_algorithm(item));
         let mut shared: Vec<&str> = shared.map(|item| text(item.span())).collect();
-        let mut id = OWN.0 + 1;
-        while self.has(id) {
-            shared.push(&self.sources.get(SourceId(id)).text);
-            id += 1;
-        }
+        shared.extend(self.sources.iter().skip(1).map(|source| source.text.as_str()));
         let key = |program: &Program| {
             let own = file.items.iter().find_map(|item| match item {
                 FileDeclaration::Algorithm(a) if a.header == program.header => Some(a.span),
@@ -78,11 +74,6 @@ impl TextAnalysis {
             ResolvedAlgorithm { program, key }
         };
         programs.into_iter().map(with_key).collect()
-    }
-
-    /// Returns true if there is a source of that number.
-    fn has(&self, id: u32) -> bool {
-        (id as usize) < self.sources.len()
     }
 
     /// Returns true if nothing keeps the algorithms from being proved.

@@ -25,6 +25,7 @@ Examples:
   roundelay check all_reduce.ring -n 2..64
   roundelay check all_reduce.two_level -n 2x4,16x8
   roundelay check broadcast.k_nomial -p k=2,4,8
+  roundelay check my.algo --watch         again whenever the text is saved
   roundelay check my.algo --all-n         n from 2 to 9, and every n at once
   roundelay check all_reduce              all of the algorithm library's
   roundelay check rank0.plan              a plan written by `show --stage plan -o`")]
@@ -40,6 +41,9 @@ pub(crate) struct CheckArgs {
     /// Prove it for every rank count at once too, up to 2^24; if that fails, say why
     #[arg(long)]
     pub(crate) all_n: bool,
+    /// Check again whenever the file, or one that it imports, is written
+    #[arg(long)]
+    pub(crate) watch: bool,
 }
 
 /// `roundelay route`
