@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gen_lsp_types::Uri;
+use roundelay_compiler::all_n::{ProofOptions, prove};
 use roundelay_compiler::samples::{not_meant_for, usual_shapes};
 use roundelay_compiler::{CompileOptions, Shape, check};
 use roundelay_dsl::diag::{Diagnostic, DiagnosticSeverity, codes};
@@ -20,6 +21,8 @@ pub(crate) struct ProvedAlgorithm {
     pub(crate) verdict: ProofVerdict,
     /// The rank counts at which it is proved, in order.
     pub(crate) shapes: Vec<Shape>,
+    /// True if it is proved for every rank count that it allows.
+    pub(crate) is_all_n: bool,
     /// Rounds, and the chunks that the busiest rank sends of so many, at the last of them.
     pub(crate) cost: Option<(u32, u64, u32)>,
     /// Findings of the proof, with the shape of the first that failed.
@@ -78,6 +81,7 @@ impl ProofTask {
         let mut end = ProvedAlgorithm {
             verdict: ProofVerdict::Undecided,
             shapes: Vec::new(),
+            is_all_n: false,
             cost: None,
             found: Vec::new(),
         };
@@ -109,6 +113,9 @@ impl ProofTask {
                     });
                 }
             }
+        }
+        if end.verdict == ProofVerdict::Proved && !self.is_stale.load(Ordering::Relaxed) {
+            end.is_all_n = prove(program, ProofOptions::default()).is_ok();
         }
         if end.shapes.is_empty() {
             end.found = undecided.into_iter().map(softened).collect();
@@ -161,7 +168,11 @@ impl ProvedAlgorithm {
                 };
                 let rounds =
                     if rounds == 1 { "1 round".into() } else { format!("{rounds} rounds") };
-                format!("proved at {} ranks \u{b7} {rounds}{sent} at {last}", shapes())
+                let proved = match self.is_all_n {
+                    true => "proved for all n".into(),
+                    false => format!("proved at {} ranks", shapes()),
+                };
+                format!("{proved} \u{b7} {rounds}{sent} at {last}")
             }
             ProofVerdict::Refuted(shape) if self.shapes.is_empty() => {
                 format!("wrong at {shape} ranks")

@@ -335,6 +335,7 @@ impl LanguageServer {
         let none = ProvedAlgorithm {
             verdict: ProofVerdict::Undecided,
             shapes: Vec::new(),
+            is_all_n: false,
             cost: None,
             found: Vec::new(),
         };

@@ -13,7 +13,7 @@ fn a_right_text_has_a_line_with_its_proof_and_no_findings() {
     editor.open("ring.algo", RING);
     assert_eq!(editor.findings("ring.algo"), json!([]));
     let lens = editor.lenses("ring.algo");
-    assert_eq!(lens, ["proved at 2..9 ranks \u{b7} 16 rounds, 1.78 of the vector a rank at 9"]);
+    assert_eq!(lens, ["proved for all n \u{b7} 16 rounds, 1.78 of the vector a rank at 9"]);
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn only_the_algorithm_that_changed_is_proved_again() {
     editor.open("two.algo", &format!("// a remark\n{RING}\n{changed}"));
     editor.open("two.algo", &format!("{RING}\n{other}"));
     assert_eq!(editor.server.proved_algorithms(), 3, "both were proved before");
-    assert!(editor.lenses("two.algo").iter().all(|title| title.starts_with("proved at 2..9")));
+    assert!(editor.lenses("two.algo").iter().all(|title| title.starts_with("proved for all n")));
 }
 
 #[test]
@@ -235,4 +235,19 @@ fn a_proof_of_a_text_that_changed_says_nothing() {
     assert!(old.iter().all(|task| task.run().is_none()), "it ends at once");
     editor.prove();
     assert!(editor.lenses("ring.algo")[0].starts_with("proved"));
+}
+
+/// What is right with few ranks and wrong with 777 has no badge.
+#[test]
+fn a_text_that_is_wrong_at_one_rank_count_is_not_proved_for_all() {
+    let mut editor = EditorSession::new();
+    editor.open(
+        "ring.algo",
+        &RING.replace(
+            "each r { r -> (r + 1) % n : copy",
+            "each r where n != 777 || r != 5 { r -> (r + 1) % n : copy",
+        ),
+    );
+    assert_eq!(editor.findings("ring.algo"), json!([]));
+    assert!(editor.lenses("ring.algo")[0].starts_with("proved at 2..9 ranks"));
 }
