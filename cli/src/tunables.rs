@@ -7,6 +7,8 @@ roundelay::internal::tunables! {
     pub(crate) const PROGRESS_BAR_DELAY: Duration = Duration::from_secs(1);
     /// The time between two updates of the time in a progress bar.
     pub(crate) const PROGRESS_BAR_INTERVAL: Duration = Duration::from_millis(500);
+    /// The time between two looks of `check --watch` at the files: short for a person, and a few calls a second.
+    pub(crate) const WATCH_INTERVAL: Duration = Duration::from_millis(100);
     /// The time for the timed calls of a size in a turn.
     pub(crate) const BENCH_BUDGET: Duration = Duration::from_millis(400);
     /// The time for the timed calls of a size in a turn beside busy programs, whose time slices last some

@@ -1,12 +1,10 @@
 //! Runs a verb again whenever a file that it has read changes.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::report::{VerbError, VerbReport, VerbResult};
-
-/// The time between two looks at the files: a person does not notice it.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+use crate::tunables::WATCH_INTERVAL;
 
 /// What shows that a file was written: its time and its length; `None` if it cannot be read.
 type FileState = Option<(SystemTime, u64)>;
@@ -39,14 +37,14 @@ pub(crate) fn watch(
         // A file that was written while it was read may have been read before that.
         let is_new = |state: &FileState| state.is_some_and(|(time, _)| time >= before);
         if seen.iter().any(is_new) {
-            std::thread::sleep(LOOK_INTERVAL);
+            std::thread::sleep(WATCH_INTERVAL);
             report.remark("a file changed meanwhile");
             continue;
         }
         let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
         report.remark(&format!("watching {}; end with Ctrl-C", names.join(", ")));
         while files.iter().zip(&seen).all(|(file, seen)| state(file) == *seen) {
-            std::thread::sleep(LOOK_INTERVAL);
+            std::thread::sleep(WATCH_INTERVAL);
         }
         report.line("");
     }

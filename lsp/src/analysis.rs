@@ -7,7 +7,7 @@ use roundelay_dsl::ast::{FileDeclaration, SourceFile};
 use roundelay_dsl::diag::{Diagnostic, DiagnosticSeverity, Diagnostics};
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
-use crate::names::NameTable;
+use crate::names::{NameTable, names};
 
 /// An algorithm of a text, resolved.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ impl TextAnalysis {
             Ok(file) => file,
             Err(found) => return TextAnalysis { found, ..own },
         };
-        own.names = NameTable::new(&file);
+        own.names = names(&file);
         own.found = roundelay_dsl::lint(&file);
         match resolve_tree(&mut own.sources, OWN, &file, library) {
             Ok(programs) => own.algorithms = own.keyed(&file, programs),

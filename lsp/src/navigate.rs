@@ -15,7 +15,7 @@ use roundelay_dsl::span::{SourceMap, Span};
 
 use crate::analysis::{OWN, TextAnalysis};
 use crate::document::OpenDocument;
-use crate::names::{NameAt, NameDefinition, NameKind, NameMeaning, NameTable, NameUse};
+use crate::names::{NameAt, NameDefinition, NameKind, NameMeaning, NameTable, NameUse, names};
 use crate::position::{ColumnUnit, LineTable};
 use crate::report::{FindingWriter, remedy};
 use crate::texts::{TextShelf, uri_of};
@@ -276,7 +276,7 @@ fn parsed(name: &str, text: &str) -> Option<(SourceFile, NameTable)> {
     let id = sources.add(name, text);
     debug_assert_eq!(id, OWN);
     let file = roundelay_dsl::parse(&sources, id).ok()?;
-    let names = NameTable::new(&file);
+    let names = names(&file);
     Some((file, names))
 }
 

@@ -8,7 +8,7 @@ use roundelay_dsl::ast::{
 };
 use roundelay_dsl::span::Span;
 
-use super::{NameDefinition, NameKind, NameMeaning, NameTable, NameUse};
+use super::table::{NameDefinition, NameKind, NameMeaning, NameTable, NameUse};
 
 /// The table that grows, and the names that are known at the place that was reached.
 struct ScopeWalk {
@@ -22,7 +22,7 @@ struct ScopeWalk {
 }
 
 /// Returns the names of a file.
-pub(super) fn names(file: &SourceFile) -> NameTable {
+pub(crate) fn names(file: &SourceFile) -> NameTable {
     let mut walk = ScopeWalk {
         table: NameTable::default(),
         scopes: vec![HashMap::new()],
