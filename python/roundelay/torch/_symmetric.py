@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore, ProcessGroup, Store, _register_process_group
+from torch._C import _distributed_c10d
+from torch._C._distributed_c10d import PrefixStore, ProcessGroup, Store
 
 from ..errors import UnsupportedError
 
@@ -59,7 +60,9 @@ def symmetric_memory(
     # A name of this process: ranks find each other by the keys of the store. Torch keeps groups by name to the end.
     name = f"roundelay/symmetric/{next(_numbers)}"
     own = PrefixStore("roundelay/symmetric", store)
-    _register_process_group(name, ProcessGroup(own, rank, size))
+    # Any: names have a type of their own in newer versions.
+    c10d: Any = _distributed_c10d
+    c10d._register_process_group(name, ProcessGroup(own, rank, size))
     memory.set_group_info(name, rank, size, own)
     tensor: Tensor = memory.empty_strided_p2p((count,), (1,), dtype, device)
     return tensor, memory.rendezvous(tensor, name)
