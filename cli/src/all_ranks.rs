@@ -24,9 +24,9 @@ struct AllRanksRow<'a> {
     column: Option<u32>,
     /// A rank count at which it is perhaps wrong.
     candidate: Option<u64>,
-    /// What was to be proved.
+    /// The number of obligations.
     obligations: Option<usize>,
-    /// What holds at the heads of loops.
+    /// The invariants at the heads of loops.
     invariants: Vec<String>,
 }
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use crate::report::{VerbError, VerbReport, VerbResult};
 use crate::tunables::WATCH_INTERVAL;
 
-/// What shows that a file was written: its time and its length; `None` if it cannot be read.
+/// The signs that a file was written: its time and its length; `None` if it cannot be read.
 type FileState = Option<(SystemTime, u64)>;
 
 fn state(path: &Path) -> FileState {

@@ -19,7 +19,7 @@ pub(crate) struct OpenDocument {
     pub(crate) analysis: Arc<TextAnalysis>,
     /// The analysis of the last text that had a tree: what is completed while a text has none.
     pub(crate) last_tree: Arc<TextAnalysis>,
-    /// What was proved, in the order of the algorithms; empty until then.
+    /// The findings of proofs, in the order of the algorithms; empty until then.
     pub(crate) proved: Vec<ProvedAlgorithm>,
     /// Findings of the proofs.
     pub(crate) refuted: Vec<Diagnostic>,

@@ -1,4 +1,4 @@
-//! Where names lead: what they mean, where they are defined and used, and new names for them.
+//! The meaning of names, the places where they are defined and used, and new names for them.
 
 use std::collections::HashMap;
 

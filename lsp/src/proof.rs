@@ -1,4 +1,4 @@
-//! What is proved of a text: each algorithm at small rank counts.
+//! The proofs of a text: each algorithm at small rank counts, and for every n.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct ProvedAlgorithm {
     pub(crate) shapes: Vec<Shape>,
     /// True if it is proved for every rank count that it allows.
     pub(crate) is_all_n: bool,
-    /// Rounds, and the chunks that the busiest rank sends of so many, at the last of them.
+    /// Rounds, chunks that the busiest rank sends, and chunks of the vector, at the last of them.
     pub(crate) cost: Option<(u32, u64, u32)>,
     /// Findings of the proof, with the shape of the first that failed.
     pub(crate) found: Vec<Diagnostic>,

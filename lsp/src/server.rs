@@ -46,7 +46,7 @@ impl RequestFault {
     }
 }
 
-/// What the server says without being asked.
+/// A message of the server that no request asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerMessage {
     /// The method.

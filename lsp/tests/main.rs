@@ -237,7 +237,7 @@ fn a_proof_of_a_text_that_changed_says_nothing() {
     assert!(editor.lenses("ring.algo")[0].starts_with("proved"));
 }
 
-/// What is right with few ranks and wrong with 777 has no badge.
+/// An algorithm that is right with few ranks and wrong with 777 has no badge.
 #[test]
 fn a_text_that_is_wrong_at_one_rank_count_is_not_proved_for_all() {
     let mut editor = EditorSession::new();

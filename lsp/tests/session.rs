@@ -31,7 +31,7 @@ impl EditorSession {
     }
 
     pub(crate) fn uri(&self, name: &str) -> String {
-        format!("file:///work/{name}")
+        format!("file:///project/{name}")
     }
 
     /// Opens a text or replaces it, and has it proved.
@@ -67,7 +67,7 @@ impl EditorSession {
         let version = self.versions.get_mut(name).expect("an open text");
         *version += 1;
         let params = json!({
-            "textDocument": { "uri": format!("file:///work/{name}"), "version": *version },
+            "textDocument": { "uri": format!("file:///project/{name}"), "version": *version },
             "contentChanges": [{ "range": range, "text": text }],
         });
         self.server.notification("textDocument/didChange", params).expect("a change");

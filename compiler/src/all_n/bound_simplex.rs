@@ -13,7 +13,7 @@ use super::step_budget::{StepBudget, UnprovedReason};
 /// Multiples of rows that add up to a contradiction.
 pub(super) type RowSum = Vec<(RowIndex, i128)>;
 
-/// What a row says: a bound of a form, or a constant that is to be zero at most.
+/// The meaning of a row: a bound of a form, or a constant that is to be zero at most.
 #[derive(Debug, Clone, Copy)]
 enum RowMeaning {
     Upper { form: usize, bound: i128 },
@@ -27,7 +27,7 @@ struct FormBound {
     row: RowIndex,
 }
 
-/// Where a form stands in the tableau.
+/// The place of a form in the tableau.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TableauPlace {
     Absent,

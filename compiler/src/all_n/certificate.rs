@@ -47,7 +47,7 @@
 //! | `B` v `:` b | variable v, counted from 0, is at most b, or at least b + 1 | two: one adds the row `v - b`, the other `b + 1 - v` |
 //! | `C` ROWS | the sum of the rows, divided and rounded as above, is a row | one, which adds the row |
 //!
-//! What a case adds gets the next numbers, and is gone outside of the case. A checker needs sums of integers and their
+//! The rows of a case get the next numbers, and is gone outside of the case. A checker needs sums of integers and their
 //! divisors, without a limit of size; a tree that names what is not there, or has a word too many, is refused.
 
 use std::fmt;
@@ -101,7 +101,7 @@ pub struct RefutationParseError {
     pub at: usize,
     /// The word; empty at the end of the text.
     pub word: String,
-    /// What may stand there.
+    /// The expressions that may stand there.
     pub expected: &'static str,
 }
 

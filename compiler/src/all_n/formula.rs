@@ -145,13 +145,13 @@ impl fmt::Display for LinearFormula {
 /// A goal that is to follow from assumptions, for all integer values of the variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProofObligation {
-    /// What is proved, one line: `ring all_reduce, loop 1, step: once`.
+    /// The name of the statement, one line: `ring all_reduce, loop 1, step: once`.
     pub name: String,
     /// The names of the variables, by index.
     pub variables: Vec<String>,
-    /// What may be assumed.
+    /// The assumptions.
     pub assumptions: Vec<LinearFormula>,
-    /// What is to follow.
+    /// The goal, which is to follow.
     pub goal: LinearFormula,
 }
 

@@ -17,7 +17,7 @@ use super::step_budget::{StepBudget, UnprovedReason};
 /// Cases nest so deep at most.
 const DEPTH: u32 = 300;
 
-/// What becomes of an obligation.
+/// The outcome of an obligation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RefuteOutcome {
     /// The goal follows from the assumptions: the tree refutes the assumptions and the negated goal.
@@ -51,7 +51,7 @@ pub fn refute(obligation: &ProofObligation, budget: &mut StepBudget) -> RefuteOu
     }
 }
 
-/// What ends a search without a refutation.
+/// The reasons that end a search without a refutation.
 enum SearchStop {
     Violated(Vec<i128>),
     Unproved(UnprovedReason),
@@ -69,7 +69,7 @@ impl From<TermOverflow> for SearchStop {
     }
 }
 
-/// What is known of a disjunction on the current path.
+/// The state of a disjunction on the current path.
 #[derive(Debug, Clone, Default)]
 struct SplitState {
     is_open: bool,
@@ -91,7 +91,7 @@ struct RefuteSearch<'a> {
     form: NormalForm,
     simplex: BoundSimplex,
     states: Vec<SplitState>,
-    /// Whether each row holds on the current path; and those that do, in the order in which they were added.
+    /// A flag for each row, true if it holds on the current path; and those rows, in the order in which they were added.
     holds: Vec<bool>,
     rows: Vec<RowIndex>,
     /// The disjunctions of the current path, in the order in which they were added.

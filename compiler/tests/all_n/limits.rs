@@ -1,4 +1,4 @@
-//! What is beyond a limit is not proved: numbers of more than 128 bits, steps, nested formulas and cases.
+//! An input beyond a limit is not proved: numbers of more than 128 bits, steps, nested formulas and cases.
 
 use std::thread;
 

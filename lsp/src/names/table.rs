@@ -9,7 +9,7 @@ pub(crate) enum NameKind {
     Function,
     Collective,
     Algorithm,
-    /// Of an algorithm or of a function.
+    /// A parameter of an algorithm or of a function.
     Parameter,
     Axis,
     /// `let`, `for`, `split` and what a contract binds.

@@ -7,7 +7,7 @@ use roundelay_tests::SeededRandom;
 /// The result of a computation with terms, whose numbers are small here.
 type Made<T> = Result<T, TermOverflow>;
 
-/// What makes one obligation.
+/// The maker of one obligation.
 pub(super) struct FormulaMaker {
     random: SeededRandom,
     obligation: ProofObligation,

@@ -15,7 +15,7 @@ const MOST_MAGNITUDE: u128 = 1 << 62;
 /// Expressions that are evaluated for one obligation, at most.
 const MOST_EVALUATIONS: u32 = 20_000;
 
-/// Quotients of rests that are told apart where nothing is known of the dividend.
+/// Quotients of rests that are distinguished where nothing is known of the dividend.
 const OPEN_QUOTIENTS: i128 = 2;
 
 /// The variables and assumptions of one obligation, and the values of a program's variables in it.

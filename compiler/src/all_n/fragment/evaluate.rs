@@ -1,6 +1,7 @@
 //! Expressions of a program as terms and formulas.
 //!
-//! What is evaluated here has a value in every run of the program: an operation that may have none is refused.
+//! An expression that is evaluated here has a value in every run of the program: an operation that may have none is
+//! refused.
 
 use roundelay_dsl::ast::{BinOp, UnOp};
 

@@ -1,4 +1,4 @@
-//! What is outside of the fragment.
+//! The reasons for which a program is outside of the fragment.
 
 use roundelay_dsl::span::Span;
 

@@ -1,4 +1,4 @@
-//! What expressions are in an obligation.
+//! Expressions as terms and formulas of an obligation.
 
 use crate::all_n::{LinearFormula, LinearTerm};
 
@@ -14,7 +14,7 @@ pub(in crate::all_n) enum SymbolicValue {
 /// The rounding of a logarithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::all_n) enum LogRounding {
-    /// Of a power of two.
+    /// No rounding: the number is a power of two.
     Exact,
     /// Down.
     Down,

@@ -1,11 +1,11 @@
-//! What stands in the buffers before a program, and what is asked for at its end, of a generic place.
+//! The contents of the buffers before a program, and what is asked for at its end, of a generic place.
 
 use crate::all_n::fragment::refusal::{FragmentRefusal, FragmentResult};
 use crate::program::{BufferStyle, CollectiveKind, ProgramBuffer, SlotExpr};
 
 use super::plain::PlainProgram;
 
-/// What is known of the places of one buffer, over the variables of a generic place.
+/// The knowledge of the places of one buffer, over the variables of a generic place.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct KnownPlaces {
     /// The places of which something is known: they hold a value.

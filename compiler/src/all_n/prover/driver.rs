@@ -28,10 +28,10 @@ const MOST_CHUNKS: i64 = (1 << 31) - 1;
 /// Evaluations that the guesses of a program take, at most.
 const MOST_EVALUATIONS: u64 = 30_000_000;
 
-/// How a proof is tried.
+/// The options of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProofOptions {
-    /// Whether a run that fails at a small rank count ends the attempt. No proof depends on it: without, the
+    /// True if a run that fails at a small rank count ends the attempt. No proof depends on it: without, the
     /// obligations must refuse what is wrong.
     pub stops_at_failed_run: bool,
 }
@@ -105,7 +105,7 @@ fn find_witnesses(
     }
 }
 
-/// What an obligation is about, and where.
+/// The subject of an obligation, and its place in the text.
 pub(super) struct ViewGoal {
     pub(super) what: &'static str,
     pub(super) span: Span,

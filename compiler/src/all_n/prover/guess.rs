@@ -73,7 +73,7 @@ impl PlaceSample<'_> {
 /// Returns views of a buffer at the head of a loop that fit all samples, the most promising first. Evaluations are drawn
 /// from the budget.
 ///
-/// What places contain that are written before they are read does not matter. So the contents are those of the
+/// The contents of places that are written before they are read do not matter. So the contents are those of the
 /// places that matter; of which places more is known follows.
 pub(super) fn guess_views(
     program: &PlainProgram,

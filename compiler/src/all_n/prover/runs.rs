@@ -48,7 +48,7 @@ pub(super) struct RunPlaces {
     pub(super) ranks: usize,
     /// Chunks, by buffer.
     pub(super) sizes: Vec<usize>,
-    /// What the places of a buffer hold, by rank and chunk.
+    /// The contents of a buffer's places, by rank and chunk.
     pub(super) places: Vec<Vec<Option<ContributionSet>>>,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct RuleSample {
     pub(super) moved: ContributionSet,
 }
 
-/// What was seen in all runs.
+/// The observations of all runs.
 #[derive(Debug, Default)]
 pub(super) struct RunSamples {
     pub(super) heads: Vec<Vec<HeadSample>>,
@@ -198,7 +198,7 @@ struct ConcreteRun<'a> {
     samples: &'a mut RunSamples,
     env: Vec<i64>,
     state: RunPlaces,
-    /// What became of places, in order: buffer, place, and whether it was read or copied to.
+    /// The accesses to places, in order: buffer, place, and whether it was read or copied to.
     events: Vec<(usize, usize, bool)>,
     /// The samples of this run: loop, index, and the events before.
     taken: Vec<(usize, usize, usize)>,

@@ -23,7 +23,7 @@ pub(super) enum ProgramState {
     /// Views of buffers, with the values of counters that they depend on; buffers without a view are as in the state
     /// before.
     Views(Rc<Vec<Option<KnownPlaces>>>, Vec<(Slot, LinearTerm)>, Option<Rc<ProgramState>>),
-    /// What a round makes of the state before it.
+    /// The state that a round makes of the one before it.
     Round(Rc<ProgramState>, Rc<Vec<WitnessedRule>>),
     /// One of two states.
     Choice(SlotExpr, Rc<ProgramState>, Rc<ProgramState>),

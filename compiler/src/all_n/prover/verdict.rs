@@ -1,4 +1,4 @@
-//! What becomes of an attempt to prove a program for every rank count.
+//! The outcome of an attempt to prove a program for every rank count.
 
 use roundelay_dsl::span::Span;
 
@@ -19,13 +19,13 @@ const STEPS_ALL: u64 = 6_000_000;
 /// A proof that a program does what its collective asks for, with every number of ranks that it is meant for.
 #[derive(Debug, Clone)]
 pub struct AllRanksProof {
-    /// What was to be proved, each with its refutation.
+    /// The obligations, each with its refutation.
     pub obligations: Vec<(ProofObligation, RefutationTree)>,
-    /// What holds at the heads of loops, in the order in which the loops end.
+    /// The invariants at the heads of loops, in the order in which the loops end.
     pub invariants: Vec<LoopInvariant>,
 }
 
-/// What holds at the head of a loop for a generic place of a buffer: rank q, chunk c; in turn s.
+/// The invariant at the head of a loop for a generic place of a buffer: rank q, chunk c; in turn s.
 #[derive(Debug, Clone)]
 pub struct LoopInvariant {
     /// The bounds of the loop.
@@ -34,7 +34,7 @@ pub struct LoopInvariant {
     pub buffer: ProgramBuffer,
     /// The places of which something is known: they hold a value.
     pub stored: String,
-    /// Whether such a place contains what began as chunk e of rank j.
+    /// The condition under which such a place contains what began as chunk e of rank j.
     pub content: String,
 }
 
