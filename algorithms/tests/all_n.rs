@@ -151,7 +151,7 @@ fn no_mutant_that_is_wrong_is_proved() {
     assert!(all > 60, "only {all} mutants were tried");
 }
 
-/// One mutant of so many is tried in quick runs.
+/// Quick runs try one mutant in this number.
 const SHARE: usize = 16;
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gen_lsp_types::{Diagnostic, Uri};
+use gen_lsp_types::Uri;
 
 use crate::analysis::TextAnalysis;
 use crate::position::LineTable;
@@ -21,8 +21,6 @@ pub(crate) struct OpenDocument {
     pub(crate) last_tree: Arc<TextAnalysis>,
     /// The findings of proofs, in the order of the algorithms; empty until then.
     pub(crate) proved: Vec<ProvedAlgorithm>,
-    /// Findings of the proofs.
-    pub(crate) refuted: Vec<Diagnostic>,
     /// True once the text is another one: proofs of it need not go on.
     pub(crate) is_stale: Arc<AtomicBool>,
 }
@@ -37,7 +35,6 @@ impl OpenDocument {
             analysis: Arc::default(),
             last_tree: Arc::default(),
             proved: Vec::new(),
-            refuted: Vec::new(),
             is_stale: Arc::default(),
         }
     }
@@ -51,6 +48,5 @@ impl OpenDocument {
             self.last_tree = self.analysis.clone();
         }
         self.proved.clear();
-        self.refuted.clear();
     }
 }

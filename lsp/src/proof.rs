@@ -44,7 +44,6 @@ pub(crate) enum ProofVerdict {
 #[derive(Debug, Clone)]
 pub struct ProofTask {
     pub(crate) uri: Uri,
-    pub(crate) version: i32,
     pub(crate) analysis: Arc<TextAnalysis>,
     /// The algorithms by their index; those that were proved before are left out.
     pub(crate) asked: Vec<usize>,
@@ -55,7 +54,8 @@ pub struct ProofTask {
 #[derive(Debug, Clone)]
 pub struct ProofOutcome {
     pub(crate) uri: Uri,
-    pub(crate) version: i32,
+    /// The analysis that was proved: that of a document changes with the files that it imports too.
+    pub(crate) analysis: Arc<TextAnalysis>,
     pub(crate) proved: Vec<(usize, ProvedAlgorithm)>,
 }
 
@@ -72,7 +72,7 @@ impl ProofTask {
             let algorithm = self.analysis.algorithms.get(index)?;
             proved.push((index, self.one(algorithm)?));
         }
-        Some(ProofOutcome { uri: self.uri.clone(), version: self.version, proved })
+        Some(ProofOutcome { uri: self.uri.clone(), analysis: self.analysis.clone(), proved })
     }
 
     fn one(&self, algorithm: &ResolvedAlgorithm) -> Option<ProvedAlgorithm> {

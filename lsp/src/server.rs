@@ -1,6 +1,7 @@
 //! The messages: what an editor asks for, and what the server says by itself.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use gen_lsp_types::{
     CodeActionParams, CodeLens, CodeLensOptions, Command, CompletionOptions, CompletionParams,
@@ -264,11 +265,11 @@ impl LanguageServer {
         Ok(answer)
     }
 
-    /// Takes the findings of a proof; those of a text that has changed since are dropped.
+    /// Takes the findings of a proof; those of a text that has changed since, or imports one that has, are dropped.
     pub fn take_outcome(&mut self, outcome: ProofOutcome) {
         let name = name_of(&outcome.uri);
         let Some(document) = self.documents.get_mut(&name) else { return };
-        if document.version != outcome.version {
+        if !Arc::ptr_eq(&document.analysis, &outcome.analysis) {
             return;
         }
         for (index, proved) in outcome.proved {
@@ -349,9 +350,8 @@ impl LanguageServer {
         }
         if !asked.is_empty() {
             self.proved += asked.len();
-            let (uri, version) = (document.uri.clone(), document.version);
-            let is_stale = document.is_stale.clone();
-            self.asked.push(ProofTask { uri, version, analysis, asked, is_stale });
+            let (uri, is_stale) = (document.uri.clone(), document.is_stale.clone());
+            self.asked.push(ProofTask { uri, analysis, asked, is_stale });
         }
         self.say(name);
     }

@@ -251,3 +251,20 @@ fn a_text_that_is_wrong_at_one_rank_count_is_not_proved_for_all() {
     assert_eq!(editor.findings("ring.algo"), json!([]));
     assert!(editor.lenses("ring.algo")[0].starts_with("proved at 2..9 ranks"));
 }
+
+/// The proof ends, an imported file changes, and only then the server takes the outcome: it is of a text that is no more.
+#[test]
+fn a_proof_of_what_was_imported_before_says_nothing() {
+    let mut editor = EditorSession::new();
+    editor.open("tools.algo", "fn next(r, n) = (r + 1) % n\n");
+    let text = format!("import \"tools.algo\"\n{RING}").replace("(r + 1) % n :", "next(r, n) :");
+    editor.open_unproved("main.algo", &text.replace("//! ", "// "));
+    let tasks = editor.server.take_proofs();
+    let outcomes: Vec<_> = tasks.iter().filter_map(roundelay_lsp::ProofTask::run).collect();
+    assert_eq!(outcomes.len(), 1);
+    editor.open_unproved("tools.algo", "fn next(r, n) = (r + 2) % n\n");
+    outcomes.into_iter().for_each(|outcome| editor.server.take_outcome(outcome));
+    assert!(editor.lenses("main.algo")[0].starts_with("not proved"));
+    editor.prove();
+    assert!(editor.lenses("main.algo")[0].starts_with("wrong at "));
+}
