@@ -39,6 +39,15 @@ class ServiceProcess:
         found: dict[str, Any] = self._pipe.recv()
         return found
 
+    def stop(self) -> None:
+        """Stop all its threads: the signal stops one of them, which stops the others when it is scheduled."""
+        os.kill(self.process.pid or 0, signal.SIGSTOP)
+        threads = Path(f"/proc/{self.process.pid}/task")
+        deadline = time.monotonic() + 20
+        while any(" T " not in (thread / "stat").read_text() for thread in threads.iterdir()):
+            assert time.monotonic() < deadline, "it does not stop"
+            time.sleep(0.001)
+
     def kill(self) -> None:
         self.process.kill()
         self.process.join()
@@ -134,7 +143,7 @@ def test_a_server_that_is_stopped_is_named_in_time(service: list[ServiceProcess]
         client.ask(1)
     for client in clients:
         assert client.said()["count"] >= 1
-    os.kill(server.process.pid or 0, signal.SIGSTOP)
+    server.stop()
     begun = time.monotonic()
     for client in clients:
         client.ask(1)
