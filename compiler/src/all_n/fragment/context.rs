@@ -130,7 +130,7 @@ impl TermContext {
 
     /// Notes that a variable was assumed to be at least 0 and below a term.
     pub(in crate::all_n) fn note_below(&mut self, variable: &LinearTerm, end: &LinearTerm) {
-        if let [(index, 1)] = variable.coefficients() {
+        if let ([(index, 1)], 0) = (variable.coefficients(), variable.constant()) {
             self.below.push((*index, end.clone()));
         }
     }

@@ -7,13 +7,16 @@ use roundelay_dsl::ast::BinOp;
 use roundelay_dsl::span::Span;
 
 use crate::all_n::fragment::context::{TermContext, literal};
+use crate::all_n::fragment::flatten::flatten;
 use crate::all_n::fragment::value::SymbolicValue;
 use crate::all_n::{LinearFormula, LinearTerm};
 use crate::program::{BuiltinFunction, CollectiveKind, ExprNode, Program, Slot, SlotExpr};
 use crate::shape::MAX_RANKS;
 
 use super::asked::{KnownPlaces, asked_view, initial_views};
+use super::certificate_text::write_certificate;
 use super::plain::{PlainProgram, PlainStatement, to_plain};
+use super::program_text::write_program;
 use super::runs::{RunSamples, run_all};
 use super::state::{ProgramState, StateReader, WitnessedRule, all};
 use super::verdict::{AllRanksProof, LoopInvariant, NotProved, ProofRecord, of};
@@ -78,8 +81,11 @@ pub fn prove(program: &Program, options: ProofOptions) -> Result<AllRanksProof, 
     let state = prover.run(&mut context, state, &plain.statements, &mut Vec::new())?;
     let goals = ViewGoal { what: "the result", span: plain.header };
     prover.prove_view(&context, &state, &asked, (plain.result, &[]), &goals)?;
+    let name = format!("{}.{}", program.kind.name(), program.name);
+    let written = write_program(&flatten(program)?, &plain);
+    let certificate = write_certificate(&name, written, &prover.record);
     let (obligations, invariants) = (prover.record.obligations, prover.invariants);
-    Ok(AllRanksProof { obligations, invariants })
+    Ok(AllRanksProof { obligations, invariants, certificate })
 }
 
 fn find_witnesses(

@@ -11,6 +11,7 @@ use crate::num::index;
 use crate::program::{BuiltinFunction, ExprNode, Slot, SlotExpr};
 
 use super::asked::KnownPlaces;
+use super::certificate_text::CertificateStep;
 use super::driver::{ProgramProver, ViewGoal};
 use super::guess::guess_views;
 use super::plain::{PlainLoop, PlainProgram, PlainStatement};
@@ -67,6 +68,7 @@ impl ProgramProver<'_> {
             ranks: None,
         };
         let (proved, noted) = (self.record.obligations.len(), self.invariants.len());
+        let lines = self.record.steps.len();
         for (at, views) in choices.into_iter().enumerate() {
             let views = Rc::new(views);
             match self.prove_views(context, &before, l, &views, counters, (&from, &to)) {
@@ -79,6 +81,7 @@ impl ProgramProver<'_> {
                 Err(_) => {}
             }
             self.record.obligations.truncate(proved);
+            self.record.steps.truncate(lines);
             self.invariants.truncate(noted);
         }
         Err(failed)
@@ -120,6 +123,12 @@ impl ProgramProver<'_> {
         counters: &mut Vec<Slot>,
         (from, to): (&LinearTerm, &LinearTerm),
     ) -> Result<(), NotProved> {
+        for (buffer, view) in self.program.buffers.iter().zip(views.iter()) {
+            if let Some(view) = view {
+                let step = CertificateStep::Invariant(buffer.name, view.clone());
+                self.record.steps.push(step);
+            }
+        }
         let span = l.from.span;
         let at = |term: &LinearTerm| vec![(l.slot, term.clone())];
         let goals = ViewGoal { what: "the first turn of a loop", span };

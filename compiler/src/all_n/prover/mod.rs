@@ -6,13 +6,16 @@
 //! * `vocabulary`, `guess`, `witness`: guesses of what holds at the head of a loop, and of who writes a place.
 //! * `state`: what is known of a generic place between two rounds.
 //! * `round`, `loops`, `driver`: the obligations.
+//! * `program_text`, `certificate_text`: the certificate of a program.
 //! * `verdict`: proved, or why not.
 
 mod asked;
+mod certificate_text;
 mod driver;
 mod guess;
 mod loops;
 mod plain;
+mod program_text;
 mod round;
 mod runs;
 mod state;

@@ -10,6 +10,7 @@ use crate::all_n::fragment::value::SymbolicValue;
 use crate::all_n::{LinearFormula, LinearTerm};
 use crate::program::ChunkIndex;
 
+use super::certificate_text::CertificateStep;
 use super::driver::ProgramProver;
 use super::plain::PlainRound;
 use super::state::{
@@ -28,7 +29,11 @@ impl ProgramProver<'_> {
         let mut rules = Vec::new();
         for rule in &round.rules {
             match self.witnesses[rule.site].clone() {
-                Some(found) => rules.push(found),
+                Some(found) => {
+                    let (witness, by_content) = (found.witness.clone(), found.by_content);
+                    self.record.steps.push(CertificateStep::Witness(witness, by_content));
+                    rules.push(found);
+                }
                 None => {
                     let reason = "no expression was found for the rank that writes a place";
                     return Err(NotProved {

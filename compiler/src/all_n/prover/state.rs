@@ -16,6 +16,7 @@ use crate::program::{CollectiveKind, Slot, SlotExpr};
 
 use super::asked::KnownPlaces;
 use super::plain::{PlainProgram, PlainRule};
+use super::words::{is_same, is_same_index};
 
 /// A state.
 #[derive(Debug, Clone)]
@@ -205,7 +206,9 @@ impl StateReader<'_> {
         chunk: &LinearTerm,
     ) -> FragmentResult<LinearTerm> {
         let size = |name| &self.program.buffers[self.program.buffer(name)].size;
-        if rule.from.index == rule.to.index && size(rule.from.buf) == size(rule.to.buf) {
+        if is_same_index(&rule.from.index, &rule.to.index)
+            && is_same(size(rule.from.buf), size(rule.to.buf))
+        {
             return Ok(chunk.clone());
         }
         let from = self.region(rule, false)?;

@@ -2,10 +2,10 @@
 
 use roundelay_dsl::ast::BinOp;
 
-use crate::program::{BuiltinFunction, ChunkIndex, ExprNode, RegionExpr, Slot, SlotExpr};
+use crate::program::{BuiltinFunction, ExprNode, RegionExpr, Slot, SlotExpr};
 
 use super::plain::{PlainLoop, PlainProgram, PlainRule, PlainStatement};
-use super::words::{collect_slots, parts};
+use super::words::{collect_slots, each_of_index, parts};
 
 /// Terms of a loop that bounds are made of, at most.
 const MOST_TERMS: usize = 16;
@@ -270,21 +270,5 @@ fn each_of_rule(rule: &PlainRule, f: &mut dyn FnMut(&SlotExpr)) {
 }
 
 fn each_of_region(region: &RegionExpr, f: &mut dyn FnMut(&SlotExpr)) {
-    let stride = |by: &Option<SlotExpr>, take: &Option<SlotExpr>, f: &mut dyn FnMut(&SlotExpr)| {
-        by.iter().chain(take).for_each(f);
-    };
-    match &region.index {
-        ChunkIndex::All => {}
-        ChunkIndex::At(e) => f(e),
-        ChunkIndex::Range { from, to, by, take } => {
-            f(from);
-            f(to);
-            stride(by, take, f);
-        }
-        ChunkIndex::Cyclic { from, count, by, take } => {
-            f(from);
-            f(count);
-            stride(by, take, f);
-        }
-    }
+    each_of_index(&region.index, f);
 }

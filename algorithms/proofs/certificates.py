@@ -1,0 +1,602 @@
+"""The statements that a program and its invariants make necessary, each with its refutation.
+
+`docs/proofs.md` says why they suffice. Everything that is proved is read off the program's text; of
+the certificate come invariants, expressions for the writer of a place, and refutations. None of
+these is trusted: a wrong one leaves a statement without a proof.
+"""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Iterable, Optional, Union
+
+from programs import BLOCKED, ROOTED, Expression, Parser, Program, Rule, parse_program
+from refutations import (
+    Formula, Part, Refused, Term, add_facts, check_tree, eq, le, lt, negate, normalize, number,
+    require,
+)
+from terms import Context, RegionChunks, choice, is_variable, literal
+
+MOST_RANKS = 1 << 24
+MOST_CHUNKS = (1 << 31) - 1
+N: Expression = ("var", "n")
+
+# The places of a buffer of which something is known, and what is in them, as expressions of the
+# rank q, the chunk c, and of a contribution: chunk e of rank j.
+View = tuple[Expression, Expression]
+# ("views", views by buffer, counters with their values, the state of other buffers),
+# ("round", the state before, transfers), ("choice", condition, state, state).
+State = tuple[Any, ...]
+
+
+@dataclass
+class Place:
+    """A place of a buffer."""
+
+    buffer: str
+    rank: Term
+    chunk: Term
+
+
+@dataclass
+class Transfer:
+    """A rule, its variables as expressions of the place that it writes, or of a contribution."""
+
+    rule: Rule
+    writer: list[Expression]
+    by_content: bool
+
+
+def combine(op: str, formulas: Iterable[Formula]) -> Formula:
+    """Returns the conjunction or the disjunction, without what is decided."""
+    parts: list[Formula] = []
+    for formula in formulas:
+        if isinstance(formula, bool):
+            if formula == (op == "or"):
+                return formula
+        else:
+            parts += formula[1] if formula[0] == op else [formula]
+    return (op, tuple(parts)) if len(parts) > 1 else parts[0] if parts else op == "and"
+
+
+def choose(condition: Formula, yes: Formula, no: Formula) -> Formula:
+    """Returns one of two formulas by a condition, without what is decided."""
+    if isinstance(condition, bool) or yes == no:
+        return yes if condition else no
+    cases = (combine("and", [condition, yes]), combine("and", [negate(condition), no]))
+    return combine("or", cases)
+
+
+def iff(a: Formula, b: Formula) -> Formula:
+    """Returns the formula that both hold or neither, without what is decided."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        decided, other = (a, b) if isinstance(a, bool) else (b, a)
+        if other is False and decided is not True:
+            return True
+        return other if decided else negate(other)
+    return True if a == b else ("iff", a, b)
+
+
+def written(body: list[tuple[Any, ...]]) -> set[str]:
+    """Returns the buffers that statements write."""
+    found: set[str] = set()
+    for kind, *rest in body:
+        if kind == "round":
+            found |= {rule.target.buffer for rule in rest[0]}
+        for inner in rest:
+            if kind in ("for", "if") and isinstance(inner, list):
+                found |= written(inner)
+    return found
+
+
+def expressions(body: list[tuple[Any, ...]]) -> Iterable[Expression]:
+    """Yields all expressions of statements."""
+    for kind, *rest in body:
+        if kind == "round":
+            for rule in rest[0]:
+                yield from rule.expressions()
+        elif kind == "part":
+            yield from rest[1] or ()
+        else:
+            for inner in rest:
+                if isinstance(inner, list):
+                    yield from expressions(inner)
+                elif isinstance(inner, tuple):
+                    yield inner
+
+
+def powers(e: Expression) -> Iterable[Expression]:
+    """Yields the powers of two in an expression."""
+    if e[0] in ("<<", ">>") or e[:2] == ("call", "pow"):
+        yield e
+    for part in e:
+        if isinstance(part, tuple):
+            yield from powers(part)
+
+
+def parse(text: str) -> Expression:
+    """Reads an expression."""
+    parser = Parser(text)
+    found = parser.expression()
+    require(not parser.peek(), f"words after an expression: {text}")
+    return found
+
+
+class Checker:
+    """Goes through a program, and takes the lines of its proof."""
+
+    def __init__(self, program: Program, proof: list[str]) -> None:
+        self.program, self.proof, self.line = program, proof, 0
+        self.sizes = program.sizes()
+        self.is_union = program.kind == "barrier"
+        self.equal_chunks = program.kind in BLOCKED or program.chunks == ("int", 1)
+        self.shown = 0
+
+    def next(self, word: str) -> str:
+        """Takes a line of the proof, which begins with a word, and returns the rest."""
+        line = self.proof[self.line] if self.line < len(self.proof) else ""
+        self.line += 1
+        require(line.startswith(word + " "), f"`{word}` expected, found `{line[:60]}`")
+        return line[len(word) + 1 :]
+
+    def refute(self, context: Context, goal: Formula, tree: str) -> None:
+        """Checks that a goal follows from the facts of a context."""
+        facts = Part(*(list(part) for part in context.facts))
+        check_tree(tree, add_facts(normalize(goal, False), facts), len(context.magnitudes))
+
+    def show(self, context: Context, name: str, goal: Formula) -> None:
+        """Requires that a goal follows."""
+        if goal is not True:
+            self.refute(context, goal, self.next(f"show {name} by"))
+            self.shown += 1
+
+    def holds(self, context: Context, goal: Formula) -> bool:
+        """Returns true if a goal follows, by a line of the proof; else nothing is known."""
+        tree = self.next("fact")
+        if tree == "open":
+            return False
+        self.refute(context, goal, tree)
+        return True
+
+    # States.
+
+    def in_place(self, context: Context, place: Place, of: Optional[tuple[Term, Term]]) -> None:
+        """Sets the variables of a place, and of a contribution."""
+        context.env["q"], context.env["c"] = place.rank, place.chunk
+        for name, term in zip("je", of or (None, None)):
+            context.env.pop(name, None)
+            if term is not None:
+                context.env[name] = term
+
+    def known(
+        self, context: Context, state: State, place: Place, of: Optional[tuple[Term, Term]] = None
+    ) -> Formula:
+        """Returns the formula that a place is stored, or that it has a contribution."""
+        if state[0] == "views":
+            _, views, counters, before = state
+            if place.buffer not in views:
+                require(before is not None or of is None, "nothing is known of a buffer")
+                return before is not None and self.known(context, before, place, of)
+            self.in_place(context, place, of)
+            outer = context.env.copy()
+            context.env.update(counters)
+            found = context.truth(views[place.buffer][of is not None])
+            context.env = outer
+            return found
+        if state[0] == "choice":
+            condition = context.truth(state[1])
+            yes, no = (self.known(context, inner, place, of) for inner in state[2:])
+            return choose(condition, yes, no)
+        _, before, transfers = state
+        found = [self.known(context, before, place, of)]
+        for transfer in transfers:
+            is_copy = transfer.rule.op == "copy"
+            if transfer.rule.target.buffer != place.buffer or (of is None and not is_copy):
+                continue
+            happens, source = self.receipt(context, transfer, place, of)
+            if of is None:
+                found.append(happens)
+            elif happens is not False:
+                brought = self.known(context, before, source, of)
+                if is_copy and not self.is_union:
+                    found = [choose(happens, brought, found[0])]
+                else:
+                    found = [combine("or", [found[0], combine("and", [happens, brought])])]
+        return combine("or", found) if of is None else found[0]
+
+    def region(self, context: Context, rule: Rule, is_target: bool) -> RegionChunks:
+        """Returns the region that a rule reads or writes."""
+        region = rule.target if is_target else rule.source
+        require(region.buffer in self.sizes, f"no buffer: {region.buffer}")
+        return RegionChunks(context, region, context.number(self.sizes[region.buffer]))
+
+    def source_chunk(self, context: Context, rule: Rule, to: RegionChunks, chunk: Term) -> Term:
+        """Returns the chunk that goes to a chunk of the target."""
+        sizes = [self.sizes[region.buffer] for region in (rule.source, rule.target)]
+        if rule.source.index() == rule.target.index() and sizes[0] == sizes[1]:
+            return chunk
+        source = self.region(context, rule, False)
+        require(source.stride is None and to.stride is None, "regions with `by` that differ")
+        return source.chunk_at(context, to.position(context, chunk))
+
+    def receipt(
+        self, context: Context, transfer: Transfer, place: Place, of: Optional[tuple[Term, Term]]
+    ) -> tuple[Formula, Place]:
+        """Returns when and from where a transfer writes a place."""
+        rule = transfer.rule
+        self.in_place(context, place, of)
+        conditions: list[Formula] = []
+        for (name, first, end), writer in zip(rule.variables, transfer.writer):
+            value = context.number(writer)
+            context.env[name] = value
+            bounds = context.number(first), context.number(end)
+            conditions += [literal(le(bounds[0], value)), literal(lt(value, bounds[1]))]
+        conditions += [context.truth(condition) for condition in rule.conditions]
+        conditions.append(literal(eq(context.number(rule.dst), place.rank)))
+        to = self.region(context, rule, True)
+        conditions.append(to.contains(context, place.chunk))
+        chunk = self.source_chunk(context, rule, to, place.chunk)
+        source = Place(rule.source.buffer, context.number(rule.src), chunk)
+        return combine("and", conditions), source
+
+    # Variables.
+
+    def counter(self, context: Context, first: Term, end: Term) -> Term:
+        """Adds a variable from a number on and below another."""
+        if end - first == number(1):
+            return first
+        ranks = context.number(N)
+        if first == number(0):
+            value = context.variable_below(end)
+            if end == ranks:
+                return value
+        else:
+            value = context.variable(max(context.magnitude(first), context.magnitude(end)))
+            context.assume(le(first, value))
+            context.assume(lt(value, end))
+        if self.holds(context, le(0, value)):
+            context.nonnegative.append(value.parts[0][0])
+            if self.holds(context, lt(value, ranks)):
+                context.below.append((value, ranks))
+        return value
+
+    def place(self, context: Context, buffer: str) -> Place:
+        """Adds the variables of any place of a buffer."""
+        ranks, size = context.number(N), context.number(self.sizes[buffer])
+        return Place(buffer, context.variable_below(ranks), context.variable_below(size))
+
+    def contribution(self, context: Context) -> tuple[Term, Term]:
+        """Adds the variables of any contribution."""
+        first = next(iter(self.sizes.values()))
+        ranks, size = context.number(N), context.number(first)
+        return context.variable_below(ranks), context.variable_below(size)
+
+    # What is to be shown.
+
+    def check(self) -> None:
+        """Checks the proof."""
+        program = self.program
+        require(self.equal_chunks or not program.scratch, "scratch beside chunks of many lengths")
+        is_split = any(statement[0] == "part" for statement in program.body)
+        require(not is_split or not program.scratch, "scratch beside a `split`")
+        first, result = list(self.sizes)[0], list(self.sizes)[0 if program.is_data else 1]
+        context = self.first_context()
+        initial, asked = specification(program)
+        views = {name: initial if name == first else FORGOTTEN for name in self.sizes}
+        state = self.run(context, ("views", views, {}, None), program.body)
+        self.show_view(context, state, result, asked, {}, "the result")
+        require(self.line == len(self.proof), "lines after the proof")
+
+    def first_context(self) -> Context:
+        """Returns what holds before the program."""
+        program, context = self.program, Context()
+        ranks = context.variable(MOST_RANKS)
+        context.assume_positive(ranks)
+        context.assume(le(ranks, MOST_RANKS))
+        context.env["n"] = ranks
+        is_rooted = program.kind in ROOTED
+        context.env["root"] = context.variable_below(ranks) if is_rooted else number(0)
+        for name, value in program.parameters:
+            context.env[name] = number(value)
+        if program.kind == "sendrecv":
+            # Other rank counts are refused.
+            context.assume(eq(ranks, 2))
+        for condition in program.requires:
+            self.assume_condition(context, condition)
+        limits = [(size, MOST_CHUNKS) for size in self.sizes.values()] + program.schedule
+        for e, most in limits:
+            value = context.number(e)
+            goal = combine("and", [literal(le(1, value)), literal(le(value, most))])
+            self.show(context, "a number is in its range", goal)
+            context.assume_positive(value)
+        return context
+
+    def assume_condition(self, context: Context, e: Expression) -> None:
+        """Assumes a condition of the program."""
+        if e[0] == "&&":
+            for part in e[1:]:
+                self.assume_condition(context, part)
+        elif e == ("call", "pow2", N):
+            context.note_power(context.number(N))
+        else:
+            context.assume(context.truth(e))
+
+    def run(self, context: Context, state: State, body: list[tuple[Any, ...]]) -> State:
+        """Checks statements, and returns the state after them."""
+        for kind, *rest in body:
+            if kind == "check":
+                context.evaluate(rest[0])
+            elif kind == "assert":
+                self.show(context, "what a used algorithm requires", context.truth(rest[0]))
+            elif kind == "part":
+                if rest[1] is None:
+                    context.env[rest[0]] = context.variable_below(number(1 << 32))
+                else:
+                    first, end = (context.number(e) for e in rest[1])
+                    self.show(context, "there are parts", lt(first, end))
+                    context.env[rest[0]] = self.counter(context, first, end)
+            elif kind == "round":
+                state = self.round(context, state, rest[0])
+            elif kind == "if":
+                holds, inner = context.truth(rest[0]), []
+                for condition, list_ in (holds, rest[1]), (negate(holds), rest[2]):
+                    branch = context.copy()
+                    branch.assume(condition)
+                    inner.append(self.run(branch, state, list_))
+                state = ("choice", rest[0], *inner)
+            else:
+                state = self.loop(context, state, *rest)
+        return state
+
+    def loop(
+        self,
+        context: Context,
+        before: State,
+        name: str,
+        first: Expression,
+        end: Expression,
+        body: list[tuple[Any, ...]],
+    ) -> State:
+        """Checks a loop, and returns the state after it."""
+        start, stop = context.number(first), context.number(end)
+        last = stop
+        if not self.holds(context, le(start, stop)):
+            last = context.choose(literal(le(stop, start)), start, stop)
+        views: dict[str, View] = {}
+        for buffer in self.sizes:
+            if buffer in written(body):
+                stored, _, content = self.next(f"invariant {buffer} :").partition(" : ")
+                views[buffer] = (parse(stored), parse(content))
+        self.show_views(context, before, views, {name: start}, "the first turn of a loop")
+        inner = context.copy()
+        counter = self.counter(inner, start, stop)
+        inner.env[name] = counter
+        self.add_levels(inner, body)
+        after = self.run(inner, ("views", views, {name: counter}, before), body)
+        self.show_views(inner, after, views, {name: counter + 1}, "the next turn of a loop")
+        return ("views", views, {name: last}, before)
+
+    def show_views(
+        self,
+        context: Context,
+        state: State,
+        views: dict[str, View],
+        counters: dict[str, Term],
+        what: str,
+    ) -> None:
+        """Requires that invariants hold in a state."""
+        for buffer, view in views.items():
+            self.show_view(context, state, buffer, view, counters, what)
+
+    def show_view(
+        self,
+        context: Context,
+        state: State,
+        buffer: str,
+        view: View,
+        counters: dict[str, Term],
+        what: str,
+    ) -> None:
+        """Requires that a state has what a view says of any place of a buffer."""
+        context = context.copy()
+        place = self.place(context, buffer)
+        wanted = ("views", {buffer: view}, counters, None)
+        context.assume(self.known(context, wanted, place))
+        stored = self.known(context, state, place)
+        self.show(context, f"{what}: its places are stored", stored)
+        of = self.contribution(context)
+        both = [self.known(context, each, place, of) for each in (wanted, state)]
+        self.show(context, f"{what}: its places contain what they should", iff(*both))
+
+    def add_levels(self, context: Context, body: list[tuple[Any, ...]]) -> None:
+        """Adds the powers of two that a loop goes through."""
+        exponents: list[Term] = []
+        for e in [power for whole in expressions(body) for power in powers(whole)]:
+            try:
+                if e[0] == ">>":
+                    number_, shift = context.number(e[1]), context.number(e[2])
+                    exponent = next((x for x, d in context.levels if d == number_), None)
+                    if exponent is None:
+                        continue
+                    exponent = exponent - shift
+                else:
+                    exponent = context.number(e[-1])
+            except Refused:
+                continue
+            if not exponent.parts:
+                continue
+            same = (at for at, other in enumerate(exponents) if not (other - exponent).parts)
+            at = next(same, None)
+            if at is None:
+                exponents.append(exponent)
+            elif exponent.constant < exponents[at].constant:
+                exponents[at] = exponent
+        for exponent in exponents:
+            try:
+                context.power(exponent)
+            except Refused:
+                if self.holds(context, le(0, exponent)):
+                    self.add_level_below(context, exponent)
+
+    def add_level_below(self, context: Context, exponent: Term) -> None:
+        """Adds a power of two that is no greater than a known one."""
+        for other, level in list(context.levels):
+            if self.holds(context, le(exponent, other)):
+                level = context.add_level(exponent, context.magnitude(level))
+                context.digit_levels.append(level)
+                return
+
+    def round(self, context: Context, before: State, rules: list[Rule]) -> State:
+        """Checks a round, and returns the state after it."""
+        transfers = []
+        for rule in rules:
+            of, _, writers = self.next("writer of").partition(" : ")
+            require(of in ("place", "contribution"), f"no writer: {of}")
+            writer = [parse(e) for e in writers.split(" , ")] if writers else []
+            require(len(writer) == len(rule.variables), "a writer with other variables")
+            transfers.append(Transfer(rule, writer, of == "contribution"))
+        # A copied value takes part in the sum of its round.
+        transfers.sort(key=lambda transfer: transfer.rule.op == "reduce")
+        copies = [transfer for transfer in transfers if transfer.rule.op == "copy"]
+        is_mixed = 0 < len(copies) < len(transfers)
+        copied = ("round", before, copies) if is_mixed else before
+        for transfer in transfers:
+            self.transfer(context.copy(), before, copied, transfer)
+        for at, a in enumerate(transfers):
+            for b in transfers[at + 1 :]:
+                if not self.is_union or a.rule.op == b.rule.op == "copy":
+                    self.show_apart(context.copy(), before, a, b)
+        return ("round", before, transfers)
+
+    def transfer(self, context: Context, before: State, copied: State, found: Transfer) -> None:
+        """Checks a transfer, for all values of its variables."""
+        rule, values = found.rule, []
+        is_sum = rule.op == "reduce"
+        for name, first, end in rule.variables:
+            value = self.counter(context, context.number(first), context.number(end))
+            context.env[name] = value
+            values.append(value)
+        for condition in rule.conditions:
+            context.assume(context.truth(condition))
+        for check in rule.checks:
+            context.evaluate(check)
+        src, dst, ranks = (context.number(e) for e in (rule.src, rule.dst, N))
+        inside = (combine("and", [le(0, rank), lt(rank, ranks)]) for rank in (src, dst))
+        self.show(context, "ranks are in range", combine("and", inside))
+        for rank in src, dst:
+            context.assume(le(0, rank))
+            context.assume(lt(rank, ranks))
+            if is_variable(rank):
+                context.below.append((rank, ranks))
+        source, to = self.region(context, rule, False), self.region(context, rule, True)
+        goal = combine("and", [source.valid, to.valid, source.has_count_of(to)])
+        self.show(context, "chunks are in range, as many read as written", goal)
+        chunk = context.variable_below(context.number(self.sizes[rule.target.buffer]))
+        context.assume(to.contains(context, chunk))
+        source_chunk = self.source_chunk(context, rule, to, chunk)
+        read, target = Place(rule.source.buffer, src, source_chunk), Place(rule.target.buffer, dst, chunk)
+        stored = [self.known(context, before, read)]
+        if is_sum or self.is_union:
+            stored.append(self.known(context, copied, target))
+        self.show(context, "what is read is stored", combine("and", stored))
+        if not self.equal_chunks:
+            self.show(context, "chunks have the same length", eq(source_chunk, chunk))
+        self.show_writer(context.copy(), before, found, values, read, target)
+        if is_sum and not self.is_union:
+            of = self.contribution(context)
+            both = [self.known(context, copied, target, of), self.known(context, before, read, of)]
+            goal = negate(combine("and", both))
+            self.show(context, "each contribution is added once", goal)
+            require(to.is_simple() or not found.by_content, "many ranks add to part of a buffer")
+
+    def show_writer(
+        self,
+        context: Context,
+        before: State,
+        found: Transfer,
+        values: list[Term],
+        read: Place,
+        target: Place,
+    ) -> None:
+        """Requires that the variables of a transfer are what the certificate says."""
+        of = self.contribution(context) if found.by_content else None
+        if of is not None:
+            context.assume(self.known(context, before, read, of))
+        self.in_place(context, target, of)
+        goals = []
+        for (name, _, _), writer, value in zip(found.rule.variables, found.writer, values):
+            goals.append(eq(context.number(writer), value))
+            context.env[name] = value
+        name = "each contribution comes from one rank" if of else "one rank writes a place"
+        self.show(context, name, combine("and", goals))
+
+    def show_apart(self, context: Context, before: State, a: Transfer, b: Transfer) -> None:
+        """Requires that two transfers write other places, or add other contributions."""
+        if a.rule.target.buffer != b.rule.target.buffer:
+            return
+        place = self.place(context, a.rule.target.buffer)
+        is_copy = [found.rule.op == "copy" for found in (a, b)]
+        kinds = {found.rule.target.kind for found in (a, b)}
+        # Regions of sums may meet where both are one chunk, or both the whole buffer.
+        may_meet = not all(is_copy) and kinds in ({"all"}, {"at"})
+        if may_meet and any(is_copy):
+            return
+        require(may_meet or not a.by_content and not b.by_content, "sums in other regions")
+        of = self.contribution(context) if may_meet else None
+        both: list[Formula] = []
+        for found in a, b:
+            happens, source = self.receipt(context, found, place, of)
+            both.append(happens)
+            if of is not None:
+                both.append(self.known(context, before, source, of))
+        goal = negate(combine("and", both))
+        self.show(context, "two transfers of a round do not write one place", goal)
+
+
+FORGOTTEN: View = (parse("(0 == 1)"), parse("((j == q) && (e == c))"))
+
+
+def specification(program: Program) -> tuple[View, View]:
+    """Returns what the first buffer has before a program, and what its result must have."""
+    kind, is_data = program.kind, program.is_data
+    stored = "(0 == 0)"
+    if kind in ("all_gather", "gather") and is_data:
+        stored = "(c == q)"
+    elif kind in ("broadcast", "scatter"):
+        stored = "(q == root)"
+    elif kind == "sendrecv":
+        stored = "(q == 0)"
+    # Of a buffer of one block, block r of the vector is chunk 0.
+    own = "(c == q)" if is_data else "(0 == 0)"
+    block = "(e == c)" if is_data else "(e == q)"
+    gathered = f"((j == c) && {'(e == c)' if is_data else '(e == 0)'})"
+    asked = {
+        "all_reduce": ("(0 == 0)", "(e == c)"),
+        "reduce": ("(q == root)", "(e == c)"),
+        "reduce_scatter": (own, block),
+        "broadcast": ("(0 == 0)", "((j == root) && (e == c))"),
+        "scatter": (own, f"((j == root) && {block})"),
+        "all_gather": ("(0 == 0)", gathered),
+        "gather": ("(q == root)", gathered),
+        "all_to_all": ("(0 == 0)", "((j == c) && (e == q))"),
+        "sendrecv": ("(q == 1)", "((j == 0) && (e == c))"),
+        "barrier": ("(0 == 0)", "(e == c)"),
+    }
+    first, second = asked[kind]
+    return (parse(stored), FORGOTTEN[1]), (parse(first), parse(second))
+
+
+def check_certificate(text: str) -> tuple[str, int]:
+    """Checks a certificate; returns its algorithm, and the number of statements."""
+    head, _, proof = text.partition("\nproof\n")
+    lines = head.split("\n", 2)
+    require(len(lines) == 3 and lines[0].startswith("algorithm "), "no algorithm")
+    hashed = sha256(f"{lines[2]}\n".encode()).hexdigest()
+    require(lines[1] == f"hash {hashed}", "the program has another hash")
+    program = parse_program(lines[2])
+    steps = proof.split("\n")
+    require(steps[-2:] == ["end", ""], "no end of the proof")
+    name = lines[0].removeprefix("algorithm ")
+    require(name.partition(".")[0] == program.kind, "the name of another collective")
+    checker = Checker(program, steps[:-2])
+    checker.check()
+    return name, checker.shown
