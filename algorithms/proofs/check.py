@@ -109,9 +109,10 @@ def main(paths: list[str]) -> int:
             try:
                 check_block(kind, block)
                 accepted += 1
-            except (Refused, RecursionError, ValueError) as why:
+            except (Refused, RecursionError, ValueError, LookupError) as why:
                 refused += 1
-                print(f"refused: {block.partition(chr(10))[0]}: {why}")
+                name = (block.split("\n") + [""])[kind.startswith("roundelay")]
+                print(f"refused: {name}: {why}")
     print(f"accepted {accepted}, refused {refused}")
     return 1 if refused or not accepted else 0
 

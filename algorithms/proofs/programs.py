@@ -95,6 +95,7 @@ class Parser:
         self.words: list[str] = []
         self.at = 0
         self.values: dict[str, Expression] = {}
+        self.declared: set[str] = set()
         at, text = 0, text.rstrip()
         while at < len(text):
             found = TOKEN.match(text, at)
@@ -156,9 +157,18 @@ class Parser:
         self.expect(")")
         return ("call", word, *arguments)
 
+    def name(self, letters: str) -> str:
+        """Reads a name that has not been declared, which begins with one of some letters."""
+        name = self.next()
+        is_name = re.fullmatch(f"[{letters}][0-9]+", name, re.ASCII) is not None
+        require(is_name and name not in self.declared, f"no new name: {name}")
+        self.declared.add(name)
+        return name
+
     def let(self) -> Expression:
         """Reads `name = value`, and returns the value."""
         name = self.next()
+        require(re.fullmatch("v[0-9]+", name, re.ASCII) is not None, f"no name: {name}")
         self.expect("=")
         value = self.expression()
         self.values[name] = value
@@ -194,7 +204,7 @@ class Parser:
             elif word == "where":
                 conditions.append(self.expression())
             else:
-                name = self.next()
+                name = self.name("p")
                 self.expect("in")
                 variables = [*variables, (name, *self.range())]
         src = self.expression()
@@ -205,7 +215,9 @@ class Parser:
         require(op in ("copy", "reduce"), f"no transfer: {op}")
         source = self.region()
         self.expect("->")
-        return Rule(variables, conditions, checks, src, dst, op, source, self.region())
+        target = self.region()
+        require(target.buffer != "input", "a transfer into the input")
+        return Rule(variables, conditions, checks, src, dst, op, source, target)
 
     def block(self) -> list[tuple[Any, ...]]:
         """Reads statements in braces."""
@@ -223,11 +235,11 @@ class Parser:
         if word == "assert":
             return ("assert", self.expression())
         if word == "part":
-            name = self.next()
+            name = self.name("k")
             self.expect("in")
             return ("part", name, None if self.takes("paths") else self.range())
         if word == "for":
-            name = self.next()
+            name = self.name("s")
             self.expect("in")
             return ("for", name, *self.range(), self.block())
         if word == "if":
@@ -235,7 +247,7 @@ class Parser:
             self.expect("else")
             return ("if", condition, yes, self.block())
         require(word in ("each", "once"), f"no statement: {word}")
-        variables = [(self.next(), ("int", 0), ("var", "n"))] if word == "each" else []
+        variables = [(self.name("r"), ("int", 0), ("var", "n"))] if word == "each" else []
         rules = []
         self.expect("{")
         while not self.takes("}"):
@@ -253,7 +265,7 @@ def parse_program(text: str) -> Program:
     while parser.peek() in ("parameter", "requires", "chunks", "scratch", "schedule"):
         word = parser.next()
         if word == "parameter":
-            name = parser.next()
+            name = parser.name("k")
             parser.expect("=")
             sign = -1 if parser.takes("-") else 1
             program.parameters.append((name, sign * int(parser.next())))
@@ -265,6 +277,8 @@ def parse_program(text: str) -> Program:
             program.scratch.append(parser.expression())
         else:
             program.schedule.append((parser.expression(), int(parser.next())))
+    is_whole = program.kind not in BLOCKED or program.chunks == ("var", "n")
+    require(is_whole, "blocks of several chunks")
     while parser.peek():
         program.body.append(parser.statement())
     return program

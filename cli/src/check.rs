@@ -16,7 +16,7 @@ use crate::args::CheckArgs;
 use crate::load::{LoadedInput, LoadedPrograms, is_path, load};
 use crate::progress::WorkProgress;
 use crate::proof::ShapeProof;
-use crate::report::{VerbError, VerbReport, VerbResult, WRONG_INPUT};
+use crate::report::{VerbError, VerbReport, VerbResult, WRONG_INPUT, unwritten};
 use crate::values::{RankCounts, size_text, time_text};
 use crate::watch::watch;
 
@@ -126,6 +126,10 @@ pub(crate) fn check(args: &CheckArgs, report: VerbReport) -> VerbResult {
 fn check_once(args: &CheckArgs, report: VerbReport, files: &mut Vec<PathBuf>) -> VerbResult {
     let loaded = match load(&args.target) {
         Ok(LoadedInput::Programs(loaded)) => loaded,
+        Ok(LoadedInput::Plan(_)) if args.certificate.is_some() => {
+            let why = "a plan has no certificate: name the algorithm that it was made of";
+            return Err(VerbError::Usage(why.into()));
+        }
         Ok(LoadedInput::Plan(plan)) => return checked_plan(&plan, report),
         Err(failure) => {
             if let VerbError::Input(sources, found) = &failure {
@@ -137,12 +141,25 @@ fn check_once(args: &CheckArgs, report: VerbReport, files: &mut Vec<PathBuf>) ->
         }
     };
     files.extend(loaded.sources.iter().map(|source| PathBuf::from(&source.name)));
-    let (mut ends, mut all_proved) = (Vec::new(), true);
+    let (mut ends, mut certificates, mut unproved) = (Vec::new(), String::new(), 0);
     for program in &loaded.programs {
         ends.push(ProofTable::new(args, report, &loaded, program).fill());
-        if args.all_n {
-            all_proved &= report_all_ranks(report, &loaded.sources, program);
+        if args.all_n || args.certificate.is_some() {
+            match report_all_ranks(report, &loaded.sources, program) {
+                Some(certificate) => certificates.push_str(&certificate),
+                None => unproved += 1,
+            }
         }
+    }
+    match &args.certificate {
+        Some(_) if unproved > 0 => report.line(format!(
+            "  no certificate is written: {unproved} of {} algorithms not proved for all n",
+            loaded.programs.len()
+        )),
+        Some(path) => {
+            std::fs::write(path, certificates).map_err(|e| unwritten("certificate", path, &e))?
+        }
+        None => {}
     }
     for end in &ends {
         if let CheckOutcome::Proved(warnings) = end {
@@ -158,7 +175,7 @@ fn check_once(args: &CheckArgs, report: VerbReport, files: &mut Vec<PathBuf>) ->
     });
     let faults: Vec<Vec<Diagnostic>> = faults.collect();
     faults.iter().for_each(|found| report.diagnostics(&loaded.sources, found));
-    if faults.is_empty() && all_proved { Ok(()) } else { Err(VerbError::Said(WRONG_INPUT)) }
+    if faults.is_empty() && unproved == 0 { Ok(()) } else { Err(VerbError::Said(WRONG_INPUT)) }
 }
 
 /// Reports a plan that was read. It is checked already: it decoded.

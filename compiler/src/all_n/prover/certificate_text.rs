@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
+use crate::all_n::RefutationTree;
 use crate::program::{ProgramBuffer, SlotExpr};
 
 use super::asked::KnownPlaces;
 use super::program_text::{VariableNames, buffer_name};
 use super::verdict::ProofRecord;
-use crate::all_n::RefutationTree;
 
 /// A line of the proof in a certificate.
 #[derive(Debug, Clone)]
@@ -33,13 +33,13 @@ pub(super) fn write_certificate(
     (program, mut names): (String, VariableNames),
     record: &ProofRecord,
 ) -> String {
+    let program = format!("algorithm {name}\n{program}");
     let mut hash = String::new();
     for byte in Sha256::digest(&program) {
         // Writing to a string does not fail, here and below.
         let _ = write!(hash, "{byte:02x}");
     }
-    let mut text =
-        format!("roundelay certificate 1\nalgorithm {name}\nhash {hash}\n{program}proof\n");
+    let mut text = format!("roundelay certificate 1\nhash {hash}\n{program}proof\n");
     for step in &record.steps {
         let line = match step {
             CertificateStep::Invariant(buffer, view) => {

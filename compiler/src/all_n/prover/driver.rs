@@ -88,6 +88,17 @@ pub fn prove(program: &Program, options: ProofOptions) -> Result<AllRanksProof, 
     Ok(AllRanksProof { obligations, invariants, certificate })
 }
 
+/// Returns the canonical text of a program, as its certificate has it: the resolved program with the programs that it
+/// uses in place, without the names and the layout of the source.
+///
+/// # Errors
+///
+/// Refuses what proofs for every rank count do not cover.
+pub fn canonical_text(program: &Program) -> Result<String, NotProved> {
+    let plain = to_plain(program)?;
+    Ok(write_program(&flatten(program)?, &plain).0)
+}
+
 fn find_witnesses(
     program: &PlainProgram,
     statements: &[PlainStatement],

@@ -24,5 +24,5 @@ mod vocabulary;
 mod witness;
 mod words;
 
-pub use driver::{ProofOptions, prove};
+pub use driver::{ProofOptions, canonical_text, prove};
 pub use verdict::{AllRanksProof, LoopInvariant, NotProved};

@@ -1,5 +1,7 @@
 //! Algorithms that are proved for every rank count, and mutants of them, of which none may be.
 
+mod certificates;
+
 use std::sync::Arc;
 
 use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, CatalogueEntry};

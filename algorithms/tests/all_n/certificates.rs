@@ -1,0 +1,254 @@
+//! Certificates of what is proved for every rank count: a checker that shares no code with the prover accepts them, and
+//! refuses those of other programs and damaged ones.
+//! `UPDATE_EXPECT=1 cargo test -p roundelay-algorithms --test all_n certificates::` writes them anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use roundelay_compiler::all_n::{ProofOptions, canonical_text, prove};
+
+use super::{PROVED, mutants, refuted_at, resolve_text, text_of};
+
+/// The folder of the checker and of the certificates.
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/proofs");
+
+fn path_of(name: &str) -> PathBuf {
+    Path::new(FOLDER).join(format!("{}.cert", name.replace('/', ".")))
+}
+
+fn certificate_of(name: &str) -> String {
+    std::fs::read_to_string(path_of(name)).expect("a certificate")
+}
+
+fn is_full() -> bool {
+    std::env::var("ROUNDELAY_CI").is_ok_and(|ci| ci == "full")
+}
+
+/// Runs the checker on certificates; returns how many it accepts, and why it refuses the others, by name.
+fn check(certificates: &[String]) -> (usize, BTreeMap<String, String>) {
+    let mut command = Command::new("python3");
+    command.arg(Path::new(FOLDER).join("check.py")).arg("/dev/stdin");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut checker = command.spawn().expect("python3 runs");
+    let mut input = checker.stdin.take().expect("its input");
+    // The checker reads all before it writes.
+    input.write_all(certificates.concat().as_bytes()).expect("it reads");
+    drop(input);
+    let output = checker.wait_with_output().expect("it ends");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let out = String::from_utf8(output.stdout).expect("text");
+    let mut lines: Vec<&str> = out.lines().collect();
+    let last = lines.pop().unwrap_or_else(|| panic!("{errors}"));
+    let refused: BTreeMap<String, String> = lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("refused: algorithm ")?.split_once(": "))
+        .map(|(name, why)| (name.to_owned(), why.to_owned()))
+        .collect();
+    let accepted = last.strip_prefix("accepted ").and_then(|rest| rest.split_once(", refused "));
+    let (accepted, count) = accepted.unwrap_or_else(|| panic!("{out}\n{errors}"));
+    let (accepted, count): (usize, usize) =
+        (accepted.parse().expect("a number"), count.parse().expect("a number"));
+    assert_eq!((accepted + count, refused.len()), (certificates.len(), count), "{out}\n{errors}");
+    assert_eq!(output.status.success(), count == 0 && accepted > 0, "{out}\n{errors}");
+    (accepted, refused)
+}
+
+/// Returns the SHA-256 of a text, by the tool of the system.
+fn hashes(texts: &[String]) -> Vec<String> {
+    let script = "import hashlib, sys
+for text in sys.stdin.buffer.read().split(b'\\0')[:-1]: print(hashlib.sha256(text).hexdigest())";
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut python = command.spawn().expect("python3 runs");
+    let mut input = python.stdin.take().expect("its input");
+    let all: String = texts.iter().map(|text| format!("{text}\0")).collect();
+    input.write_all(all.as_bytes()).expect("it reads");
+    drop(input);
+    let output = python.wait_with_output().expect("it ends").stdout;
+    String::from_utf8(output).expect("text").lines().map(str::to_owned).collect()
+}
+
+/// Returns certificates whose proof is that of another program: of each, a name, the program, and the proof.
+fn forge(parts: &[(String, String, &str)]) -> Vec<String> {
+    let programs: Vec<String> =
+        parts.iter().map(|(name, program, _)| format!("algorithm {name}\n{program}")).collect();
+    let hashes = hashes(&programs);
+    let all = hashes.iter().zip(&programs).zip(parts);
+    all.map(|((hash, program), (.., proof))| {
+        format!("roundelay certificate 1\nhash {hash}\n{program}proof\n{proof}")
+    })
+    .collect()
+}
+
+/// Returns the program and the proof of a certificate.
+fn split(certificate: &str) -> (&str, &str) {
+    let (head, proof) = certificate.split_once("\nproof\n").expect("a proof");
+    let at = head.find("\nprogram ").expect("a program") + 1;
+    (&certificate[at..=head.len()], proof)
+}
+
+#[test]
+fn certificates_are_accepted() {
+    for name in PROVED {
+        let (_, program) = resolve_text(text_of(name)).expect("the text resolves");
+        let proof = prove(&program, ProofOptions::default()).expect("it is proved");
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(path_of(name), &proof.certificate).expect("it can be written");
+        }
+        let written = certificate_of(name);
+        assert!(written == proof.certificate, "{name}: another certificate; set UPDATE_EXPECT=1");
+        let text = canonical_text(&program).expect("it is proved");
+        assert_eq!(split(&written).0, text, "{name}");
+    }
+    let all: Vec<String> = PROVED.iter().map(|name| certificate_of(name)).collect();
+    assert_eq!(check(&all), (PROVED.len(), BTreeMap::new()));
+    let files = std::fs::read_dir(FOLDER).expect("the folder").flatten();
+    let files = files.filter(|file| file.path().extension().is_some_and(|e| e == "cert"));
+    assert_eq!(files.count(), PROVED.len(), "certificates of what is not proved");
+}
+
+/// One operator, number or variable of the program is another, and the hash fits: a proof that is accepted all the same
+/// is of a program that unrolling does not refute.
+#[test]
+fn proofs_of_mutants_are_refused() {
+    let share = if is_full() { 1 } else { 16 };
+    let certificates: Vec<String> = PROVED.iter().map(|name| certificate_of(name)).collect();
+    let (mut parts, mut texts) = (Vec::new(), Vec::new());
+    for (at, name) in PROVED.iter().enumerate() {
+        let (own, proof) = split(&certificates[at]);
+        for (number, mutant) in mutants(text_of(name)).into_iter().enumerate() {
+            if (number + at) % share != 0 {
+                continue;
+            }
+            let Some((_, program)) = resolve_text(&mutant) else { continue };
+            let Ok(text) = canonical_text(&program) else { continue };
+            if text != own {
+                parts.push((format!("{}#{}", name.replace('/', "."), parts.len()), text, proof));
+                texts.push(mutant);
+            }
+        }
+    }
+    let (accepted, refused) = check(&forge(&parts));
+    assert!(refused.len() > 100, "{} refused, {accepted} accepted", refused.len());
+    for ((name, ..), mutant) in parts.iter().zip(&texts) {
+        if !refused.contains_key(name) {
+            let (sources, program) = resolve_text(mutant).expect("the text resolves");
+            assert_eq!(refuted_at(&sources, &program, 12), None, "accepted:\n{mutant}");
+        }
+    }
+}
+
+/// One transfer is left out at one rank count, which no small one shows. It is 512 or 777: where a transfer happens at
+/// neither, nothing is left out.
+#[test]
+fn proofs_of_programs_that_are_wrong_once_are_refused() {
+    let certificates: Vec<String> = PROVED.iter().map(|name| certificate_of(name)).collect();
+    let mut parts = Vec::new();
+    for (name, certificate) in PROVED.iter().zip(&certificates) {
+        let (program, proof) = split(certificate);
+        let transfers = |line: &str| line.contains(" : copy ") || line.contains(" : reduce ");
+        for (at, line) in program.lines().enumerate().filter(|(_, line)| transfers(line)) {
+            for ranks in [2, 512, 777] {
+                let lines: Vec<String> = program
+                    .lines()
+                    .enumerate()
+                    .map(|(own, text)| match own == at {
+                        true => format!("where (n != {ranks}) {line}\n"),
+                        false => format!("{text}\n"),
+                    })
+                    .collect();
+                let name = format!("{}#{at}#{ranks}", name.replace('/', "."));
+                parts.push((name, lines.concat(), proof));
+            }
+        }
+    }
+    let (accepted, refused) = check(&forge(&parts));
+    let sites: BTreeSet<&str> =
+        parts.iter().filter_map(|(name, ..)| Some(name.rsplit_once('#')?.0)).collect();
+    for site in &sites {
+        let is_refused = |ranks: u32| refused.contains_key(&format!("{site}#{ranks}"));
+        assert!([2, 512, 777].into_iter().any(is_refused), "{site}");
+    }
+    assert!(accepted * 10 < refused.len(), "{accepted} accepted, {} refused", refused.len());
+}
+
+/// A sequence of numbers that is the same in every run (SplitMix64).
+struct FixedNumbers(u64);
+
+impl FixedNumbers {
+    /// Returns a number below a limit.
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        usize::try_from((mixed ^ (mixed >> 31)) % limit as u64).expect("it is below")
+    }
+}
+
+/// Changes a word or a line of a text.
+fn damage(text: &str, numbers: &mut FixedNumbers) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let (at, other) = (numbers.below(lines.len()), numbers.below(lines.len()));
+    let kind = numbers.below(10);
+    match kind {
+        0 => drop(lines.remove(at)),
+        1 => lines.insert(other, lines[at].clone()),
+        2 => lines.swap(at, other),
+        _ => {
+            let mut words: Vec<String> = lines[at].split(' ').map(str::to_owned).collect();
+            let (word, next) = (numbers.below(words.len()), numbers.below(words.len()));
+            let digits: Vec<usize> =
+                words[word].match_indices(|c: char| c.is_ascii_digit()).map(|(i, _)| i).collect();
+            match kind {
+                3 => drop(words.remove(word)),
+                4 => words.insert(next, words[word].clone()),
+                5 => words.swap(word, next),
+                _ if digits.is_empty() => words[word].push('1'),
+                _ => {
+                    let place = digits[numbers.below(digits.len())];
+                    let digit = numbers.below(10).to_string();
+                    words[word].replace_range(place..=place, &digit);
+                }
+            }
+            lines[at] = words.join(" ");
+        }
+    }
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// A certificate with a damaged proof is refused, or proves the same statements of the same program all the same. One
+/// whose program is damaged has another hash.
+#[test]
+fn damaged_certificates_are_refused() {
+    let tried = if is_full() { 2_000 } else { 300 };
+    let certificates: Vec<String> = PROVED.iter().map(|name| certificate_of(name)).collect();
+    let mut numbers = FixedNumbers(3);
+    let mut parts = Vec::new();
+    for at in 0..tried {
+        let (program, proof) = split(&certificates[numbers.below(certificates.len())]);
+        let kind = program.split(' ').nth(1).unwrap_or_default();
+        let name = format!("{kind}.a#{at}");
+        let damaged = damage(proof, &mut numbers);
+        if damaged != proof {
+            parts.push((name, program.to_owned(), damaged));
+        }
+    }
+    let borrowed: Vec<_> = parts.iter().map(|(n, p, d)| (n.clone(), p.clone(), &**d)).collect();
+    let (accepted, refused) = check(&forge(&borrowed));
+    assert!(accepted * 50 <= tried, "{accepted} accepted, {} refused", refused.len());
+
+    let mut wrong = Vec::new();
+    for certificate in &certificates {
+        let (program, _) = split(certificate);
+        let damaged = damage(program, &mut numbers);
+        if damaged != program {
+            wrong.push(certificate.replace(program, &damaged));
+        }
+    }
+    let (accepted, refused) = check(&wrong);
+    assert_eq!(accepted, 0);
+    assert!(refused.values().all(|why| why.contains("another hash")), "{refused:?}");
+}
