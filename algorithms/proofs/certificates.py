@@ -6,73 +6,20 @@ these is trusted: a wrong one leaves a statement without a proof.
 """
 
 import re
-from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Iterable, Optional, Union
+from typing import Any, Iterable
 
 from programs import BLOCKED, ROOTED, Expression, Parser, Program, Rule, parse_program
 from refutations import (
     Formula, Part, Refused, Term, add_facts, check_tree, eq, le, lt, negate, normalize, number,
     require,
 )
-from terms import Context, RegionChunks, choice, is_variable, literal
+from states import Contribution, Place, State, StateReader, Transfer, View, combine, iff
+from terms import Context, is_variable, literal
 
 MOST_RANKS = 1 << 24
 MOST_CHUNKS = (1 << 31) - 1
 N: Expression = ("var", "n")
-
-# The places of a buffer of which something is known, and what is in them, as expressions of the
-# rank q, the chunk c, and of a contribution: chunk e of rank j.
-View = tuple[Expression, Expression]
-# ("views", views by buffer, counters with their values, the state of other buffers),
-# ("round", the state before, transfers), ("choice", condition, state, state).
-State = tuple[Any, ...]
-
-
-@dataclass
-class Place:
-    """A place of a buffer."""
-
-    buffer: str
-    rank: Term
-    chunk: Term
-
-
-@dataclass
-class Transfer:
-    """A rule, its variables as expressions of the place that it writes, or of a contribution."""
-
-    rule: Rule
-    writer: list[Expression]
-    by_content: bool
-
-
-def combine(op: str, formulas: Iterable[Formula]) -> Formula:
-    """Returns the conjunction or the disjunction, without what is decided."""
-    parts: list[Formula] = []
-    for formula in formulas:
-        if isinstance(formula, bool):
-            if formula == (op == "or"):
-                return formula
-        else:
-            parts += formula[1] if formula[0] == op else [formula]
-    return (op, tuple(parts)) if len(parts) > 1 else parts[0] if parts else op == "and"
-
-
-def choose(condition: Formula, yes: Formula, no: Formula) -> Formula:
-    """Returns one of two formulas by a condition, without what is decided."""
-    if isinstance(condition, bool) or yes == no:
-        return yes if condition else no
-    cases = (combine("and", [condition, yes]), combine("and", [negate(condition), no]))
-    return combine("or", cases)
-
-
-def iff(a: Formula, b: Formula) -> Formula:
-    """Returns the formula that both hold or neither, without what is decided."""
-    if isinstance(a, bool) or isinstance(b, bool):
-        decided, other = (a, b) if isinstance(a, bool) else (b, a)
-        return other if decided else negate(other)
-    return True if a == b else ("iff", a, b)
 
 
 def written(body: list[tuple[Any, ...]]) -> set[str]:
@@ -132,13 +79,12 @@ def parse(text: str) -> Expression:
     return found
 
 
-class Checker:
+class Checker(StateReader):
     """Goes through a program, and takes the lines of its proof."""
 
     def __init__(self, program: Program, proof: list[str]) -> None:
+        super().__init__(program)
         self.program, self.proof, self.line = program, proof, 0
-        self.sizes = program.sizes()
-        self.is_union = program.kind == "barrier"
         self.initial: State = ()
         self.equal_chunks = program.kind in BLOCKED or program.chunks == ("int", 1)
 
@@ -167,89 +113,6 @@ class Checker:
         self.refute(context, goal, tree)
         return True
 
-    # States.
-
-    def in_place(self, context: Context, place: Place, of: Optional[tuple[Term, Term]]) -> None:
-        """Sets the variables of a place, and of a contribution."""
-        context.env["q"], context.env["c"] = place.rank, place.chunk
-        for name, term in zip("je", of or (None, None)):
-            context.env.pop(name, None)
-            if term is not None:
-                context.env[name] = term
-
-    def known(
-        self, context: Context, state: State, place: Place, of: Optional[tuple[Term, Term]] = None
-    ) -> Formula:
-        """Returns the formula that a place is stored, or that it has a contribution."""
-        if state[0] == "views":
-            _, views, counters, before = state
-            if place.buffer not in views:
-                require(before is not None or of is None, "nothing is known of a buffer")
-                return before is not None and self.known(context, before, place, of)
-            self.in_place(context, place, of)
-            outer = context.env.copy()
-            context.env.update(counters)
-            found = context.truth(views[place.buffer][of is not None])
-            context.env = outer
-            return found
-        if state[0] == "choice":
-            condition = context.truth(state[1])
-            yes, no = (self.known(context, inner, place, of) for inner in state[2:])
-            return choose(condition, yes, no)
-        _, before, transfers = state
-        found = [self.known(context, before, place, of)]
-        for transfer in transfers:
-            is_copy = transfer.rule.op == "copy"
-            if transfer.rule.target.buffer != place.buffer or (of is None and not is_copy):
-                continue
-            happens, source = self.receipt(context, transfer, place, of)
-            if of is None:
-                found.append(happens)
-            elif happens is not False:
-                brought = self.known(context, before, source, of)
-                if is_copy and not self.is_union:
-                    found = [choose(happens, brought, found[0])]
-                else:
-                    found = [combine("or", [found[0], combine("and", [happens, brought])])]
-        return combine("or", found) if of is None else found[0]
-
-    def region(self, context: Context, rule: Rule, is_target: bool) -> RegionChunks:
-        """Returns the region that a rule reads or writes."""
-        region = rule.target if is_target else rule.source
-        require(region.buffer in self.sizes, f"no buffer: {region.buffer}")
-        return RegionChunks(context, region, context.number(self.sizes[region.buffer]))
-
-    def source_chunk(self, context: Context, rule: Rule, to: RegionChunks, chunk: Term) -> Term:
-        """Returns the chunk that goes to a chunk of the target."""
-        sizes = [self.sizes[region.buffer] for region in (rule.source, rule.target)]
-        if rule.source.index() == rule.target.index() and sizes[0] == sizes[1]:
-            return chunk
-        source = self.region(context, rule, False)
-        require(source.stride is None and to.stride is None, "regions with `by` that differ")
-        return source.chunk_at(context, to.position(context, chunk))
-
-    def receipt(
-        self, context: Context, transfer: Transfer, place: Place, of: Optional[tuple[Term, Term]]
-    ) -> tuple[Formula, Place]:
-        """Returns when and from where a transfer writes a place."""
-        rule = transfer.rule
-        self.in_place(context, place, of)
-        conditions: list[Formula] = []
-        for (name, first, end), writer in zip(rule.variables, transfer.writer):
-            value = context.number(writer)
-            context.env[name] = value
-            bounds = context.number(first), context.number(end)
-            conditions += [literal(le(bounds[0], value)), literal(lt(value, bounds[1]))]
-        conditions += [context.truth(condition) for condition in rule.conditions]
-        conditions.append(literal(eq(context.number(rule.dst), place.rank)))
-        to = self.region(context, rule, True)
-        conditions.append(to.contains(context, place.chunk))
-        chunk = self.source_chunk(context, rule, to, place.chunk)
-        source = Place(rule.source.buffer, context.number(rule.src), chunk)
-        return combine("and", conditions), source
-
-    # Variables.
-
     def counter(self, context: Context, first: Term, end: Term) -> Term:
         """Adds a variable from a number on and below another."""
         if end - first == number(1):
@@ -274,13 +137,11 @@ class Checker:
         ranks, size = context.number(N), context.number(self.sizes[buffer])
         return Place(buffer, context.variable_below(ranks), context.variable_below(size))
 
-    def contribution(self, context: Context) -> tuple[Term, Term]:
+    def contribution(self, context: Context) -> Contribution:
         """Adds the variables of any contribution."""
         first = next(iter(self.sizes.values()))
         ranks, size = context.number(N), context.number(first)
         return context.variable_below(ranks), context.variable_below(size)
-
-    # What is to be shown.
 
     def check(self) -> None:
         """Checks the proof."""
@@ -294,7 +155,7 @@ class Checker:
         views = {name: initial if name == first else FORGOTTEN for name in self.sizes}
         self.initial = ("views", views, {}, None)
         state = self.run(context, self.initial, program.body)
-        self.show_view(context, state, result, asked, {}, "the result")
+        self.show_views(context, state, ("views", {result: asked}, {}, None), "the result")
         require(self.line == len(self.proof), "lines after the proof")
 
     def first_context(self) -> Context:
@@ -359,16 +220,9 @@ class Checker:
                 state = self.loop(context, state, *rest)
         return state
 
-    def loop(
-        self,
-        context: Context,
-        before: State,
-        name: str,
-        first: Expression,
-        end: Expression,
-        body: list[tuple[Any, ...]],
-    ) -> State:
+    def loop(self, context: Context, before: State, *loop: Any) -> State:
         """Checks a loop, and returns the state after it."""
+        name, first, end, body = loop
         start, stop = context.number(first), context.number(end)
         last = stop
         if not self.holds(context, le(start, stop)):
@@ -378,46 +232,30 @@ class Checker:
             if buffer in written(body):
                 stored, _, content = self.next(f"invariant {buffer} :").partition(" : ")
                 views[buffer] = (parse(stored), parse(content))
-        self.show_views(context, before, views, {name: start}, "the first turn of a loop")
+        first_turn = ("views", views, {name: start}, None)
+        self.show_views(context, before, first_turn, "the first turn of a loop")
         inner = context.copy()
         counter = self.counter(inner, start, stop)
         inner.env[name] = counter
         self.add_levels(inner, body)
         after = self.run(inner, ("views", views, {name: counter}, before), body)
-        self.show_views(inner, after, views, {name: counter + 1}, "the next turn of a loop")
+        next_turn = ("views", views, {name: counter + 1}, None)
+        self.show_views(inner, after, next_turn, "the next turn of a loop")
         return ("views", views, {name: last}, before)
 
     def show_views(
-        self,
-        context: Context,
-        state: State,
-        views: dict[str, View],
-        counters: dict[str, Term],
-        what: str,
+        self, context: Context, state: State, wanted: State, what: str
     ) -> None:
-        """Requires that invariants hold in a state."""
-        for buffer, view in views.items():
-            self.show_view(context, state, buffer, view, counters, what)
-
-    def show_view(
-        self,
-        context: Context,
-        state: State,
-        buffer: str,
-        view: View,
-        counters: dict[str, Term],
-        what: str,
-    ) -> None:
-        """Requires that a state has what a view says of any place of a buffer."""
-        context = context.copy()
-        place = self.place(context, buffer)
-        wanted = ("views", {buffer: view}, counters, None)
-        context.assume(self.known(context, wanted, place))
-        stored = self.known(context, state, place)
-        self.show(context, f"{what}: its places are stored", stored)
-        of = self.contribution(context)
-        both = [self.known(context, each, place, of) for each in (wanted, state)]
-        self.show(context, f"{what}: its places contain what they should", iff(*both))
+        """Requires that a state has what views say of any place of their buffers."""
+        for buffer in wanted[1]:
+            inner = context.copy()
+            place = self.place(inner, buffer)
+            inner.assume(self.known(inner, wanted, place))
+            stored = self.known(inner, state, place)
+            self.show(inner, f"{what}: its places are stored", stored)
+            of = self.contribution(inner)
+            both = [self.known(inner, each, place, of) for each in (wanted, state)]
+            self.show(inner, f"{what}: its places contain what they should", iff(*both))
 
     def add_levels(self, context: Context, body: list[tuple[Any, ...]]) -> None:
         """Adds the powers of two that a loop goes through."""
@@ -506,7 +344,8 @@ class Checker:
         chunk = context.variable_below(context.number(self.sizes[rule.target.buffer]))
         context.assume(to.contains(context, chunk))
         source_chunk = self.source_chunk(context, rule, to, chunk)
-        read, target = Place(rule.source.buffer, src, source_chunk), Place(rule.target.buffer, dst, chunk)
+        read = Place(rule.source.buffer, src, source_chunk)
+        target = Place(rule.target.buffer, dst, chunk)
         stored = [self.known(context, before, read)]
         if is_sum or self.is_union:
             stored.append(self.known(context, copied, target))
@@ -522,15 +361,10 @@ class Checker:
             require(to.is_simple() or not found.by_content, "many ranks add to part of a buffer")
 
     def show_writer(
-        self,
-        context: Context,
-        before: State,
-        found: Transfer,
-        values: list[Term],
-        read: Place,
-        target: Place,
+        self, context: Context, before: State, found: Transfer, values: list[Term], *at: Place
     ) -> None:
         """Requires that the variables of a transfer are what the certificate says."""
+        read, target = at
         of = self.contribution(context) if found.by_content else None
         if of is not None:
             context.assume(self.known(context, before, read, of))

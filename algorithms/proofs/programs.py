@@ -1,7 +1,7 @@
 """The program in a certificate: its text as statements and expressions.
 
 Expressions are tuples: ("int", 4), ("var", "n"), ("neg", a), ("!", a), ("+", a, b) and so on for
-all operators, ("call", name, a, ...), ("if", c, a, b). A variable of `let` is replaced by its value.
+all operators, ("call", name, a, ...), ("if", c, a, b). The value of a `let` is put in its place.
 """
 
 import re
@@ -12,9 +12,8 @@ from refutations import require
 
 Expression = tuple[Any, ...]
 
-COLLECTIVES = (
-    "all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all barrier sendrecv"
-).split()
+COLLECTIVES = ("all_reduce", "barrier", "sendrecv", "broadcast", "reduce", "reduce_scatter")
+COLLECTIVES += ("all_gather", "gather", "scatter", "all_to_all")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 BLOCKED = ("reduce_scatter", "all_gather", "gather", "scatter", "all_to_all")
 OPERATORS = "|| && == != < <= > >= | ^ & << >> + - * / %".split()

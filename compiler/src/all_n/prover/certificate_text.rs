@@ -11,7 +11,7 @@ use crate::all_n::RefutationTree;
 use crate::program::{ProgramBuffer, SlotExpr};
 
 use super::asked::KnownPlaces;
-use super::program_text::{VariableNames, buffer_name};
+use super::program_text::{ProgramText, buffer_name};
 use super::verdict::ProofRecord;
 
 /// A line of the proof in a certificate.
@@ -27,13 +27,17 @@ pub(super) enum CertificateStep {
     Obligation(usize),
 }
 
-/// Writes a certificate.
+/// Writes a certificate; none if the checker does not know all of the program.
 pub(super) fn write_certificate(
     name: &str,
-    (program, mut names): (String, VariableNames),
+    mut program: ProgramText,
     record: &ProofRecord,
-) -> String {
-    let program = format!("algorithm {name}\n{program}");
+) -> Option<String> {
+    if !program.is_covered {
+        return None;
+    }
+    let names = &mut program.names;
+    let program = format!("algorithm {name}\n{}", program.text);
     let mut hash = String::new();
     for byte in Sha256::digest(&program) {
         // Writing to a string does not fail, here and below.
@@ -62,5 +66,5 @@ pub(super) fn write_certificate(
         text.push('\n');
     }
     text.push_str("end\n");
-    text
+    Some(text)
 }

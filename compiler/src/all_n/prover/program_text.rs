@@ -49,8 +49,17 @@ impl VariableNames {
     }
 }
 
-/// Returns the text of a program, and the names of its variables.
-pub(super) fn write_program(flat: &FlatProgram, plain: &PlainProgram) -> (String, VariableNames) {
+/// The text of a program.
+#[derive(Debug, Clone)]
+pub(super) struct ProgramText {
+    pub(super) text: String,
+    pub(super) names: VariableNames,
+    /// True if the checker of certificates knows all of the program.
+    pub(super) is_covered: bool,
+}
+
+/// Writes a program.
+pub(super) fn write_program(flat: &FlatProgram, plain: &PlainProgram) -> ProgramText {
     let mut names = VariableNames::default();
     let place = plain.place;
     let fixed = [
@@ -62,10 +71,11 @@ pub(super) fn write_program(flat: &FlatProgram, plain: &PlainProgram) -> (String
         (place.began, "e"),
     ];
     names.names.extend(fixed.map(|(slot, name)| (slot, name.to_owned())));
-    let mut writer = ProgramWriter { names, text: String::new() };
+    let is_covered = !plain.kind.is_ordered();
+    let mut writer = ProgramWriter(ProgramText { text: String::new(), names, is_covered });
     writer.header(plain);
     writer.statements(&flat.statements);
-    (writer.text, writer.names)
+    writer.0
 }
 
 /// Returns the name of a buffer.
@@ -78,15 +88,12 @@ pub(super) fn buffer_name(buffer: ProgramBuffer) -> String {
     }
 }
 
-struct ProgramWriter {
-    names: VariableNames,
-    text: String,
-}
+struct ProgramWriter(ProgramText);
 
 impl ProgramWriter {
     fn line(&mut self, line: &str) {
-        self.text.push_str(line);
-        self.text.push('\n');
+        self.0.text.push_str(line);
+        self.0.text.push('\n');
     }
 
     fn header(&mut self, plain: &PlainProgram) {
@@ -98,26 +105,26 @@ impl ProgramWriter {
         };
         self.line(&format!("program {} of {buffers}", plain.kind.name()));
         for (slot, value) in &plain.constants {
-            let name = self.names.name(*slot, 'k');
+            let name = self.0.names.name(*slot, 'k');
             self.line(&format!("parameter {name} = {value}"));
         }
         for condition in &plain.requires {
-            let condition = self.names.write(condition);
+            let condition = self.0.names.write(condition);
             self.line(&format!("requires {condition}"));
         }
         // Where the first buffer has one block, the second has all chunks.
         let is_block = matches!(plain.kind, CollectiveKind::AllGather | CollectiveKind::Gather);
         let whole = &plain.buffers[usize::from(is_block && style == BufferStyle::InputOutput)];
-        let chunks = self.names.write(&whole.size);
+        let chunks = self.0.names.write(&whole.size);
         self.line(&format!("chunks {chunks}"));
         for buffer in &plain.buffers {
             if let ProgramBuffer::Scratch(_) = buffer.name {
-                let size = self.names.write(&buffer.size);
+                let size = self.0.names.write(&buffer.size);
                 self.line(&format!("scratch {size}"));
             }
         }
         for (number, most) in &plain.schedule {
-            let number = self.names.write(number);
+            let number = self.0.names.write(number);
             self.line(&format!("schedule {number} {most}"));
         }
     }
@@ -129,7 +136,7 @@ impl ProgramWriter {
     }
 
     fn statement(&mut self, statement: &FlatStatement) {
-        let names = &mut self.names;
+        let names = &mut self.0.names;
         match statement {
             FlatStatement::Let(slot, e) => {
                 let value = names.write(e);
@@ -170,7 +177,7 @@ impl ProgramWriter {
     fn round(&mut self, each: &EachRules) {
         let head = match each.once {
             true => "once {".into(),
-            false => format!("each {} {{", self.names.name(each.var, 'r')),
+            false => format!("each {} {{", self.0.names.name(each.var, 'r')),
         };
         self.line(&head);
         for rule in &each.rules {
@@ -181,7 +188,8 @@ impl ProgramWriter {
     }
 
     fn rule(&mut self, rule: &TransferRule) -> String {
-        let names = &mut self.names;
+        self.0.is_covered &= rule.wire.is_none();
+        let names = &mut self.0.names;
         let mut text = String::new();
         for binder in &rule.binders {
             let binder = match binder {
@@ -208,7 +216,7 @@ impl ProgramWriter {
     }
 
     fn region(&mut self, region: &RegionExpr) -> String {
-        let names = &mut self.names;
+        let names = &mut self.0.names;
         let name = buffer_name(region.buf);
         let mut stride = |by: &Option<SlotExpr>, take: &Option<SlotExpr>| {
             let by = by.as_ref().map(|e| format!(" by {}", names.write(e)));

@@ -25,8 +25,9 @@ pub struct AllRanksProof {
     pub obligations: Vec<(ProofObligation, RefutationTree)>,
     /// The invariants at the heads of loops, in the order in which the loops end.
     pub invariants: Vec<LoopInvariant>,
-    /// The certificate: a text that proves it to those who trust neither the prover nor its obligations.
-    pub certificate: String,
+    /// The certificate: a text that proves it to those who trust neither the prover nor its obligations. None where the
+    /// checker of certificates does not know all of the program.
+    pub certificate: Option<String>,
 }
 
 /// The invariant at the head of a loop for a generic place of a buffer: rank q, chunk c; in turn s.
