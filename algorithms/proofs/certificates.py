@@ -5,16 +5,16 @@ the certificate come invariants, expressions for the writer of a place, and refu
 these is trusted: a wrong one leaves a statement without a proof.
 """
 
-import re
 from hashlib import sha256
 from typing import Any, Iterable
 
-from programs import BLOCKED, ROOTED, Expression, Parser, Program, Rule, parse_program
+from collectives import FORGOTTEN, parse, specification
+from programs import BLOCKED, ROOTED, Expression, Program, Rule, parse_program
 from refutations import (
     Formula, Part, Refused, Term, add_facts, check_tree, eq, le, lt, negate, normalize, number,
     require,
 )
-from states import Contribution, Place, State, StateReader, Transfer, View, combine, iff
+from states import Contribution, Place, State, StateReader, Transfer, View, combine, has_token, iff
 from terms import Context, is_variable, literal
 
 MOST_RANKS = 1 << 24
@@ -50,15 +50,6 @@ def expressions(body: list[tuple[Any, ...]]) -> Iterable[Expression]:
                     yield inner
 
 
-def variables(e: Expression) -> Iterable[str]:
-    """Yields the variables in an expression."""
-    if e[0] == "var":
-        yield e[1]
-    for part in e:
-        if isinstance(part, tuple):
-            yield from variables(part)
-
-
 def powers(e: Expression) -> Iterable[Expression]:
     """Yields the powers of two in an expression."""
     if e[0] in ("<<", ">>") or e[:2] == ("call", "pow"):
@@ -68,23 +59,13 @@ def powers(e: Expression) -> Iterable[Expression]:
             yield from powers(part)
 
 
-def parse(text: str) -> Expression:
-    """Reads an expression of a place and a contribution, not of the variables of transfers."""
-    parser = Parser(text)
-    found = parser.expression()
-    require(not parser.peek(), f"words after an expression: {text}")
-    for name in variables(found):
-        is_outer = re.fullmatch("n|root|[qcje]|[sk][0-9]+", name, re.ASCII) is not None
-        require(is_outer, f"`{name}` is not known of a place")
-    return found
-
-
 class Checker(StateReader):
     """Goes through a program, and takes the lines of its proof."""
 
     def __init__(self, program: Program, proof: list[str]) -> None:
         super().__init__(program)
         self.program, self.proof, self.line = program, proof, 0
+        self.is_ordered = program.kind in ("scan", "exscan")
         self.initial: State = ()
         self.equal_chunks = program.kind in BLOCKED or program.chunks == ("int", 1)
 
@@ -167,8 +148,8 @@ class Checker(StateReader):
         context.env["n"] = ranks
         is_rooted = program.kind in ROOTED
         context.env["root"] = context.variable_below(ranks) if is_rooted else number(0)
-        for name, value in program.parameters:
-            context.env[name] = number(value)
+        for name, parameter in program.parameters:
+            context.env[name] = number(parameter)
         if program.kind == "sendrecv":
             # Other rank counts are refused.
             context.assume(eq(ranks, 2))
@@ -231,7 +212,9 @@ class Checker(StateReader):
         for buffer in self.sizes:
             if buffer in written(body):
                 stored, _, content = self.next(f"invariant {buffer} :").partition(" : ")
-                views[buffer] = (parse(stored), parse(content))
+                views[buffer] = (parse(stored), parse(content, "qcjet"))
+                is_first = buffer == next(iter(self.sizes))
+                require(not has_token(views[buffer]) or is_first, "tokens in another buffer")
         first_turn = ("views", views, {name: start}, None)
         self.show_views(context, before, first_turn, "the first turn of a loop")
         inner = context.copy()
@@ -240,22 +223,64 @@ class Checker(StateReader):
         self.add_levels(inner, body)
         after = self.run(inner, ("views", views, {name: counter}, before), body)
         next_turn = ("views", views, {name: counter + 1}, None)
-        self.show_views(inner, after, next_turn, "the next turn of a loop")
+        moved = [rules for kind, rules, *_ in body if kind == "round"]
+        is_one = len(moved) == 1 and all(each[0] in ("round", "check") for each in body)
+        step = (moved[0], {name: counter}) if is_one else None
+        self.show_views(inner, after, next_turn, "the next turn of a loop", step)
         return ("views", views, {name: last}, before)
 
     def show_views(
-        self, context: Context, state: State, wanted: State, what: str
+        self, context: Context, state: State, wanted: State, what: str, step: Any = None
     ) -> None:
-        """Requires that a state has what views say of any place of their buffers."""
+        """Requires that a state has what views say of any place of their buffers.
+
+        `step` is the one round that led to the state, and the counters before it, if there is one.
+        """
         for buffer in wanted[1]:
             inner = context.copy()
             place = self.place(inner, buffer)
             inner.assume(self.known(inner, wanted, place))
             stored = self.known(inner, state, place)
             self.show(inner, f"{what}: its places are stored", stored)
+            if has_token(wanted[1][buffer]):
+                self.show_tokens(inner, state, wanted, place, what, step)
+                continue
             of = self.contribution(inner)
             both = [self.known(inner, each, place, of) for each in (wanted, state)]
             self.show(inner, f"{what}: its places contain what they should", iff(*both))
+
+    def show_tokens(
+        self, context: Context, state: State, wanted: State, place: Place, what: str, step: Any
+    ) -> None:
+        """Requires that each contribution is in one known place, and which."""
+        view = wanted[1][place.buffer]
+        inner = context.copy()
+        of = self.contribution(inner)
+        token = self.token_after(inner, view, of, step)
+        known = self.is_known(inner, view, wanted[2], token, of)
+        self.show(inner, f"{what}: each contribution is in a known place", known)
+        of = self.contribution(context)
+        token = self.token_after(context, view, of, step)
+        is_there = combine("and", [eq(token, place.rank), eq(of[1], place.chunk)])
+        goal = ("iff", is_there, self.known(context, state, place, of))
+        self.show(context, f"{what}: its places contain what they should", goal)
+
+    def token_after(self, context: Context, view: View, of: Contribution, step: Any) -> Term:
+        """Returns the rank to which a round moves a contribution: where it began, without one."""
+        if step is None:
+            return of[0]
+        rules, counters = step
+        token = found = self.token(context, view, counters, of)
+        for rule in rules:
+            is_each = [(rule.src[1], ("int", 0), N)] == rule.variables and rule.src[0] == "var"
+            require(rule.op == "reduce" and is_each, "a transfer that moves no token")
+            context.env[rule.src[1]] = token
+            conditions = [context.truth(condition) for condition in rule.conditions]
+            source = self.region(context, rule, False)
+            conditions.append(source.contains(context, of[1]))
+            dst = context.number(rule.dst)
+            found = context.choose(combine("and", conditions), dst, found)
+        return found
 
     def add_levels(self, context: Context, body: list[tuple[Any, ...]]) -> None:
         """Adds the powers of two that a loop goes through."""
@@ -352,13 +377,46 @@ class Checker(StateReader):
         self.show(context, "what is read is stored", combine("and", stored))
         if not self.equal_chunks:
             self.show(context, "chunks have the same length", eq(source_chunk, chunk))
+        if self.program.kind == "exscan" and not rule.target.buffer.startswith("scratch"):
+            self.show(context, "rank 0 is not written", le(1, dst))
         self.show_writer(context.copy(), before, found, values, read, target)
         if is_sum and not self.is_union:
+            context = context.copy()
             of = self.contribution(context)
             both = [self.known(context, copied, target, of), self.known(context, before, read, of)]
             goal = negate(combine("and", both))
             self.show(context, "each contribution is added once", goal)
+            if self.is_ordered:
+                require(not found.by_content, "many ranks add to one place in an order")
+                self.show_order(context, (before, read), (copied, target))
             require(to.is_simple() or not found.by_content, "many ranks add to part of a buffer")
+
+    def show_order(
+        self, context: Context, sent: tuple[State, Place], own: tuple[State, Place]
+    ) -> None:
+        """Requires that a sum is of consecutive ranks, those of the lower rank's place first.
+
+        Sums begin as one rank. If all ranks of the first are below all of the second, and the rank
+        behind each of the first is in one of them, they are intervals, one behind the other.
+        """
+        for is_upward in True, False:
+            inner = context.copy()
+            upward = lt(sent[1].rank, own[1].rank)
+            first = self.contribution(inner)
+            second = (self.contribution(inner)[0], first[1])
+            following = (self.contribution(inner)[0], first[1])
+            low, high = (sent, own) if is_upward else (own, sent)
+            applies = upward if is_upward else negate(upward)
+            in_low = combine("and", [applies, self.known(inner, *low, first)])
+            in_high = self.known(inner, *high, second)
+            below = lt(first[0], second[0])
+            goal = ("or", (negate(combine("and", [in_low, in_high])), below))
+            self.show(inner, "ranks are added in their order", goal)
+            # The last rank has none behind it, but is not in the first: the second is not empty.
+            inner.assume(eq(following[0], first[0] + 1))
+            either = combine("or", [self.known(inner, *each, following) for each in (low, high)])
+            goal = ("or", (negate(in_low), either))
+            self.show(inner, "sums are of consecutive ranks", goal)
 
     def show_writer(
         self, context: Context, before: State, found: Transfer, values: list[Term], *at: Place
@@ -384,7 +442,7 @@ class Checker(StateReader):
         is_copy = [found.rule.op == "copy" for found in (a, b)]
         kinds = {found.rule.target.kind for found in (a, b)}
         # Regions of sums may meet where both are one chunk, or both the whole buffer.
-        may_meet = not all(is_copy) and kinds in ({"all"}, {"at"})
+        may_meet = not all(is_copy) and kinds in ({"all"}, {"at"}) and not self.is_ordered
         if may_meet and any(is_copy):
             return
         require(may_meet or not a.by_content and not b.by_content, "sums in other regions")
@@ -397,39 +455,6 @@ class Checker(StateReader):
                 both.append(self.known(context, before, source, of))
         goal = negate(combine("and", both))
         self.show(context, "two transfers of a round do not write one place", goal)
-
-
-FORGOTTEN: View = (parse("(0 == 1)"), parse("((j == q) && (e == c))"))
-
-
-def specification(program: Program) -> tuple[View, View]:
-    """Returns what the first buffer has before a program, and what its result must have."""
-    kind, is_data = program.kind, program.is_data
-    stored = "(0 == 0)"
-    if kind in ("all_gather", "gather") and is_data:
-        stored = "(c == q)"
-    elif kind in ("broadcast", "scatter"):
-        stored = "(q == root)"
-    elif kind == "sendrecv":
-        stored = "(q == 0)"
-    # Of a buffer of one block, block r of the vector is chunk 0.
-    own = "(c == q)" if is_data else "(0 == 0)"
-    block = "(e == c)" if is_data else "(e == q)"
-    gathered = f"((j == c) && {'(e == c)' if is_data else '(e == 0)'})"
-    asked = {
-        "all_reduce": ("(0 == 0)", "(e == c)"),
-        "reduce": ("(q == root)", "(e == c)"),
-        "reduce_scatter": (own, block),
-        "broadcast": ("(0 == 0)", "((j == root) && (e == c))"),
-        "scatter": (own, f"((j == root) && {block})"),
-        "all_gather": ("(0 == 0)", gathered),
-        "gather": ("(q == root)", gathered),
-        "all_to_all": ("(0 == 0)", "((j == c) && (e == q))"),
-        "sendrecv": ("(q == 1)", "((j == 0) && (e == c))"),
-        "barrier": ("(0 == 0)", "(e == c)"),
-    }
-    first, second = asked[kind]
-    return (parse(stored), FORGOTTEN[1]), (parse(first), parse(second))
 
 
 def check_certificate(text: str) -> None:

@@ -6,14 +6,16 @@ all operators, ("call", name, a, ...), ("if", c, a, b). The value of a `let` is 
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any, Iterable, Optional
 
 from refutations import require
 
 Expression = tuple[Any, ...]
 
-COLLECTIVES = ("all_reduce", "barrier", "sendrecv", "broadcast", "reduce", "reduce_scatter")
-COLLECTIVES += ("all_gather", "gather", "scatter", "all_to_all")
+COLLECTIVES = (
+    "all_reduce reduce_scatter reduce broadcast scatter all_gather gather all_to_all barrier "
+    "sendrecv scan exscan"
+).split()
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 BLOCKED = ("reduce_scatter", "all_gather", "gather", "scatter", "all_to_all")
 OPERATORS = "|| && == != < <= > >= | ^ & << >> + - * / %".split()
@@ -252,6 +254,15 @@ class Parser:
         while not self.takes("}"):
             rules.append(self.rule(list(variables)))
         return ("round", rules)
+
+
+def variables(e: Expression) -> Iterable[str]:
+    """Yields the variables in an expression."""
+    if e[0] == "var":
+        yield e[1]
+    for part in e:
+        if isinstance(part, tuple):
+            yield from variables(part)
 
 
 def parse_program(text: str) -> Program:

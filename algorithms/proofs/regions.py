@@ -12,7 +12,8 @@ class RegionChunks:
 
     def __init__(self, context: Context, region: Region, size: Term) -> None:
         self.size, self.whole = size, region.kind == "all"
-        self.first, self.count, self.valid = number(0), size, True
+        self.first, self.count = number(0), size
+        self.valid: Formula = True
         self.stride: Optional[tuple[Term, Term]] = None
         if self.whole:
             return

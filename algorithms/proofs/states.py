@@ -6,7 +6,7 @@ A state is made of the rules themselves, anew for each place that a statement is
 from dataclasses import dataclass
 from typing import Any, Iterable, Optional
 
-from programs import Expression, Program, Rule
+from programs import Expression, Program, Rule, variables
 from refutations import Formula, Term, eq, le, lt, negate, require
 from regions import RegionChunks
 from terms import Context, literal
@@ -19,6 +19,12 @@ View = tuple[Expression, Expression]
 State = tuple[Any, ...]
 # A contribution: chunk e of rank j.
 Contribution = tuple[Term, Term]
+
+
+# What is in a place where each contribution is in one, of rank t.
+MOVED: Expression = (
+    "&&", ("==", ("var", "t"), ("var", "q")), ("==", ("var", "e"), ("var", "c"))
+)
 
 
 @dataclass
@@ -67,6 +73,14 @@ def iff(a: Formula, b: Formula) -> Formula:
     return True if a == b else ("iff", a, b)
 
 
+def has_token(view: View) -> bool:
+    """Returns true if a view says of each contribution that it is in one known place of rank t."""
+    if "t" not in variables(view[1]):
+        return False
+    require(view[1] == MOVED, "another content with tokens")
+    return True
+
+
 class StateReader:
     """A program whose states are read."""
 
@@ -91,12 +105,11 @@ class StateReader:
             if place.buffer not in views:
                 require(before is not None or of is None, "nothing is known of a buffer")
                 return before is not None and self.known(context, before, place, of)
+            view = views[place.buffer]
+            if of is not None and has_token(view):
+                context.env["t"] = self.token(context, view, counters, of)
             self.in_place(context, place, of)
-            outer = context.env.copy()
-            context.env.update(counters)
-            found = context.truth(views[place.buffer][of is not None])
-            context.env = outer
-            return found
+            return self.truth_at(context, counters, view[of is not None])
         if state[0] == "choice":
             condition = context.truth(state[1])
             yes, no = (self.known(context, inner, place, of) for inner in state[2:])
@@ -117,6 +130,38 @@ class StateReader:
                 else:
                     found = [combine("or", [found[0], combine("and", [happens, brought])])]
         return combine("or", found) if of is None else found[0]
+
+    def truth_at(self, context: Context, counters: dict[str, Term], e: Expression) -> Formula:
+        """Returns the formula that an expression is where counters have these values."""
+        outer = context.env.copy()
+        context.env.update(counters)
+        found = context.truth(e)
+        context.env = outer
+        return found
+
+    def token(
+        self, context: Context, view: View, counters: dict[str, Term], of: Contribution
+    ) -> Term:
+        """Returns the rank whose place has a contribution, as the invariant `view` says."""
+        # Each loop has a counter of its own.
+        key = ("token", view, *counters.items(), *of)
+        if key not in context.known:
+            token = context.variable_below(context.number(("var", "n")))
+            context.known[key] = token
+            context.assume(self.is_known(context, view, counters, token, of))
+        return context.known[key]
+
+    def is_known(
+        self,
+        context: Context,
+        view: View,
+        counters: dict[str, Term],
+        rank: Term,
+        of: Contribution,
+    ) -> Formula:
+        """Returns the formula that the place of a contribution's chunk at a rank is known."""
+        self.in_place(context, Place(next(iter(self.sizes)), rank, of[1]), None)
+        return self.truth_at(context, counters, view[0])
 
     def region(self, context: Context, rule: Rule, is_target: bool) -> RegionChunks:
         """Returns the region that a rule reads or writes."""

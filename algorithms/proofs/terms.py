@@ -19,7 +19,7 @@ MOST = 1 << 62
 def literal(formula: Formula) -> Formula:
     """Decides a formula without variables."""
     if not isinstance(formula, bool) and formula[0] in ("le", "eq") and not formula[1].parts:
-        constant = formula[1].constant
+        constant: int = formula[1].constant
         return constant <= 0 if formula[0] == "le" else constant == 0
     return formula
 
@@ -104,7 +104,18 @@ class Context:
                 times, rest = divmod(own.get(variable, 0), k)
                 if rest == 0 and times >= 1 and known * times == term:
                     return True
-        return not term.parts and term.constant >= 1
+        return self.least_sum(term) >= 1
+
+    def least_sum(self, term: Term) -> int:
+        """Returns a number that a sum of variables is not below, or 0 if none is known."""
+        least = term.constant
+        for variable, k in term.parts:
+            own = Term(((variable, 1),), 0)
+            if k > 0 and own in self.positive:
+                least += k
+            elif k < 0 or variable not in self.nonnegative and all(own != v for v, _ in self.below):
+                return 0
+        return least
 
     def choose(self, condition: Formula, a: Term, b: Term) -> Term:
         """Returns the term that is `a` where the condition holds, and else `b`."""
@@ -399,6 +410,12 @@ class Context:
             return choice(condition, a, b)  # type: ignore[arg-type]
         if op == "call":
             return self.call(*args)
+        if op == "*":
+            for chosen, factor in args, args[::-1]:
+                if chosen[0] == "if":
+                    condition = self.truth(chosen[1])
+                    values = [self.number(("*", e, factor)) for e in chosen[2:]]
+                    return self.choose(condition, *values)
         if op == "==" and args[0][:2] == ("call", "lowbit"):
             term, level = self.number(args[0][2]), self.number(args[1])
             return self.is_lowest_bit(term, level)
@@ -452,7 +469,13 @@ class Context:
         if name in ("min", "max"):
             for other in more:
                 is_less = literal(le(x, other))
-                x = self.choose(is_less, *((x, other) if name == "min" else (other, x)))
+                if name == "min":
+                    x = self.choose(is_less, x, other)
+                    continue
+                is_one_positive = self.is_positive(x) or self.is_positive(other)
+                x = self.choose(is_less, other, x)
+                if is_one_positive and not self.is_positive(x):
+                    self.assume_positive(x)
             return x
         if name == "abs" and not more:
             return self.choose(literal(le(0, x)), x, x * -1)

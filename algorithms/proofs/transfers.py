@@ -18,13 +18,13 @@ COMPARED = {
     "<": lambda x, y: x < y, "<=": lambda x, y: x <= y, ">": lambda x, y: x > y,
     ">=": lambda x, y: x >= y, "==": lambda x, y: x == y, "!=": lambda x, y: x != y,
 }
-OPERATIONS = {
+OPERATIONS: dict[str, Any] = {
     "+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y,
     "/": lambda x, y: x // y, "%": lambda x, y: x % y, "<<": lambda x, y: x << y,
     ">>": lambda x, y: x >> y, "^": lambda x, y: x ^ y, "&": lambda x, y: x & y,
     "|": lambda x, y: x | y, **COMPARED,
 }
-FUNCTIONS = {
+FUNCTIONS: dict[str, Any] = {
     "min": min, "max": max, "abs": abs, "even": lambda x: x % 2 == 0, "odd": lambda x: x % 2 == 1,
     "ceil_div": lambda x, y: -(-x // y), "log2": lambda x: x.bit_length() - 1,
     "ceil_log2": lambda x: (x - 1).bit_length(), "pow": pow, "lowbit": lambda x: x & -x,
