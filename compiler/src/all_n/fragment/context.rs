@@ -151,7 +151,22 @@ impl TermContext {
             });
             factor.is_some_and(|f| f >= 1 && known.scale(f).is_ok_and(|s| s == *term))
         };
-        (term.coefficients().is_empty() && term.constant() >= 1) || self.positive.iter().any(scaled)
+        self.least_sum(term).is_some_and(|least| least >= 1) || self.positive.iter().any(scaled)
+    }
+
+    /// Returns a number that a sum of variables which are at least 0 is not below.
+    fn least_sum(&self, term: &LinearTerm) -> Option<i128> {
+        let mut least = term.constant();
+        for &(variable, coefficient) in term.coefficients() {
+            let own = LinearTerm::variable(variable);
+            let is_below = self.below.iter().any(|(v, _)| *v == variable);
+            match coefficient > 0 {
+                true if self.positive.contains(&own) => least = least.checked_add(coefficient)?,
+                true if is_below || self.nonnegative.contains(&variable) => {}
+                _ => return None,
+            }
+        }
+        Some(least)
     }
 
     /// Returns a bound of the absolute value of a term.

@@ -199,7 +199,7 @@ impl TermContext {
                     let condition = literal(LinearFormula::le(&best, other)?);
                     best = match f {
                         BuiltinFunction::Min => self.choose(condition, &best, other)?,
-                        _ => self.choose(condition, other, &best)?,
+                        _ => self.greater(condition, &best, other)?,
                     };
                 }
                 best
@@ -220,6 +220,20 @@ impl TermContext {
             _ => return refused(name_of(f)),
         };
         Ok(SymbolicValue::Number(number))
+    }
+
+    /// Returns the greater one of two numbers; the condition is that the first one is not above the second.
+    fn greater(
+        &mut self,
+        condition: LinearFormula,
+        a: &LinearTerm,
+        b: &LinearTerm,
+    ) -> FragmentResult<LinearTerm> {
+        let found = self.choose(condition, b, a)?;
+        if (self.is_positive(a) || self.is_positive(b)) && !self.is_positive(&found) {
+            self.assume_positive(&found)?;
+        }
+        Ok(found)
     }
 
     fn ceil_div(&mut self, a: &SlotExpr, b: &SlotExpr) -> FragmentResult<LinearTerm> {

@@ -5,6 +5,7 @@
 //! * `runs`: runs at small rank counts, from which is guessed.
 //! * `vocabulary`, `guess`, `witness`: guesses of what holds at the head of a loop, and of who writes a place.
 //! * `state`: what is known of a generic place between two rounds.
+//! * `order`: what prefix sums ask for beside that.
 //! * `round`, `loops`, `driver`: the obligations.
 //! * `verdict`: proved, or why not.
 
@@ -12,6 +13,7 @@ mod asked;
 mod driver;
 mod guess;
 mod loops;
+mod order;
 mod plain;
 mod round;
 mod runs;

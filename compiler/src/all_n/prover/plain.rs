@@ -137,7 +137,7 @@ pub(super) fn to_plain(program: &Program) -> FragmentResult<PlainProgram> {
     if program.tolerates.is_some() {
         return Err(FragmentRefusal::at(program.header, "`tolerates`"));
     }
-    if program.kind.is_ordered() || matches!(program.kind, CollectiveKind::Custom(_)) {
+    if matches!(program.kind, CollectiveKind::Custom(_)) {
         let reason = format!("a program for `{}`", program.kind.name());
         return Err(FragmentRefusal::at(program.header, reason));
     }
@@ -345,9 +345,6 @@ impl PlainBuilder {
                     plain.variables.push((*slot, bounds.0, bounds.1));
                 }
             }
-        }
-        if rule.wire.is_some() {
-            return Err(FragmentRefusal::at(rule.span, "a narrower type on the wire"));
         }
         let only_one = |list: &[(SlotExpr, Slot)]| list.len() <= 1;
         if !only_one(&rule.src.coordinates) || !only_one(&rule.dst.coordinates) {

@@ -111,6 +111,16 @@ pub(super) fn make_vocabulary(
     }
     found.contributors.push(w.truth(true));
     found.contributors.extend(singles.iter().chain(&sums).map(|e| w.eq(&from, e)));
+    if program.kind.is_ordered() {
+        for more in [0, 1] {
+            let last = w.sub(&rank, &w.int(more));
+            let up_to = w.op(BinOp::Le, &from, &last);
+            found.contributors.push(up_to.clone());
+            let distance = w.sub(&last, &from);
+            let near = bounds.iter().map(|bound| w.and(&up_to, &w.lt(&distance, bound)));
+            found.contributors.extend(near);
+        }
+    }
     let wholes = whole_powers(program, of);
     for whole in &wholes {
         found.conditions.push(w.lt(&rank, whole));
