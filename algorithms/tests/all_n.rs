@@ -251,6 +251,13 @@ fn what_breaks_a_rule_is_not_proved() {
             0 -> 0 : copy data
             for s in 1..n-1 { s -> s + 1 : reduce data } }",
         "algorithm a implements scan on n ranks { each r { for p in 0..r { p -> r : reduce data } } }",
+        // Failures after which survivors do not agree, and at rank counts that are not few.
+        "algorithm a implements all_reduce on n ranks { requires n <= 8 tolerates 1
+            for s in 0..n-1 { s -> s + 1 : reduce data } each r where r + 1 < n { n - 1 -> r : copy data } }",
+        "algorithm a implements all_reduce on n ranks { requires n <= 9 tolerates 1 scratch t[n]
+            each r { for p in 0..n { r -> p : copy data -> t[r] } }
+            each r { for p in 1..n { r -> r : reduce t[p] -> t[0] } }
+            each r { r -> r : copy t[0] -> data } }",
         // A root that is no rank.
         "algorithm a implements all_reduce on n ranks { use reduce.linear root 1  use broadcast.binomial root 1 }",
     ];
@@ -269,9 +276,11 @@ const PROVED: &[&str] = &[
     "all_gather/direct",
     "all_gather/k_bruck",
     "all_gather/multipath",
+    "all_gather/neighbor_exchange",
     "all_gather/pat",
     "all_gather/recursive_doubling",
     "all_gather/ring",
+    "all_reduce/circulant",
     "all_reduce/compressed",
     "all_reduce/folded_halving_doubling",
     "all_reduce/halving_doubling",
@@ -279,6 +288,7 @@ const PROVED: &[&str] = &[
     "all_reduce/one_shot",
     "all_reduce/recursive_doubling",
     "all_reduce/ring",
+    "all_reduce/tolerant",
     "all_reduce/two_shot",
     "all_to_all/bruck",
     "all_to_all/direct",
@@ -300,6 +310,7 @@ const PROVED: &[&str] = &[
     "reduce/chain",
     "reduce/linear",
     "reduce/two_shot",
+    "reduce_scatter/circulant",
     "reduce_scatter/direct",
     "reduce_scatter/pairwise",
     "reduce_scatter/pat",

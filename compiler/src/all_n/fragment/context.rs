@@ -47,6 +47,8 @@ pub(in crate::all_n) struct TermContext {
     pub(super) nonnegative: Vec<FormulaVariable>,
     /// Exponent, dividend, and the dividend over that power of two, rounded up.
     pub(super) ceilings: Vec<(LinearTerm, LinearTerm, LinearTerm)>,
+    /// The ranks of the places that contain contributions, by what they depend on.
+    tokens: Vec<(u32, Vec<LinearTerm>, LinearTerm)>,
     /// Values of the program's variables, by slot.
     pub(super) env: Vec<Option<SymbolicValue>>,
 }
@@ -79,6 +81,7 @@ impl TermContext {
             logarithms: Vec::new(),
             nonnegative: Vec::new(),
             ceilings: Vec::new(),
+            tokens: Vec::new(),
             env: vec![None; slots],
         }
     }
@@ -126,6 +129,22 @@ impl TermContext {
             self.below.push((index, end.clone()));
         }
         Ok(variable)
+    }
+
+    /// Returns the rank of the one place that contains a contribution, by the number of the guess which says that there
+    /// is one and by what the place depends on; and whether it is new, so that nothing is assumed of it yet.
+    pub(in crate::all_n) fn token(
+        &mut self,
+        guess: u32,
+        of: Vec<LinearTerm>,
+        ranks: &LinearTerm,
+    ) -> FragmentResult<(LinearTerm, bool)> {
+        if let Some((.., known)) = self.tokens.iter().find(|(g, o, _)| *g == guess && *o == of) {
+            return Ok((known.clone(), false));
+        }
+        let fresh = self.variable_below("t", ranks)?;
+        self.tokens.push((guess, of, fresh.clone()));
+        Ok((fresh, true))
     }
 
     /// Notes that a variable was assumed to be at least 0 and below a term.

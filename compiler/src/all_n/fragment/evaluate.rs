@@ -136,6 +136,19 @@ impl TermContext {
                 }
                 return Ok(SymbolicValue::Number(self.power(&by)?.scale(value.constant())?));
             }
+            BinOp::Mul => {
+                // One of two numbers times another, such as a sign.
+                for (choice, factor) in [(a, b), (b, a)] {
+                    if let ExprNode::If(condition, x, y) = &choice.node {
+                        let condition = self.truth(condition)?;
+                        let x = self.operation(BinOp::Mul, x, factor)?;
+                        let y = self.operation(BinOp::Mul, y, factor)?;
+                        if let (SymbolicValue::Number(x), SymbolicValue::Number(y)) = (x, y) {
+                            return Ok(SymbolicValue::Number(self.choose(condition, &x, &y)?));
+                        }
+                    }
+                }
+            }
             _ => {}
         }
         let (x, y) = (self.number(a)?, self.number(b)?);

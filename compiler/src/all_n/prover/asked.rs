@@ -14,6 +14,9 @@ pub(super) struct KnownPlaces {
     pub(super) stored: SlotExpr,
     /// The contributions in such a place.
     pub(super) content: SlotExpr,
+    /// The number of the guess, where each contribution is said to be in one known place, and so has a token: the rank
+    /// of that place, a variable of the contents.
+    pub(super) token: Option<u32>,
 }
 
 /// Returns what the buffers hold before the program.
@@ -37,8 +40,8 @@ pub(super) fn initial_views(program: &PlainProgram) -> FragmentResult<Vec<KnownP
         | CollectiveKind::Barrier => w.truth(true),
         CollectiveKind::Custom(_) => return Err(refused(program)),
     };
-    let mut views = vec![KnownPlaces { stored, content: own.clone() }];
-    let nothing = KnownPlaces { stored: w.truth(false), content: own };
+    let mut views = vec![KnownPlaces { stored, content: own.clone(), token: None }];
+    let nothing = KnownPlaces { stored: w.truth(false), content: own, token: None };
     views.resize(program.buffers.len(), nothing);
     Ok(views)
 }
@@ -73,7 +76,7 @@ pub(super) fn asked_view(program: &PlainProgram) -> FragmentResult<KnownPlaces> 
         CollectiveKind::ExScan => (w.lt(&w.int(0), &rank), w.and(&w.lt(&of, &rank), &same)),
         CollectiveKind::Custom(_) => return Err(refused(program)),
     };
-    Ok(KnownPlaces { stored, content })
+    Ok(KnownPlaces { stored, content, token: None })
 }
 
 fn style(program: &PlainProgram) -> BufferStyle {
