@@ -218,6 +218,9 @@ class Parser:
         self.expect("->")
         target = self.region()
         require(target.buffer != "input", "a transfer into the input")
+        if self.takes("as"):
+            # What is rounded on the wire is the same contribution.
+            require(self.next() in ("f16", "bf16", "f32"), "no type")
         return Rule(variables, conditions, checks, src, dst, op, source, target)
 
     def block(self) -> list[tuple[Any, ...]]:

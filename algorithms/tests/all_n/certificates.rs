@@ -1,6 +1,6 @@
 //! Certificates of what is proved for every rank count: a checker that shares no code with the prover accepts them, and
 //! refuses those of other programs and damaged ones.
-//! `UPDATE_EXPECT=1 cargo test -p roundelay-algorithms --test all_n certificates::` writes them anew.
+//! `UPDATE_EXPECT=1 cargo test -p roundelay-algorithms --test all_n certificates_are_accepted` writes them anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -22,7 +22,7 @@ use super::{PROVED, mutants, refuted_at, resolve_text, text_of};
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/proofs");
 
 /// Algorithms that are proved, and in a way that the checker does not cover.
-const WITHOUT: &[&str] = &[];
+const WITHOUT: &[&str] = &["all_reduce/tolerant"];
 
 /// Returns the algorithms that have certificates.
 fn certified() -> impl Iterator<Item = &'static str> {

@@ -54,8 +54,6 @@ impl VariableNames {
 pub(super) struct ProgramText {
     pub(super) text: String,
     pub(super) names: VariableNames,
-    /// True if the checker of certificates knows all of the program.
-    pub(super) is_covered: bool,
 }
 
 /// Writes a program.
@@ -69,10 +67,10 @@ pub(super) fn write_program(flat: &FlatProgram, plain: &PlainProgram) -> Program
         (place.chunk, "c"),
         (place.of, "j"),
         (place.began, "e"),
+        (place.token, "t"),
     ];
     names.names.extend(fixed.map(|(slot, name)| (slot, name.to_owned())));
-    let is_covered = !plain.kind.is_ordered();
-    let mut writer = ProgramWriter(ProgramText { text: String::new(), names, is_covered });
+    let mut writer = ProgramWriter(ProgramText { text: String::new(), names });
     writer.header(plain);
     writer.statements(&flat.statements);
     writer.0
@@ -188,7 +186,6 @@ impl ProgramWriter {
     }
 
     fn rule(&mut self, rule: &TransferRule) -> String {
-        self.0.is_covered &= rule.wire.is_none();
         let names = &mut self.0.names;
         let mut text = String::new();
         for binder in &rule.binders {
@@ -208,11 +205,12 @@ impl ProgramWriter {
         }
         let (src, dst) = (names.write(&rule.src.linear), names.write(&rule.dst.linear));
         let (from, to) = (self.region(&rule.from), self.region(&rule.to));
+        let wire = rule.wire.map_or(String::new(), |wire| format!(" as {}", wire.name()));
         let op = match rule.op {
             TransferOp::Copy => "copy",
             TransferOp::Reduce => "reduce",
         };
-        format!("{text}{src} -> {dst} : {op} {from} -> {to}")
+        format!("{text}{src} -> {dst} : {op} {from} -> {to}{wire}")
     }
 
     fn region(&mut self, region: &RegionExpr) -> String {
