@@ -84,7 +84,11 @@ class Checker(StateReader):
     def show(self, context: Context, name: str, goal: Formula) -> None:
         """Requires that a goal follows."""
         if goal is not True:
-            self.refute(context, goal, self.next(f"show {name} by"))
+            tree = self.next(f"show {name} by")
+            try:
+                self.refute(context, goal, tree)
+            except Refused as why:
+                raise Refused(f"not shown that {name}: {why}") from why
 
     def holds(self, context: Context, goal: Formula) -> bool:
         """Returns true if a goal follows, by a line of the proof; else nothing is known."""

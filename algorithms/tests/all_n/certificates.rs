@@ -260,6 +260,64 @@ fn proofs_of_programs_that_are_wrong_once_are_refused() {
     assert!(accepted * 10 < refused.len(), "{accepted} accepted, {} refused", refused.len());
 }
 
+/// Certificates that would prove anything if the checker took them at their word.
+#[test]
+fn tricks_are_refused() {
+    let ring = certificate_of("all_reduce/ring");
+    let gather = certificate_of("all_gather/ring");
+    let writer = "writer of place : ((q - (0 + 1)) % n)";
+    let tricks = [
+        // A transfer's own variable is no expression of the place.
+        (&ring, writer, "writer of place : r1", "`r1` is not known of a place"),
+        // Many ranks cannot copy to one place.
+        (&gather, "writer of place", "writer of contribution", "no writer: contribution"),
+        // Nothing is known without an invariant, and a wrong one is not kept.
+        (
+            &ring,
+            "invariant data : (0 == 0)",
+            "invariant data : (0 == 1)",
+            "the first turn of a loop",
+        ),
+        (
+            &ring,
+            "invariant data : (0 == 0)",
+            "invariant data : (t == 0)",
+            "`t` is not known of a place",
+        ),
+        (&ring, "(j == q)", "(t == q)", "another content with tokens"),
+        (&ring, "invariant data", "invariant input", "`invariant data :` expected"),
+        // A fact needs a refutation.
+        (&ring, "fact F3,5", "fact F3", "no contradiction"),
+        // The program: names that the checker uses, blocks of several chunks, transfers into the input.
+        (&ring, "for s1 in", "for n in", "no new name: n"),
+        (&ring, "for s2 in", "for s1 in", "no new name: s1"),
+        (&ring, "each r1", "each q", "no new name: q"),
+        (&gather, "chunks n", "chunks (2 * n)", "blocks of several chunks"),
+        (&gather, "-> data[", "-> input[", "a transfer into the input"),
+        // Lines that are missing, or too many.
+        (&ring, "end\n", "fact open\nend\n", "lines after the proof"),
+        (&ring, "end\n", "", "no end of the proof"),
+    ];
+    let forged: Vec<(String, String, String)> = tricks
+        .iter()
+        .enumerate()
+        .map(|(at, (certificate, from, to, _))| {
+            assert!(certificate.contains(from), "{from}");
+            let text = certificate.replacen(from, to, 1);
+            let (program, proof) = split(&text);
+            let kind = program.split(' ').nth(1).expect("a collective");
+            (format!("{kind}.a#{at}"), program.to_owned(), proof.to_owned())
+        })
+        .collect();
+    let borrowed: Vec<_> = forged.iter().map(|(n, p, d)| (n.clone(), p.clone(), &**d)).collect();
+    let (accepted, refused) = check(&forge(&borrowed));
+    for ((name, ..), (_, from, to, expected)) in forged.iter().zip(&tricks) {
+        let why = refused.get(name).unwrap_or_else(|| panic!("accepted: {from} is {to}"));
+        assert!(why.contains(expected), "{from} is {to}: {why}");
+    }
+    assert_eq!(accepted, 0);
+}
+
 /// A sequence of numbers that is the same in every run (SplitMix64).
 struct FixedNumbers(u64);
 
