@@ -11,7 +11,7 @@ use crate::num::index;
 use crate::program::{BuiltinFunction, ExprNode, Slot, SlotExpr};
 
 use super::asked::KnownPlaces;
-use super::certificate_text::CertificateStep;
+use super::certificate_step::CertificateStep;
 use super::driver::{ProgramProver, ViewGoal};
 use super::guess::{guess_tokens, guess_views};
 use super::plain::{PlainLoop, PlainProgram, PlainStatement};

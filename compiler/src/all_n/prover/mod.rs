@@ -10,10 +10,11 @@
 //! * `failures`: programs that go on when a rank fails, at each of their few rank counts.
 //! * `order`: what prefix sums ask for beside that.
 //! * `round`, `loops`, `driver`: the obligations.
-//! * `program_text`, `certificate_text`: the certificate of a program.
+//! * `certificate_step`, `program_text`, `certificate_text`: the certificate of a program.
 //! * `verdict`: proved, or why not.
 
 mod asked;
+mod certificate_step;
 mod certificate_text;
 mod driver;
 mod failures;

@@ -19,12 +19,12 @@ use super::words::{parts, show};
 
 /// The names that texts give to variables.
 #[derive(Debug, Clone, Default)]
-pub(super) struct VariableNames {
+pub(super) struct CanonicalNames {
     names: BTreeMap<Slot, String>,
     counts: BTreeMap<char, usize>,
 }
 
-impl VariableNames {
+impl CanonicalNames {
     /// Returns the name of a variable, which gets one if it has none.
     fn name(&mut self, slot: Slot, letter: char) -> String {
         let count = self.counts.entry(letter).or_default();
@@ -53,12 +53,12 @@ impl VariableNames {
 #[derive(Debug, Clone)]
 pub(super) struct ProgramText {
     pub(super) text: String,
-    pub(super) names: VariableNames,
+    pub(super) names: CanonicalNames,
 }
 
 /// Writes a program.
 pub(super) fn write_program(flat: &FlatProgram, plain: &PlainProgram) -> ProgramText {
-    let mut names = VariableNames::default();
+    let mut names = CanonicalNames::default();
     let place = plain.place;
     let fixed = [
         (0, "n"),
@@ -70,7 +70,7 @@ pub(super) fn write_program(flat: &FlatProgram, plain: &PlainProgram) -> Program
         (place.token, "t"),
     ];
     names.names.extend(fixed.map(|(slot, name)| (slot, name.to_owned())));
-    let mut writer = ProgramWriter(ProgramText { text: String::new(), names });
+    let mut writer = CanonicalWriter(ProgramText { text: String::new(), names });
     writer.header(plain);
     writer.statements(&flat.statements);
     writer.0
@@ -86,9 +86,9 @@ pub(super) fn buffer_name(buffer: ProgramBuffer) -> String {
     }
 }
 
-struct ProgramWriter(ProgramText);
+struct CanonicalWriter(ProgramText);
 
-impl ProgramWriter {
+impl CanonicalWriter {
     fn line(&mut self, line: &str) {
         self.0.text.push_str(line);
         self.0.text.push('\n');

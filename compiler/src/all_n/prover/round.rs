@@ -10,7 +10,7 @@ use crate::all_n::fragment::value::SymbolicValue;
 use crate::all_n::{LinearFormula, LinearTerm};
 use crate::program::ChunkIndex;
 
-use super::certificate_text::CertificateStep;
+use super::certificate_step::CertificateStep;
 use super::driver::ProgramProver;
 use super::plain::PlainRound;
 use super::state::{

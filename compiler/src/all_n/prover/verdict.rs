@@ -10,7 +10,7 @@ use crate::all_n::{
 };
 use crate::program::ProgramBuffer;
 
-use super::certificate_text::CertificateStep;
+use super::certificate_step::CertificateStep;
 
 /// Steps of one obligation, at most.
 const STEPS_EACH: u64 = 150_000;
