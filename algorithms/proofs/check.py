@@ -1,75 +1,43 @@
-"""Checks proofs for every rank count: refutations of obligations.
+"""Checks proofs for every rank count: certificates of programs, and refutations of obligations.
 
     python3 algorithms/proofs/check.py FILE ...
 
-Each file is a list of obligations with a line `refutation` each; the definition of both is in
-`compiler/src/all_n/certificate.rs`. Prints a line for each that is refused, and the counts; ends
-with 1 if one is refused. Shares no code with the prover, and trusts none of its numbers: the
-normal form of an obligation is made here. Integers of Python do not overflow.
+A file has certificates, as `roundelay check --certificate` writes them (`docs/proofs.md`), or
+obligations with a line `refutation` each (`compiler/src/all_n/certificate.rs`). Prints a line for
+each that is refused, and the counts; ends with 1 if one is refused. Shares no code with the prover.
 """
 
 import re
 import sys
-from math import gcd
-from typing import NamedTuple, Union
+from typing import Union
 
-# Coefficients by name, and a constant: their sum is 0 at most.
-Row = tuple[tuple[tuple[str, int], ...], int]
+sys.dont_write_bytecode = True
+
+from certificates import check_certificate  # noqa: E402
+from refutations import (  # noqa: E402
+    Formula, Part, Refused, Term, add_facts, check_tree, normalize, number, require,
+)
+
 Text = Union[str, list["Text"]]
-
-
-class Refused(Exception):
-    """A text that is no proof."""
-
-
-class Part(NamedTuple):
-    """A conjunction: rows, and disjunctions of which each is a list of parts."""
-
-    rows: list[Row]
-    splits: list[list["Part"]]
-
-
-class Tree(NamedTuple):
-    """A formula without negations; `op` is "row", "and" or "or"."""
-
-    op: str
-    row: Row
-    parts: list["Tree"]
-
-
-def require(condition: bool, what: str) -> None:
-    """Refuses the proof unless a condition holds."""
-    if not condition:
-        raise Refused(what)
-
-
-def tighten(terms: dict[str, int], constant: int) -> Row:
-    """Divides a row by the divisor of its coefficients, and rounds its constant up."""
-    terms = {name: factor for name, factor in terms.items() if factor}
-    divisor = gcd(*terms.values()) or 1
-    return tuple(sorted((v, x // divisor) for v, x in terms.items())), -(-constant // divisor)
-
-
 TERM = re.compile(r"([+-]?)(?:([0-9]+)\*)?([A-Za-z][A-Za-z0-9_]*)|([+-]?[0-9]+)")
 
 
-def read_term(word: str, names: set[str]) -> tuple[dict[str, int], int]:
+def read_term(word: str, names: list[str]) -> Term:
     """Reads a sum of multiples of variables, and a constant: `n-2*q+1`."""
-    terms: dict[str, int] = {}
-    constant, at = 0, 0
+    term, at = number(0), 0
     while at < len(word):
         found = TERM.match(word, at)
         if found is None or at > 0 and found[0][0] not in "+-":
             raise Refused(f"no term: {word}")
-        sign, factor, name, number = found.groups()
-        if number is not None:
-            constant += int(number)
+        sign, factor, name, constant = found.groups()
+        if constant is not None:
+            term += int(constant)
         else:
             require(name in names, f"no variable: {name}")
-            terms[name] = terms.get(name, 0) + int(f"{sign}{factor or 1}")
+            term = term.plus(Term(((names.index(name), 1),), 0), int(f"{sign}{factor or 1}"))
         at = found.end()
     require(at > 0, "an empty term")
-    return terms, constant
+    return term
 
 
 def read_words(line: str) -> Text:
@@ -88,94 +56,21 @@ def read_words(line: str) -> Text:
     return stack[0][0]
 
 
-def join(op: str, parts: list[Tree]) -> Tree:
-    """Joins formulas; those of the same kind become one list."""
-    flat = [inner for part in parts for inner in (part.parts if part.op == op else [part])]
-    return Tree(op, ((), 0), flat)
-
-
-def normalize(text: Text, positive: bool, names: set[str]) -> Tree:
-    """Returns the formula, or its negation, without negations."""
+def read_formula(text: Text, names: list[str]) -> Formula:
+    """Reads a formula of nested words."""
     if isinstance(text, str):
         if text in ("true", "false"):
-            return join("and" if (text == "true") == positive else "or", [])
+            return text == "true"
         found = re.fullmatch(r"(.*?)(<?=)0", text)
         if found is None:
             raise Refused(f"no relation: {text}")
-        word, relation = found.groups()
-        terms, constant = read_term(word, names)
-        above = Tree("row", tighten({v: -x for v, x in terms.items()}, 1 - constant), [])
-        if relation == "<=":
-            return Tree("row", tighten(terms, constant), []) if positive else above
-        if not positive:
-            return join("or", [Tree("row", tighten(terms, constant + 1), []), above])
-        least = Tree("row", tighten({v: -x for v, x in terms.items()}, -constant), [])
-        return join("and", [Tree("row", tighten(terms, constant), []), least])
-    require(len(text) > 0, "an empty list")
-    op, rest = text[0], text[1:]
-    if op == "not" and len(rest) == 1:
-        return normalize(rest[0], not positive, names)
-    if op == "iff" and len(rest) == 2:
-        a, b = rest
-        both = [normalize(a, True, names), normalize(b, positive, names)]
-        none = [normalize(a, False, names), normalize(b, not positive, names)]
-        return join("or", [join("and", both), join("and", none)])
+        return ("le" if found[2] == "<=" else "eq", read_term(found[1], names))
+    op = text[0] if text else ""
+    parts = tuple(read_formula(part, names) for part in text[1:])
+    if (op, len(parts)) in (("not", 1), ("iff", 2)):
+        return (op, *parts)
     require(op in ("and", "or"), f"no operator: {op}")
-    parts = [normalize(part, positive, names) for part in rest]
-    return join("and" if (op == "and") == positive else "or", parts)
-
-
-def assert_tree(tree: Tree, part: Part) -> Part:
-    """Adds a formula to a conjunction, which is returned."""
-    if tree.op == "row":
-        part.rows.append(tree.row)
-    elif tree.op == "and":
-        for inner in tree.parts:
-            assert_tree(inner, part)
-    else:
-        part.splits.append([assert_tree(inner, Part([], [])) for inner in tree.parts])
-    return part
-
-
-def add_rows(word: str, rows: list[Row]) -> tuple[dict[str, int], int]:
-    """Returns the sum of positive multiples of rows that a word names: `3,7*2`."""
-    terms: dict[str, int] = {}
-    total = 0
-    for entry in word.split(","):
-        is_multiple = re.fullmatch(r"[0-9]+(\*[0-9]+)?", entry) is not None
-        require(is_multiple, f"no multiple of a row: {entry}")
-        index, multiple = map(int, (entry + "*1").split("*")[:2])
-        require(multiple > 0 and index < len(rows), f"no row, or no positive multiple: {entry}")
-        for name, factor in rows[index][0]:
-            terms[name] = terms.get(name, 0) + multiple * factor
-        total += multiple * rows[index][1]
-    return terms, total
-
-
-def check_tree(words: list[str], facts: Part, names: list[str]) -> None:
-    """Checks the tree at the end of `words`, which are reversed, and removes its words."""
-    require(len(words) > 0, "the refutation ends too early")
-    word = words.pop()
-    kind, rest = word[:1], word[1:]
-    if kind == "F":
-        terms, total = add_rows(rest, facts.rows)
-        require(not any(terms.values()) and total > 0, f"no contradiction: {word}")
-    elif kind == "C":
-        row = tighten(*add_rows(rest, facts.rows))
-        check_tree(words, Part([*facts.rows, row], facts.splits), names)
-    elif kind == "S" and (found := re.fullmatch(r"([0-9]+)/([0-9]+)", rest)):
-        index, count = int(found[1]), int(found[2])
-        require(index < len(facts.splits), f"no disjunction: {word}")
-        require(count == len(facts.splits[index]), f"a case is missing, or one too many: {word}")
-        for part in facts.splits[index]:
-            check_tree(words, Part(facts.rows + part.rows, facts.splits + part.splits), names)
-    elif kind == "B" and (found := re.fullmatch(r"([0-9]+):(-?[0-9]+)", rest)):
-        index, bound = int(found[1]), int(found[2])
-        require(index < len(names), f"no variable: {word}")
-        for row in (((names[index], 1),), -bound), (((names[index], -1),), bound + 1):
-            check_tree(words, Part([*facts.rows, row], facts.splits), names)
-    else:
-        raise Refused(f"no node of a refutation: {word}")
+    return (op, parts)
 
 
 def check_obligation(lines: list[tuple[str, str]]) -> None:
@@ -185,30 +80,38 @@ def check_obligation(lines: list[tuple[str, str]]) -> None:
     names = lines[0][1].split()
     require(len(set(names)) == len(names), "a variable appears twice")
     facts = Part([], [])
-    for word, formula in lines[1:-1]:
-        require(word == "assume" or (word, formula) == lines[-2], f"no assumption: {word}")
-        assert_tree(normalize(read_words(formula), word == "assume", set(names)), facts)
-    words = lines[-1][1].split()[::-1]
-    check_tree(words, facts, names)
-    require(not words, "words after the refutation")
+    for word, text in lines[1:-1]:
+        require(word == "assume" or (word, text) == lines[-2], f"no assumption: {word}")
+        add_facts(normalize(read_formula(read_words(text), names), word == "assume"), facts)
+    check_tree(lines[-1][1], facts, len(names))
+
+
+def check_block(kind: str, block: str) -> None:
+    """Checks one certificate or obligation without its first word."""
+    if kind == "roundelay certificate 1\n":
+        check_certificate(block)
+        return
+    _, *lines = block.rstrip("\n").split("\n")
+    split = [line.partition(" ") for line in lines]
+    check_obligation([(word, rest) for word, _, rest in split])
 
 
 def main(paths: list[str]) -> int:
-    """Checks all obligations of files; returns the exit status."""
+    """Checks all that is in files; returns the exit status."""
     sys.setrecursionlimit(20_000)
     accepted = refused = 0
     for path in paths:
-        with open(path, encoding="utf-8") as file:
-            blocks = re.split(r"^obligation ", file.read(), flags=re.MULTILINE)
-        require(not blocks[0].strip(), f"{path} does not begin with an obligation")
-        for block in blocks[1:]:
-            name, *lines = block.rstrip("\n").split("\n")
-            split = [(line.split(" ", 1) + [""])[:2] for line in lines]
+        with open(path, encoding="utf-8", newline="") as file:
+            text = file.read()
+        pieces = re.split(r"^(obligation |roundelay certificate 1\n)", text, flags=re.MULTILINE)
+        require(not pieces[0].strip(), f"{path} does not begin with a proof")
+        for kind, block in zip(pieces[1::2], pieces[2::2]):
             try:
-                check_obligation([(word, rest) for word, rest in split])
+                check_block(kind, block)
                 accepted += 1
-            except (Refused, RecursionError, ValueError) as why:
+            except (Refused, RecursionError, ValueError, LookupError) as why:
                 refused += 1
+                name = (block.split("\n") + [""])[kind.startswith("roundelay")]
                 print(f"refused: {name}: {why}")
     print(f"accepted {accepted}, refused {refused}")
     return 1 if refused or not accepted else 0

@@ -1,7 +1,7 @@
 //! Proves an algorithm for every rank count at once: what `check --all-n` adds.
 
 use roundelay_compiler::Program;
-use roundelay_compiler::all_n::{NotProved, ProofOptions, prove};
+use roundelay_compiler::all_n::{AllRanksProof, NotProved, ProofOptions, prove};
 use roundelay_compiler::program::ProgramBuffer;
 use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
@@ -30,8 +30,12 @@ struct AllRanksRow<'a> {
     invariants: Vec<String>,
 }
 
-/// Tries to prove a program for every rank count, and prints the outcome. Returns true if it is proved.
-pub(crate) fn report_all_ranks(report: VerbReport, sources: &SourceMap, program: &Program) -> bool {
+/// Tries to prove a program for every rank count, and prints the outcome. Returns the proof, if there is one.
+pub(crate) fn report_all_ranks(
+    report: VerbReport,
+    sources: &SourceMap,
+    program: &Program,
+) -> Option<AllRanksProof> {
     let mut row = AllRanksRow {
         algorithm: &program.name,
         collective: program.kind.name(),
@@ -57,7 +61,7 @@ pub(crate) fn report_all_ranks(report: VerbReport, sources: &SourceMap, program:
                 .map(|i| format!("{}: if {}: {}", name_of(program, i.buffer), i.stored, i.content))
                 .collect();
             report.result(&row);
-            true
+            Some(proof)
         }
         Err(NotProved { span, reason, ranks }) => {
             row.reason = Some(&reason);
@@ -72,7 +76,7 @@ pub(crate) fn report_all_ranks(report: VerbReport, sources: &SourceMap, program:
             let check = ranks.map_or(String::new(), |n| format!("; try `-n {n}`"));
             report.line(format!("  {:>9}  not proved for all n: {reason}{place}{check}", "all n"));
             report.result(&row);
-            false
+            None
         }
     }
 }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use roundelay_compiler::all_n::AllRanksProof;
 use roundelay_compiler::{CompileOptions, Plan, Program, Shape};
 use roundelay_dsl::ast::FileDeclaration;
 use roundelay_dsl::diag::render::{DiagnosticJson, json};
@@ -16,7 +17,7 @@ use crate::args::CheckArgs;
 use crate::load::{LoadedInput, LoadedPrograms, is_path, load};
 use crate::progress::WorkProgress;
 use crate::proof::ShapeProof;
-use crate::report::{VerbError, VerbReport, VerbResult, WRONG_INPUT};
+use crate::report::{VerbError, VerbReport, VerbResult, WRONG_INPUT, unwritten};
 use crate::values::{RankCounts, size_text, time_text};
 use crate::watch::watch;
 
@@ -126,6 +127,10 @@ pub(crate) fn check(args: &CheckArgs, report: VerbReport) -> VerbResult {
 fn check_once(args: &CheckArgs, report: VerbReport, files: &mut Vec<PathBuf>) -> VerbResult {
     let loaded = match load(&args.target) {
         Ok(LoadedInput::Programs(loaded)) => loaded,
+        Ok(LoadedInput::Plan(_)) if args.certificate.is_some() => {
+            let why = "a plan has no certificate: name the algorithm that it was made of";
+            return Err(VerbError::Usage(why.into()));
+        }
         Ok(LoadedInput::Plan(plan)) => return checked_plan(&plan, report),
         Err(failure) => {
             if let VerbError::Input(sources, found) = &failure {
@@ -137,12 +142,16 @@ fn check_once(args: &CheckArgs, report: VerbReport, files: &mut Vec<PathBuf>) ->
         }
     };
     files.extend(loaded.sources.iter().map(|source| PathBuf::from(&source.name)));
-    let (mut ends, mut all_proved) = (Vec::new(), true);
+    let (mut ends, mut proofs) = (Vec::new(), Vec::new());
     for program in &loaded.programs {
         ends.push(ProofTable::new(args, report, &loaded, program).fill());
-        if args.all_n {
-            all_proved &= report_all_ranks(report, &loaded.sources, program);
+        if args.all_n || args.certificate.is_some() {
+            proofs.push(report_all_ranks(report, &loaded.sources, program));
         }
+    }
+    let mut all_proved = proofs.iter().all(Option::is_some);
+    if let Some(path) = &args.certificate {
+        all_proved &= write_certificates(path, &proofs, report)?;
     }
     for end in &ends {
         if let CheckOutcome::Proved(warnings) = end {
@@ -159,6 +168,26 @@ fn check_once(args: &CheckArgs, report: VerbReport, files: &mut Vec<PathBuf>) ->
     let faults: Vec<Vec<Diagnostic>> = faults.collect();
     faults.iter().for_each(|found| report.diagnostics(&loaded.sources, found));
     if faults.is_empty() && all_proved { Ok(()) } else { Err(VerbError::Said(WRONG_INPUT)) }
+}
+
+/// Writes the certificates of algorithms to one file. Returns false, and writes none, if one is missing.
+fn write_certificates(
+    path: &Path,
+    proofs: &[Option<AllRanksProof>],
+    report: VerbReport,
+) -> Result<bool, VerbError> {
+    let of = |proof: &Option<AllRanksProof>| proof.as_ref()?.certificate.clone();
+    let certificates: Vec<String> = proofs.iter().filter_map(of).collect();
+    if certificates.len() < proofs.len() {
+        let (missing, all) = (proofs.len() - certificates.len(), proofs.len());
+        report.line(format!(
+            "  no certificate is written: {missing} of {all} algorithms not proved for all n, or in a way that has none"
+        ));
+        return Ok(false);
+    }
+    let written = std::fs::write(path, certificates.concat());
+    written.map_err(|e| unwritten("certificate", path, &e))?;
+    Ok(true)
 }
 
 /// Reports a plan that was read. It is checked already: it decoded.

@@ -130,6 +130,34 @@ fn every_rank_count_is_proved_at_once_or_it_is_said_why_not() {
 }
 
 #[test]
+fn certificates_are_written_of_what_is_proved() {
+    let path = file("ring.cert", "");
+    let arguments = ["all_reduce.ring", "-n", "3", "--certificate", &path];
+    assert_eq!(verdicts(0, &arguments), ["proved", "proved"]);
+    let written = std::fs::read_to_string(&path).expect("a file");
+    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../algorithms/proofs/all_reduce.ring.cert");
+    assert_eq!(written, std::fs::read_to_string(kept).expect("the certificate of the library"));
+    // Several algorithms have one file, and one that is not proved leaves it as it was.
+    let text = "algorithm a implements broadcast on n ranks { use broadcast.chain }
+algorithm b implements broadcast on n ranks { use broadcast.binomial }
+";
+    let both = file("both.algo", text);
+    roundelay(&["check", &both, "-n", "3", "--certificate", &path]).ok();
+    let written = std::fs::read_to_string(&path).expect("a file");
+    assert_eq!(written.matches("roundelay certificate 1\n").count(), 2, "{written}");
+    let wrong =
+        text.replace("use broadcast.binomial", "each r where r > n { r -> root : copy data }");
+    let wrong = file("one_wrong.algo", wrong);
+    let ran = roundelay(&["check", &wrong, "-n", "1", "--certificate", &path]).fails(1, &[]);
+    assert!(ran.out.contains("no certificate is written: 1 of 2 algorithms"), "{}", ran.out);
+    assert_eq!(std::fs::read_to_string(&path).expect("a file"), written);
+    // A plan has none.
+    let plan = file("rank0.plan", "");
+    roundelay(&["show", "all_reduce.ring", "-n", "2", "--rank", "0", "-o", &plan]).ok();
+    roundelay(&["check", &plan, "--certificate", &path]).fails(2, &["a plan has no certificate"]);
+}
+
+#[test]
 fn a_text_is_checked_again_when_it_is_saved() {
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};

@@ -27,6 +27,7 @@ Examples:
   roundelay check broadcast.k_nomial -p k=2,4,8
   roundelay check my.algo --watch         again whenever the text is saved
   roundelay check my.algo --all-n         n from 2 to 9, and every n at once
+  roundelay check my.algo --certificate my.cert
   roundelay check all_reduce              all of the algorithm library's
   roundelay check rank0.plan              a plan written by `show --stage plan -o`")]
 pub(crate) struct CheckArgs {
@@ -41,6 +42,9 @@ pub(crate) struct CheckArgs {
     /// Prove it for every rank count at once too, up to 2^24; if that fails, say why
     #[arg(long)]
     pub(crate) all_n: bool,
+    /// Write the proof for every rank count to a file, which algorithms/proofs/check.py checks; implies --all-n
+    #[arg(long, value_name = "FILE")]
+    pub(crate) certificate: Option<PathBuf>,
     /// Check again whenever the file, or one that it imports, is written
     #[arg(long)]
     pub(crate) watch: bool,

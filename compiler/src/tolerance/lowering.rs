@@ -1,6 +1,6 @@
 //! Lowering: the transfers of each round, as each rank sees them.
 
-use roundelay_dsl::span::{SourceMap, Span};
+use roundelay_dsl::span::Span;
 
 use super::parts::{TolerantPart, TolerantRound, TolerantSend, TolerantTake};
 use crate::graph::{ChunkTransfer, StepGraph};
@@ -14,10 +14,9 @@ use crate::plan::SourceLine;
 /// round is the k-th that the other one takes.
 pub(super) fn parts(
     graph: &StepGraph,
-    sources: &SourceMap,
+    mut sites: SourceSites<'_>,
 ) -> (Vec<TolerantPart>, Vec<SourceLine>, Vec<Span>) {
     let mut parts = vec![TolerantPart::default(); index(graph.instance.ranks())];
-    let mut sites = SourceSites::new(sources);
     let mut spans = Vec::new();
     let mut steps: Vec<&ChunkTransfer> = graph.graph.node_weights().collect();
     steps.sort_by(|a, b| (a.round, &a.key).cmp(&(b.round, &b.key)));

@@ -39,7 +39,7 @@ use roundelay_dsl::span::{SourceMap, Span};
 
 use crate::graph::StepGraph;
 use crate::instance::ProgramInstance;
-use crate::lower::identity;
+use crate::lower::{SourceSites, identity};
 use crate::places::PlaceNumbers;
 use crate::plan::{BufferPlacement, PlanBuffer};
 use crate::scope::{environment, value};
@@ -80,6 +80,18 @@ pub(crate) fn prove(
     graph: &Verified<StepGraph>,
     sources: &SourceMap,
 ) -> Result<TolerantPlan, Diagnostics> {
+    prove_with(graph, SourceSites::new(sources))
+}
+
+/// Proves as [`prove`] does, without the plan: its lines have no text.
+pub(crate) fn prove_failures(graph: &Verified<StepGraph>) -> Result<(), Diagnostics> {
+    prove_with(graph, SourceSites::without_texts()).map(|_| ())
+}
+
+fn prove_with(
+    graph: &Verified<StepGraph>,
+    sites: SourceSites<'_>,
+) -> Result<TolerantPlan, Diagnostics> {
     let instance: &Arc<ProgramInstance> = &graph.get().instance;
     let clause = clause(instance).map_err(|d| vec![*d])?;
     let refused = |why: &str, at: Span, help: &str| {
@@ -115,7 +127,7 @@ pub(crate) fn prove(
         let why = "it is split by bandwidth";
         return Err(refused(why, split.span, "split evenly, or not at all"));
     }
-    let (parts, sites, spans) = lowering::parts(graph.get(), sources);
+    let (parts, sites, spans) = lowering::parts(graph.get(), sites);
     let (input, output) = match instance.program.style {
         crate::program::BufferStyle::Data => (PlanBuffer::Data, PlanBuffer::Data),
         crate::program::BufferStyle::InputOutput => (PlanBuffer::Input, PlanBuffer::Output),

@@ -47,6 +47,8 @@ pub(in crate::all_n) struct TermContext {
     pub(super) nonnegative: Vec<FormulaVariable>,
     /// Exponent, dividend, and the dividend over that power of two, rounded up.
     pub(super) ceilings: Vec<(LinearTerm, LinearTerm, LinearTerm)>,
+    /// The ranks of the places that contain contributions, by what they depend on.
+    tokens: Vec<(u32, Vec<LinearTerm>, LinearTerm)>,
     /// Values of the program's variables, by slot.
     pub(super) env: Vec<Option<SymbolicValue>>,
 }
@@ -79,6 +81,7 @@ impl TermContext {
             logarithms: Vec::new(),
             nonnegative: Vec::new(),
             ceilings: Vec::new(),
+            tokens: Vec::new(),
             env: vec![None; slots],
         }
     }
@@ -128,9 +131,25 @@ impl TermContext {
         Ok(variable)
     }
 
+    /// Returns the rank of the one place that contains a contribution, by the number of the guess which says that there
+    /// is one and by what the place depends on; and whether it is new, so that nothing is assumed of it yet.
+    pub(in crate::all_n) fn token(
+        &mut self,
+        guess: u32,
+        of: Vec<LinearTerm>,
+        ranks: &LinearTerm,
+    ) -> FragmentResult<(LinearTerm, bool)> {
+        if let Some((.., known)) = self.tokens.iter().find(|(g, o, _)| *g == guess && *o == of) {
+            return Ok((known.clone(), false));
+        }
+        let fresh = self.variable_below("t", ranks)?;
+        self.tokens.push((guess, of, fresh.clone()));
+        Ok((fresh, true))
+    }
+
     /// Notes that a variable was assumed to be at least 0 and below a term.
     pub(in crate::all_n) fn note_below(&mut self, variable: &LinearTerm, end: &LinearTerm) {
-        if let [(index, 1)] = variable.coefficients() {
+        if let ([(index, 1)], 0) = (variable.coefficients(), variable.constant()) {
             self.below.push((*index, end.clone()));
         }
     }
@@ -151,7 +170,22 @@ impl TermContext {
             });
             factor.is_some_and(|f| f >= 1 && known.scale(f).is_ok_and(|s| s == *term))
         };
-        (term.coefficients().is_empty() && term.constant() >= 1) || self.positive.iter().any(scaled)
+        self.least_sum(term).is_some_and(|least| least >= 1) || self.positive.iter().any(scaled)
+    }
+
+    /// Returns a number that a sum of variables which are at least 0 is not below.
+    fn least_sum(&self, term: &LinearTerm) -> Option<i128> {
+        let mut least = term.constant();
+        for &(variable, coefficient) in term.coefficients() {
+            let own = LinearTerm::variable(variable);
+            let is_below = self.below.iter().any(|(v, _)| *v == variable);
+            match coefficient > 0 {
+                true if self.positive.contains(&own) => least = least.checked_add(coefficient)?,
+                true if is_below || self.nonnegative.contains(&variable) => {}
+                _ => return None,
+            }
+        }
+        Some(least)
     }
 
     /// Returns a bound of the absolute value of a term.

@@ -136,6 +136,19 @@ impl TermContext {
                 }
                 return Ok(SymbolicValue::Number(self.power(&by)?.scale(value.constant())?));
             }
+            BinOp::Mul => {
+                // One of two numbers times another, such as a sign.
+                for (choice, factor) in [(a, b), (b, a)] {
+                    if let ExprNode::If(condition, x, y) = &choice.node {
+                        let condition = self.truth(condition)?;
+                        let x = self.operation(BinOp::Mul, x, factor)?;
+                        let y = self.operation(BinOp::Mul, y, factor)?;
+                        if let (SymbolicValue::Number(x), SymbolicValue::Number(y)) = (x, y) {
+                            return Ok(SymbolicValue::Number(self.choose(condition, &x, &y)?));
+                        }
+                    }
+                }
+            }
             _ => {}
         }
         let (x, y) = (self.number(a)?, self.number(b)?);
@@ -199,7 +212,7 @@ impl TermContext {
                     let condition = literal(LinearFormula::le(&best, other)?);
                     best = match f {
                         BuiltinFunction::Min => self.choose(condition, &best, other)?,
-                        _ => self.choose(condition, other, &best)?,
+                        _ => self.greater(condition, &best, other)?,
                     };
                 }
                 best
@@ -220,6 +233,20 @@ impl TermContext {
             _ => return refused(name_of(f)),
         };
         Ok(SymbolicValue::Number(number))
+    }
+
+    /// Returns the greater one of two numbers; the condition is that the first one is not above the second.
+    fn greater(
+        &mut self,
+        condition: LinearFormula,
+        a: &LinearTerm,
+        b: &LinearTerm,
+    ) -> FragmentResult<LinearTerm> {
+        let found = self.choose(condition, b, a)?;
+        if (self.is_positive(a) || self.is_positive(b)) && !self.is_positive(&found) {
+            self.assume_positive(&found)?;
+        }
+        Ok(found)
     }
 
     fn ceil_div(&mut self, a: &SlotExpr, b: &SlotExpr) -> FragmentResult<LinearTerm> {

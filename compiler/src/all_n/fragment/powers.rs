@@ -123,7 +123,7 @@ impl TermContext {
 
     /// Notes that a variable is at least 0.
     pub(in crate::all_n) fn note_nonnegative(&mut self, variable: &LinearTerm) {
-        if let [(index, 1)] = variable.coefficients() {
+        if let ([(index, 1)], 0) = (variable.coefficients(), variable.constant()) {
             self.nonnegative.push(*index);
         }
     }

@@ -1,5 +1,7 @@
 //! The contents of the buffers before a program, and what is asked for at its end, of a generic place.
 
+use roundelay_dsl::ast::BinOp;
+
 use crate::all_n::fragment::refusal::{FragmentRefusal, FragmentResult};
 use crate::program::{BufferStyle, CollectiveKind, ProgramBuffer, SlotExpr};
 
@@ -12,6 +14,9 @@ pub(super) struct KnownPlaces {
     pub(super) stored: SlotExpr,
     /// The contributions in such a place.
     pub(super) content: SlotExpr,
+    /// The number of the guess, where each contribution is said to be in one known place, and so has a token: the rank
+    /// of that place, a variable of the contents.
+    pub(super) token: Option<u32>,
 }
 
 /// Returns what the buffers hold before the program.
@@ -30,11 +35,13 @@ pub(super) fn initial_views(program: &PlainProgram) -> FragmentResult<Vec<KnownP
         | CollectiveKind::AllToAll
         | CollectiveKind::AllGather
         | CollectiveKind::Gather
+        | CollectiveKind::Scan
+        | CollectiveKind::ExScan
         | CollectiveKind::Barrier => w.truth(true),
-        _ => return Err(refused(program)),
+        CollectiveKind::Custom(_) => return Err(refused(program)),
     };
-    let mut views = vec![KnownPlaces { stored, content: own.clone() }];
-    let nothing = KnownPlaces { stored: w.truth(false), content: own };
+    let mut views = vec![KnownPlaces { stored, content: own.clone(), token: None }];
+    let nothing = KnownPlaces { stored: w.truth(false), content: own, token: None };
     views.resize(program.buffers.len(), nothing);
     Ok(views)
 }
@@ -65,9 +72,11 @@ pub(super) fn asked_view(program: &PlainProgram) -> FragmentResult<KnownPlaces> 
         CollectiveKind::AllToAll => (every, w.and(&w.eq(&of, &chunk), &w.eq(&began, &rank))),
         CollectiveKind::SendRecv => (w.eq(&rank, &w.int(1)), w.and(&w.eq(&of, &w.int(0)), &same)),
         CollectiveKind::Barrier => (every, same),
-        _ => return Err(refused(program)),
+        CollectiveKind::Scan => (every, w.and(&w.op(BinOp::Le, &of, &rank), &same)),
+        CollectiveKind::ExScan => (w.lt(&w.int(0), &rank), w.and(&w.lt(&of, &rank), &same)),
+        CollectiveKind::Custom(_) => return Err(refused(program)),
     };
-    Ok(KnownPlaces { stored, content })
+    Ok(KnownPlaces { stored, content, token: None })
 }
 
 fn style(program: &PlainProgram) -> BufferStyle {

@@ -7,15 +7,19 @@ use roundelay_dsl::ast::BinOp;
 use roundelay_dsl::span::Span;
 
 use crate::all_n::fragment::context::{TermContext, literal};
+use crate::all_n::fragment::flatten::flatten;
 use crate::all_n::fragment::value::SymbolicValue;
 use crate::all_n::{LinearFormula, LinearTerm};
 use crate::program::{BuiltinFunction, CollectiveKind, ExprNode, Program, Slot, SlotExpr};
 use crate::shape::MAX_RANKS;
 
 use super::asked::{KnownPlaces, asked_view, initial_views};
+use super::certificate_text::write_certificate;
 use super::plain::{PlainProgram, PlainStatement, to_plain};
+use super::program_text::write_program;
 use super::runs::{RunSamples, run_all};
 use super::state::{ProgramState, StateReader, WitnessedRule, all};
+use super::tokens::TokenStep;
 use super::verdict::{AllRanksProof, LoopInvariant, NotProved, ProofRecord, of};
 use super::witness::find_witness;
 
@@ -71,15 +75,33 @@ pub fn prove(program: &Program, options: ProofOptions) -> Result<AllRanksProof, 
         record: ProofRecord::new(),
         invariants: Vec::new(),
         guesses: Cell::new(MOST_EVALUATIONS),
+        tokens: 0,
     };
     let mut context = prover.first_context()?;
     let views = initial.into_iter().map(Some).collect();
     let state = ProgramState::Views(Rc::new(views), Vec::new(), None);
     let state = prover.run(&mut context, state, &plain.statements, &mut Vec::new())?;
-    let goals = ViewGoal { what: "the result", span: plain.header };
+    let goals = ViewGoal { what: "the result", span: plain.header, tokens: TokenStep::Begin };
     prover.prove_view(&context, &state, &asked, (plain.result, &[]), &goals)?;
+    prover.prove_failures(&context, program)?;
+    let name = format!("{}.{}", program.kind.name(), program.name);
+    let written = write_program(&flatten(program)?, &plain);
+    // Failures are tried at each rank count, which no certificate has.
+    let has_failures = program.tolerates.is_some();
+    let certificate = (!has_failures).then(|| write_certificate(&name, written, &prover.record));
     let (obligations, invariants) = (prover.record.obligations, prover.invariants);
-    Ok(AllRanksProof { obligations, invariants })
+    Ok(AllRanksProof { obligations, invariants, certificate })
+}
+
+/// Returns the canonical text of a program, as its certificate has it: the resolved program with the programs that it
+/// uses in place, without the names and the layout of the source.
+///
+/// # Errors
+///
+/// Refuses what proofs for every rank count do not cover.
+pub fn canonical_text(program: &Program) -> Result<String, NotProved> {
+    let plain = to_plain(program)?;
+    Ok(write_program(&flatten(program)?, &plain).text)
 }
 
 fn find_witnesses(
@@ -106,9 +128,10 @@ fn find_witnesses(
 }
 
 /// The subject of an obligation, and its place in the text.
-pub(super) struct ViewGoal {
+pub(super) struct ViewGoal<'a> {
     pub(super) what: &'static str,
     pub(super) span: Span,
+    pub(super) tokens: TokenStep<'a>,
 }
 
 /// A proof that is being made.
@@ -121,6 +144,8 @@ pub(super) struct ProgramProver<'a> {
     pub(super) invariants: Vec<LoopInvariant>,
     /// Evaluations that guesses may still take.
     pub(super) guesses: Cell<u64>,
+    /// The guesses with tokens that were made, which number them.
+    pub(super) tokens: u32,
 }
 
 impl ProgramProver<'_> {
@@ -231,7 +256,7 @@ impl ProgramProver<'_> {
         state: &ProgramState,
         views: &[Option<KnownPlaces>],
         counters: &[(Slot, LinearTerm)],
-        goals: &ViewGoal,
+        goals: &ViewGoal<'_>,
     ) -> Result<(), NotProved> {
         for (buffer, view) in views.iter().enumerate() {
             if let Some(view) = view {
@@ -248,7 +273,7 @@ impl ProgramProver<'_> {
         state: &ProgramState,
         view: &KnownPlaces,
         (buffer, counters): (usize, &[(Slot, LinearTerm)]),
-        goals: &ViewGoal,
+        goals: &ViewGoal<'_>,
     ) -> Result<(), NotProved> {
         let mut context = context.clone();
         let place = self.generic_place(&mut context, buffer)?;
@@ -261,6 +286,10 @@ impl ProgramProver<'_> {
         let stored = reader.stored(state, &place)?;
         let name = format!("{}: its places are stored", goals.what);
         self.record.require(&context, &name, stored, goals.span)?;
+        if let Some(guess) = view.token {
+            // What is wanted has tokens of its own.
+            return self.prove_tokens(&context, state, (view, guess), (&place, counters), goals);
+        }
         let contribution = self.contribution(&mut context)?;
         let mut reader = StateReader { program: self.program, context: &mut context };
         let wanted = reader.contains(&wanted, &place, &contribution)?;

@@ -8,67 +8,18 @@ use std::cell::Cell;
 use roundelay_dsl::ast::BinOp;
 
 use crate::eval::eval;
-use crate::num::{index, signed, wide};
+use crate::num::signed;
 use crate::program::SlotExpr;
 
 use super::asked::KnownPlaces;
+use super::place_sample::{PlaceSample, place_samples};
 use super::plain::PlainProgram;
 use super::runs::HeadSample;
+use super::two_sided::{guess_both_sides, guess_two_conditions};
 use super::vocabulary::GuessVocabulary;
 
 /// Pairs of forms that are tried, at most.
 const MOST_PAIRS: u32 = 60;
-
-/// A place at the head of a loop, in a run.
-struct PlaceSample<'a> {
-    env: Vec<i64>,
-    sample: &'a HeadSample,
-    buffer: usize,
-    rank: usize,
-    chunk: usize,
-    budget: &'a Cell<u64>,
-}
-
-impl PlaceSample<'_> {
-    /// Returns false if the evaluations that are left are too few.
-    fn draw(&self, evaluations: usize) -> bool {
-        let left = self.budget.get().checked_sub(wide(evaluations));
-        self.budget.set(left.unwrap_or(0));
-        left.is_some()
-    }
-
-    fn holds(&mut self, e: &SlotExpr) -> Option<bool> {
-        if !self.draw(1) {
-            return None;
-        }
-        eval(e, &mut self.env).ok().map(|value| value != 0)
-    }
-
-    fn is_live(&self) -> bool {
-        let size = self.sample.places.sizes[self.buffer];
-        self.sample.live[self.buffer][self.rank * size + self.chunk]
-    }
-
-    /// Returns true if an expression of contributions says what the place contains.
-    fn matches(&mut self, program: &PlainProgram, content: &SlotExpr) -> bool {
-        let places = &self.sample.places;
-        let Some(set) = places.at(self.buffer, self.rank, self.chunk) else { return false };
-        if !self.draw(places.ranks * places.began()) {
-            return false;
-        }
-        for of in 0..places.ranks {
-            for began in 0..places.began() {
-                self.env[index(program.place.of)] = signed(of);
-                self.env[index(program.place.began)] = signed(began);
-                match eval(content, &mut self.env) {
-                    Ok(value) if (value != 0) == set.contains(of * places.began() + began) => {}
-                    _ => return false,
-                }
-            }
-        }
-        true
-    }
-}
 
 /// Returns views of a buffer at the head of a loop that fit all samples, the most promising first. Evaluations are drawn
 /// from the budget.
@@ -94,38 +45,72 @@ pub(super) fn guess_views(
                 p.holds(&e).is_some_and(|holds| if holds { matched[at] } else { !is_live[at] })
             });
             if fits {
-                views.push(KnownPlaces { stored: e, content: content.clone() });
+                views.push(KnownPlaces { stored: e, content: content.clone(), token: None });
                 found += 1;
                 if found == 3 {
                     break;
                 }
             }
         }
+        if found == 0 {
+            let fits = (is_live.as_slice(), matched.as_slice());
+            let two = guess_two_conditions(program, vocabulary, &mut places, fits);
+            let view = |stored| KnownPlaces { stored, content: content.clone(), token: None };
+            views.extend(two.into_iter().map(view));
+        }
     }
     views
 }
 
-fn place_samples<'a>(
+/// Returns views of the first buffer in which each contribution is in one known place. The places are guessed; a token
+/// says which contributions they contain.
+pub(super) fn guess_tokens(
     program: &PlainProgram,
-    samples: &'a [HeadSample],
-    buffer: usize,
-    budget: &'a Cell<u64>,
-) -> Vec<PlaceSample<'a>> {
-    let mut list = Vec::new();
-    let mut ordered: Vec<&HeadSample> = samples.iter().collect();
-    // The largest first: fewest candidates fit them.
-    ordered.sort_by_key(|s| std::cmp::Reverse(if s.places.ranks > 8 { 0 } else { s.places.ranks }));
-    for sample in ordered {
-        for rank in 0..sample.places.ranks {
-            for chunk in 0..sample.places.sizes[buffer] {
-                let mut env = sample.env.clone();
-                env[index(program.place.rank)] = signed(rank);
-                env[index(program.place.chunk)] = signed(chunk);
-                list.push(PlaceSample { env, sample, buffer, rank, chunk, budget });
+    vocabulary: &GuessVocabulary,
+    samples: &[HeadSample],
+    budget: &Cell<u64>,
+) -> Vec<KnownPlaces> {
+    let (w, place) = (program.writer, program.place);
+    let mut places = place_samples(program, samples, 0, budget);
+    let is_live: Vec<bool> = places.iter().map(PlaceSample::is_live).collect();
+    let mut views = Vec::new();
+    for e in &vocabulary.conditions {
+        let mut all = places.iter_mut().zip(&is_live);
+        if all.all(|(p, live)| !live || p.holds(e) == Some(true)) && has_tokens(&mut places, e) {
+            let is_there = w.eq(&w.var(place.token), &w.var(place.rank));
+            let content = w.and(&is_there, &w.eq(&w.var(place.began), &w.var(place.chunk)));
+            views.push(KnownPlaces { stored: e.clone(), content, token: Some(0) });
+            if views.len() == 3 {
+                break;
             }
         }
     }
-    list
+    views
+}
+
+/// Returns true if each contribution is in one of the places in which a condition holds, in each run.
+fn has_tokens(places: &mut [PlaceSample<'_>], e: &SlotExpr) -> bool {
+    let mut rest = places;
+    while let Some(first) = rest.first() {
+        let sample = first.sample;
+        let began = sample.places.began();
+        let (own, others) = rest.split_at_mut(sample.places.ranks * began);
+        let mut found = vec![0u32; sample.places.ranks * began];
+        for p in own {
+            if p.holds(e) != Some(true) {
+                continue;
+            }
+            let Some(set) = sample.places.at(0, p.rank, p.chunk) else { return false };
+            for (at, count) in found.iter_mut().enumerate().filter(|(at, _)| set.contains(*at)) {
+                *count += if at % began == p.chunk { 1 } else { 2 };
+            }
+        }
+        if found.iter().any(|count| *count != 1) {
+            return false;
+        }
+        rest = others;
+    }
+    true
 }
 
 /// Returns what all places that matter contain.
@@ -149,6 +134,9 @@ fn guess_contents(
     }
     if contents.is_empty() {
         contents = guess_two(program, vocabulary, places, is_live, &began);
+    }
+    if contents.is_empty() {
+        contents = guess_both_sides(program, vocabulary, places, is_live, &began);
     }
     contents
 }

@@ -11,10 +11,12 @@ use crate::num::index;
 use crate::program::{BuiltinFunction, ExprNode, Slot, SlotExpr};
 
 use super::asked::KnownPlaces;
+use super::certificate_step::CertificateStep;
 use super::driver::{ProgramProver, ViewGoal};
-use super::guess::guess_views;
+use super::guess::{guess_tokens, guess_views};
 use super::plain::{PlainLoop, PlainProgram, PlainStatement};
 use super::state::ProgramState;
+use super::tokens::{TokenStep, only_round};
 use super::verdict::{LoopInvariant, NotProved, of};
 use super::vocabulary::{each_expression, make_vocabulary};
 use super::words::{parts, show};
@@ -37,16 +39,21 @@ impl ProgramProver<'_> {
             false => context.choose(literal(of(LinearFormula::le(&to, &from))?), &from, &to)?,
         };
         let vocabulary = make_vocabulary(self.program, l, counters);
+        let has_tokens = counters.is_empty() && only_round(&l.body).is_some();
         let written = written_buffers(self.program, &l.body);
         let heads = std::mem::take(&mut self.samples.heads[l.site]);
         let mut choices: Vec<Vec<Option<KnownPlaces>>> = vec![Vec::new()];
         for buffer in 0..self.program.buffers.len() {
             let views: Vec<Option<KnownPlaces>> = match written.contains(&buffer) {
                 false => vec![None],
-                true => guess_views(self.program, &vocabulary, &heads, buffer, &self.guesses)
-                    .into_iter()
-                    .map(Some)
-                    .collect(),
+                true => {
+                    let (program, budget) = (self.program, &self.guesses);
+                    let mut found = guess_views(program, &vocabulary, &heads, buffer, budget);
+                    if found.is_empty() && has_tokens && buffer == 0 {
+                        found = guess_tokens(program, &vocabulary, &heads, budget);
+                    }
+                    found.into_iter().map(Some).collect()
+                }
             };
             choices = choices
                 .iter()
@@ -67,7 +74,12 @@ impl ProgramProver<'_> {
             ranks: None,
         };
         let (proved, noted) = (self.record.obligations.len(), self.invariants.len());
-        for (at, views) in choices.into_iter().enumerate() {
+        let lines = self.record.steps.len();
+        for (at, mut views) in choices.into_iter().enumerate() {
+            for view in views.iter_mut().flatten().filter(|view| view.token.is_some()) {
+                self.tokens += 1;
+                view.token = Some(self.tokens);
+            }
             let views = Rc::new(views);
             match self.prove_views(context, &before, l, &views, counters, (&from, &to)) {
                 Ok(()) => {
@@ -79,6 +91,7 @@ impl ProgramProver<'_> {
                 Err(_) => {}
             }
             self.record.obligations.truncate(proved);
+            self.record.steps.truncate(lines);
             self.invariants.truncate(noted);
         }
         Err(failed)
@@ -93,6 +106,7 @@ impl ProgramProver<'_> {
             _ if slot == program.place.chunk => "c".into(),
             _ if slot == program.place.of => "j".into(),
             _ if slot == program.place.began => "e".into(),
+            _ if slot == program.place.token => "t".into(),
             _ if slot == program.root => "root".into(),
             _ if slot == l.slot => "s".into(),
             _ => format!("x{slot}"),
@@ -120,9 +134,15 @@ impl ProgramProver<'_> {
         counters: &mut Vec<Slot>,
         (from, to): (&LinearTerm, &LinearTerm),
     ) -> Result<(), NotProved> {
+        for (buffer, view) in self.program.buffers.iter().zip(views.iter()) {
+            if let Some(view) = view {
+                let step = CertificateStep::Invariant(buffer.name, view.clone());
+                self.record.steps.push(step);
+            }
+        }
         let span = l.from.span;
         let at = |term: &LinearTerm| vec![(l.slot, term.clone())];
-        let goals = ViewGoal { what: "the first turn of a loop", span };
+        let goals = ViewGoal { what: "the first turn of a loop", span, tokens: TokenStep::Begin };
         self.prove_all(context, before, views, &at(from), &goals)?;
         let mut inner = context.clone();
         let counter = self.counter(&mut inner, "s", from, to)?;
@@ -133,7 +153,12 @@ impl ProgramProver<'_> {
         let after = self.run(&mut inner, head, &l.body, counters);
         counters.pop();
         let next = of(counter.add(&LinearTerm::from(1)))?;
-        let goals = ViewGoal { what: "the next turn of a loop", span };
+        let at_head = at(&counter);
+        let tokens = match only_round(&l.body) {
+            Some(round) => TokenStep::Moved(round, &at_head),
+            None => TokenStep::Begin,
+        };
+        let goals = ViewGoal { what: "the next turn of a loop", span, tokens };
         self.prove_all(&inner, &after?, views, &at(&next), &goals)
     }
 

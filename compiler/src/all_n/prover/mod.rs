@@ -2,24 +2,37 @@
 //!
 //! * `plain`, `words`: a program without `let`, and expressions that are written here.
 //! * `asked`: what collectives begin with and ask for, of a generic place.
-//! * `runs`: runs at small rank counts, from which is guessed.
-//! * `vocabulary`, `guess`, `witness`: guesses of what holds at the head of a loop, and of who writes a place.
+//! * `runs`, `place_sample`: runs at small rank counts, from which is guessed.
+//! * `vocabulary`, `guess`, `two_sided`, `witness`: guesses of what holds at the head of a loop, and of who writes
+//!   a place.
 //! * `state`: what is known of a generic place between two rounds.
+//! * `tokens`: invariants in which each contribution is in one known place.
+//! * `failures`: programs that go on when a rank fails, at each of their few rank counts.
+//! * `order`: what prefix sums ask for beside that.
 //! * `round`, `loops`, `driver`: the obligations.
+//! * `certificate_step`, `program_text`, `certificate_text`: the certificate of a program.
 //! * `verdict`: proved, or why not.
 
 mod asked;
+mod certificate_step;
+mod certificate_text;
 mod driver;
+mod failures;
 mod guess;
 mod loops;
+mod order;
+mod place_sample;
 mod plain;
+mod program_text;
 mod round;
 mod runs;
 mod state;
+mod tokens;
+mod two_sided;
 mod verdict;
 mod vocabulary;
 mod witness;
 mod words;
 
-pub use driver::{ProofOptions, prove};
+pub use driver::{ProofOptions, canonical_text, prove};
 pub use verdict::{AllRanksProof, LoopInvariant, NotProved};

@@ -119,6 +119,8 @@ pub(super) struct GenericPlace {
     pub(super) of: Slot,
     /// The chunk as which the contribution began.
     pub(super) began: Slot,
+    /// The rank of the one known place that contains the contribution, where there is one.
+    pub(super) token: Slot,
 }
 
 impl PlainProgram {
@@ -134,10 +136,7 @@ impl PlainProgram {
 ///
 /// Refuses what is outside of the fragment.
 pub(super) fn to_plain(program: &Program) -> FragmentResult<PlainProgram> {
-    if program.tolerates.is_some() {
-        return Err(FragmentRefusal::at(program.header, "`tolerates`"));
-    }
-    if program.kind.is_ordered() || matches!(program.kind, CollectiveKind::Custom(_)) {
+    if matches!(program.kind, CollectiveKind::Custom(_)) {
         let reason = format!("a program for `{}`", program.kind.name());
         return Err(FragmentRefusal::at(program.header, reason));
     }
@@ -147,7 +146,13 @@ pub(super) fn to_plain(program: &Program) -> FragmentResult<PlainProgram> {
         Slot::try_from(slots + more)
             .map_err(|_| FragmentRefusal::at(program.header, "too many variables"))
     };
-    let place = GenericPlace { rank: slot(0)?, chunk: slot(1)?, of: slot(2)?, began: slot(3)? };
+    let place = GenericPlace {
+        rank: slot(0)?,
+        chunk: slot(1)?,
+        of: slot(2)?,
+        began: slot(3)?,
+        token: slot(4)?,
+    };
     let writer = ExpressionWriter { span: program.header };
     let mut plainer =
         PlainBuilder { budget: NODES, loops: 0, rules: 0, writer, header: program.header };
@@ -190,7 +195,7 @@ pub(super) fn to_plain(program: &Program) -> FragmentResult<PlainProgram> {
         result,
         statements,
         root: flat.root,
-        slots: slots + 4,
+        slots: slots + 5,
         loops: plainer.loops,
         rules: plainer.rules,
         place,
@@ -345,9 +350,6 @@ impl PlainBuilder {
                     plain.variables.push((*slot, bounds.0, bounds.1));
                 }
             }
-        }
-        if rule.wire.is_some() {
-            return Err(FragmentRefusal::at(rule.span, "a narrower type on the wire"));
         }
         let only_one = |list: &[(SlotExpr, Slot)]| list.len() <= 1;
         if !only_one(&rule.src.coordinates) || !only_one(&rule.dst.coordinates) {

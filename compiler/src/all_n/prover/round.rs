@@ -10,6 +10,7 @@ use crate::all_n::fragment::value::SymbolicValue;
 use crate::all_n::{LinearFormula, LinearTerm};
 use crate::program::ChunkIndex;
 
+use super::certificate_step::CertificateStep;
 use super::driver::ProgramProver;
 use super::plain::PlainRound;
 use super::state::{
@@ -28,7 +29,11 @@ impl ProgramProver<'_> {
         let mut rules = Vec::new();
         for rule in &round.rules {
             match self.witnesses[rule.site].clone() {
-                Some(found) => rules.push(found),
+                Some(found) => {
+                    let (witness, by_content) = (found.witness.clone(), found.by_content);
+                    self.record.steps.push(CertificateStep::Witness(witness, by_content));
+                    rules.push(found);
+                }
                 None => {
                     let reason = "no expression was found for the rank that writes a place";
                     return Err(NotProved {
@@ -130,6 +135,7 @@ impl ProgramProver<'_> {
             let goal = of(LinearFormula::eq(&source_chunk, &chunk))?;
             self.record.require(&context, "chunks have the same length", goal, rule.span)?;
         }
+        self.prove_untouched(&context, &target, witnessed)?;
         self.prove_witness(&context, before, witnessed, &values, (&source, &target))?;
         if rule.op == TransferOp::Reduce && !self.is_union() {
             let mut context = context.clone();
@@ -141,6 +147,7 @@ impl ProgramProver<'_> {
             ];
             let goal = LinearFormula::negate(all(both));
             self.record.require(&context, "each contribution is added once", goal, rule.span)?;
+            self.prove_order(&context, (before, copied), witnessed, (&source, &target))?;
             if witnessed.by_content && !to.is_simple() {
                 return Err(NotProved {
                     span: Some(rule.span),
@@ -207,7 +214,7 @@ impl ProgramProver<'_> {
         let by_content = a.by_content || b.by_content;
         let copies = a.rule.op == TransferOp::Copy && b.rule.op == TransferOp::Copy;
         // Regions of sums may meet where they are the same: one chunk both, or the whole buffer both.
-        let may_meet = !copies && have_same_shape(a, b);
+        let may_meet = !copies && have_same_shape(a, b) && !program.kind.is_ordered();
         if may_meet && !sums {
             return Ok(());
         }

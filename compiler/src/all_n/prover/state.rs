@@ -16,6 +16,7 @@ use crate::program::{CollectiveKind, Slot, SlotExpr};
 
 use super::asked::KnownPlaces;
 use super::plain::{PlainProgram, PlainRule};
+use super::words::{is_same, is_same_index};
 
 /// A state.
 #[derive(Debug, Clone)]
@@ -111,6 +112,10 @@ impl StateReader<'_> {
         match state {
             ProgramState::Views(views, counters, before) => match (&views[place.buffer], before) {
                 (Some(view), _) => {
+                    if let Some(guess) = view.token {
+                        let token = self.token(guess, view, counters, of)?;
+                        self.context.bind(self.program.place.token, SymbolicValue::Number(token));
+                    }
                     self.in_place(place, Some(of));
                     self.with_counters(counters, |reader| reader.context.truth(&view.content))
                 }
@@ -205,7 +210,9 @@ impl StateReader<'_> {
         chunk: &LinearTerm,
     ) -> FragmentResult<LinearTerm> {
         let size = |name| &self.program.buffers[self.program.buffer(name)].size;
-        if rule.from.index == rule.to.index && size(rule.from.buf) == size(rule.to.buf) {
+        if is_same_index(&rule.from.index, &rule.to.index)
+            && is_same(size(rule.from.buf), size(rule.to.buf))
+        {
             return Ok(chunk.clone());
         }
         let from = self.region(rule, false)?;
@@ -233,11 +240,11 @@ impl StateReader<'_> {
         }
     }
 
-    fn with_counters(
+    pub(super) fn with_counters<T>(
         &mut self,
         counters: &[(Slot, LinearTerm)],
-        make: impl FnOnce(&mut Self) -> FragmentResult<LinearFormula>,
-    ) -> FragmentResult<LinearFormula> {
+        make: impl FnOnce(&mut Self) -> FragmentResult<T>,
+    ) -> FragmentResult<T> {
         let before: Vec<_> =
             counters.iter().map(|(slot, _)| self.context.value_of(*slot)).collect();
         for (slot, term) in counters {
@@ -290,7 +297,11 @@ pub(super) fn any(parts: Vec<LinearFormula>) -> LinearFormula {
     }
 }
 
-fn choose(condition: LinearFormula, yes: LinearFormula, no: LinearFormula) -> LinearFormula {
+pub(super) fn choose(
+    condition: LinearFormula,
+    yes: LinearFormula,
+    no: LinearFormula,
+) -> LinearFormula {
     match condition {
         LinearFormula::True => yes,
         LinearFormula::False => no,

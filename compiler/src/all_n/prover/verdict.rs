@@ -10,6 +10,8 @@ use crate::all_n::{
 };
 use crate::program::ProgramBuffer;
 
+use super::certificate_step::CertificateStep;
+
 /// Steps of one obligation, at most.
 const STEPS_EACH: u64 = 150_000;
 
@@ -23,6 +25,9 @@ pub struct AllRanksProof {
     pub obligations: Vec<(ProofObligation, RefutationTree)>,
     /// The invariants at the heads of loops, in the order in which the loops end.
     pub invariants: Vec<LoopInvariant>,
+    /// The certificate: a text that proves it to those who trust neither the prover nor its obligations. None where the
+    /// checker of certificates does not know all of the program.
+    pub certificate: Option<String>,
 }
 
 /// The invariant at the head of a loop for a generic place of a buffer: rank q, chunk c; in turn s.
@@ -59,12 +64,14 @@ impl From<FragmentRefusal> for NotProved {
 #[derive(Debug)]
 pub(super) struct ProofRecord {
     pub(super) obligations: Vec<(ProofObligation, RefutationTree)>,
+    /// The lines of the certificate.
+    pub(super) steps: Vec<CertificateStep>,
     left: u64,
 }
 
 impl ProofRecord {
     pub(super) fn new() -> Self {
-        ProofRecord { obligations: Vec::new(), left: STEPS_ALL }
+        ProofRecord { obligations: Vec::new(), steps: Vec::new(), left: STEPS_ALL }
     }
 
     /// Proves that a goal follows from the assumptions of a context.
@@ -85,6 +92,7 @@ impl ProofRecord {
         self.left -= granted - budget.left();
         match outcome {
             RefuteOutcome::Proved(tree) => {
+                self.steps.push(CertificateStep::Obligation(self.obligations.len()));
                 self.obligations.push((obligation, tree));
                 Ok(())
             }
@@ -97,14 +105,20 @@ impl ProofRecord {
         }
     }
 
-    /// Returns true if a goal follows; nothing is kept of it.
+    /// Returns true if a goal follows, which the certificate says too.
     pub(super) fn is_implied(&mut self, context: &TermContext, goal: LinearFormula) -> bool {
         let obligation = context.clone().prove(String::new(), goal);
         let granted = 5_000.min(self.left);
         let mut budget = StepBudget::new(granted);
         let outcome = refute(&obligation, &mut budget);
         self.left -= granted - budget.left();
-        matches!(outcome, RefuteOutcome::Proved(_))
+        let tree = match outcome {
+            RefuteOutcome::Proved(tree) => Some(tree),
+            RefuteOutcome::Unproved { .. } => None,
+        };
+        let is_implied = tree.is_some();
+        self.steps.push(CertificateStep::Fact(tree));
+        is_implied
     }
 }
 

@@ -2,10 +2,10 @@
 
 use roundelay_dsl::ast::BinOp;
 
-use crate::program::{BuiltinFunction, ChunkIndex, ExprNode, RegionExpr, Slot, SlotExpr};
+use crate::program::{BuiltinFunction, ExprNode, RegionExpr, Slot, SlotExpr};
 
 use super::plain::{PlainLoop, PlainProgram, PlainRule, PlainStatement};
-use super::words::{collect_slots, parts};
+use super::words::{collect_slots, each_of_index, parts};
 
 /// Terms of a loop that bounds are made of, at most.
 const MOST_TERMS: usize = 16;
@@ -19,6 +19,10 @@ pub(super) struct GuessVocabulary {
     pub(super) contributors: Vec<SlotExpr>,
     /// The same, with the bounds of conditions.
     pub(super) bounded_contributors: Vec<SlotExpr>,
+    /// Numbers of ranks that contribute from one side.
+    pub(super) amounts: Vec<SlotExpr>,
+    /// Conditions on the places of even ranks, or of odd ones.
+    pub(super) by_parity: Vec<SlotExpr>,
     /// Chunks as which contributions in a place began.
     pub(super) chunks: Vec<SlotExpr>,
 }
@@ -48,6 +52,13 @@ pub(super) fn make_vocabulary(
         bounds.push(w.int(more.max(0)));
         bounds.push(w.add(&n, &w.int(more)));
     }
+    // What is left of a number of turns.
+    let counter = w.var(of.slot);
+    let halves = |e: &&SlotExpr| matches!(e.node, ExprNode::Binary(BinOp::Div, ..));
+    for whole in terms.iter().filter(halves).filter(|e| !e.depends_on(&[of.slot])) {
+        let left = w.sub(whole, &counter);
+        bounds.extend([-1, 0, 1].map(|more| w.add(&left, &w.int(more))));
+    }
     let difference =
         |a: &SlotExpr, b: &SlotExpr, more: i64| w.wrap(&w.add(&w.sub(a, b), &w.int(more)));
     let mut offsets = Vec::new();
@@ -71,6 +82,13 @@ pub(super) fn make_vocabulary(
         for bound in &bounds {
             found.conditions.push(w.eq(offset, bound));
         }
+    }
+    for bound in &bounds {
+        found.amounts.push(bound.clone());
+        found.amounts.extend(offsets.iter().map(|offset| w.sub(bound, offset)));
+    }
+    if distinguishes_parity(of) {
+        found.by_parity = parity_conditions(program, of, &terms);
     }
     let powers: Vec<&SlotExpr> = terms.iter().filter(|e| is_power(e)).collect();
     let rest = |e: &SlotExpr, level: &SlotExpr| w.op(BinOp::Mod, e, level);
@@ -111,6 +129,16 @@ pub(super) fn make_vocabulary(
     }
     found.contributors.push(w.truth(true));
     found.contributors.extend(singles.iter().chain(&sums).map(|e| w.eq(&from, e)));
+    if program.kind.is_ordered() {
+        for more in [0, 1] {
+            let last = w.sub(&rank, &w.int(more));
+            let up_to = w.op(BinOp::Le, &from, &last);
+            found.contributors.push(up_to.clone());
+            let distance = w.sub(&last, &from);
+            let near = bounds.iter().map(|bound| w.and(&up_to, &w.lt(&distance, bound)));
+            found.contributors.extend(near);
+        }
+    }
     let wholes = whole_powers(program, of);
     for whole in &wholes {
         found.conditions.push(w.lt(&rank, whole));
@@ -152,6 +180,40 @@ pub(super) fn make_vocabulary(
     for distance in &distances {
         for bound in &bounds {
             found.bounded_contributors.push(w.lt(distance, bound));
+        }
+    }
+    found
+}
+
+/// Returns true if a loop distinguishes even ranks from odd ones.
+fn distinguishes_parity(of: &PlainLoop) -> bool {
+    let mut found = false;
+    each_expression(&of.body, &mut |e| found |= has_parity(e));
+    found
+}
+
+fn has_parity(e: &SlotExpr) -> bool {
+    let is_parity =
+        matches!(e.node, ExprNode::Call(BuiltinFunction::Even | BuiltinFunction::Odd, _));
+    is_parity || parts(e).into_iter().any(has_parity)
+}
+
+/// Returns conditions on the distance of a place's chunk from its rank, which halves of terms move.
+fn parity_conditions(program: &PlainProgram, of: &PlainLoop, terms: &[SlotExpr]) -> Vec<SlotExpr> {
+    let (w, counter) = (program.writer, program.writer.var(of.slot));
+    let (rank, chunk) = (w.var(program.place.rank), w.var(program.place.chunk));
+    let mut found = Vec::new();
+    for half in terms.iter().filter(|e| matches!(e.node, ExprNode::Binary(BinOp::Div, ..))) {
+        for (a, b) in [(&rank, &chunk), (&chunk, &rank)] {
+            for (factor, more) in
+                [2, -2, 1, -1].into_iter().flat_map(|f| [0, 1, -1].map(|m| (f, m)))
+            {
+                let moved = w.add(&w.add(&w.sub(a, b), &w.times(factor, half)), &w.int(more));
+                for (twice, more) in [2, 1].into_iter().flat_map(|f| [0, 1, -1].map(|m| (f, m))) {
+                    let bound = w.add(&w.times(twice, &counter), &w.int(more));
+                    found.push(w.lt(&w.wrap(&moved), &bound));
+                }
+            }
         }
     }
     found
@@ -270,21 +332,5 @@ fn each_of_rule(rule: &PlainRule, f: &mut dyn FnMut(&SlotExpr)) {
 }
 
 fn each_of_region(region: &RegionExpr, f: &mut dyn FnMut(&SlotExpr)) {
-    let stride = |by: &Option<SlotExpr>, take: &Option<SlotExpr>, f: &mut dyn FnMut(&SlotExpr)| {
-        by.iter().chain(take).for_each(f);
-    };
-    match &region.index {
-        ChunkIndex::All => {}
-        ChunkIndex::At(e) => f(e),
-        ChunkIndex::Range { from, to, by, take } => {
-            f(from);
-            f(to);
-            stride(by, take, f);
-        }
-        ChunkIndex::Cyclic { from, count, by, take } => {
-            f(from);
-            f(count);
-            stride(by, take, f);
-        }
-    }
+    each_of_index(&region.index, f);
 }

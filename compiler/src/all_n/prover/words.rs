@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use roundelay_dsl::ast::{BinOp, UnOp};
 use roundelay_dsl::span::Span;
 
-use crate::program::{ExprNode, Slot, SlotExpr};
+use crate::program::{ChunkIndex, ExprNode, Slot, SlotExpr};
 
 /// Expressions without a place in a text: those of this span.
 #[derive(Debug, Clone, Copy)]
@@ -140,6 +140,51 @@ pub(super) fn parts(e: &SlotExpr) -> Vec<&SlotExpr> {
         ExprNode::Binary(_, a, b) | ExprNode::Let(_, a, b) => vec![a, b],
         ExprNode::Call(_, args) => args.iter().collect(),
         ExprNode::If(a, b, c) => vec![a, b, c],
+    }
+}
+
+/// Returns true if two expressions are the same, wherever they stand.
+pub(super) fn is_same(a: &SlotExpr, b: &SlotExpr) -> bool {
+    let alike = match (&a.node, &b.node) {
+        (ExprNode::Int(x), ExprNode::Int(y)) => x == y,
+        (ExprNode::Var(x), ExprNode::Var(y)) => x == y,
+        (ExprNode::Unary(x, _), ExprNode::Unary(y, _)) => x == y,
+        (ExprNode::Binary(x, ..), ExprNode::Binary(y, ..)) => x == y,
+        (ExprNode::Call(x, _), ExprNode::Call(y, _)) => x == y,
+        (ExprNode::Let(x, ..), ExprNode::Let(y, ..)) => x == y,
+        (ExprNode::If(..), ExprNode::If(..)) => true,
+        _ => false,
+    };
+    let (x, y) = (parts(a), parts(b));
+    alike && x.len() == y.len() && x.into_iter().zip(y).all(|(x, y)| is_same(x, y))
+}
+
+/// Returns true if two regions of one buffer are written the same, wherever they stand.
+pub(super) fn is_same_index(a: &ChunkIndex, b: &ChunkIndex) -> bool {
+    let (mut x, mut y) = (Vec::new(), Vec::new());
+    each_of_index(a, &mut |e| x.push(e.clone()));
+    each_of_index(b, &mut |e| y.push(e.clone()));
+    let takes = |index: &ChunkIndex| match index {
+        ChunkIndex::Range { by, take, .. } | ChunkIndex::Cyclic { by, take, .. } => {
+            (by.is_some(), take.is_some())
+        }
+        _ => (false, false),
+    };
+    std::mem::discriminant(a) == std::mem::discriminant(b)
+        && takes(a) == takes(b)
+        && x.len() == y.len()
+        && x.iter().zip(&y).all(|(x, y)| is_same(x, y))
+}
+
+/// Calls a function with each expression of a region.
+pub(super) fn each_of_index(index: &ChunkIndex, f: &mut dyn FnMut(&SlotExpr)) {
+    match index {
+        ChunkIndex::All => {}
+        ChunkIndex::At(e) => f(e),
+        ChunkIndex::Range { from: first, to: second, by, take }
+        | ChunkIndex::Cyclic { from: first, count: second, by, take } => {
+            [first, second].into_iter().chain(by).chain(take).for_each(f);
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Algorithms that are proved for every rank count, and mutants of them, of which none may be.
 
+mod certificates;
+
 use std::sync::Arc;
 
 use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, CatalogueEntry};
@@ -236,6 +238,28 @@ fn what_breaks_a_rule_is_not_proved() {
             schedule { pipeline n } }",
         // A path that there is not.
         "algorithm a implements all_gather on n ranks { split data over p in paths by bandwidth(p) { use ring via 1 } }",
+        // Prefix sums: against the order of ranks, with a gap between what is added, and into the result that is left
+        // alone.
+        "algorithm a implements scan on n ranks { requires n == 2
+            0 -> 1 : copy data  1 -> 0 : reduce data }",
+        "algorithm a implements exscan on n ranks { requires n == 4
+            0 -> 2 : copy data  1 -> 2 : reduce data  0 -> 3 : copy data  2 -> 3 : reduce data
+            0 -> 1 : copy data }",
+        "algorithm a implements exscan on n ranks { scratch t[1] requires n == 4
+            1 -> 3 : copy data -> t  2 -> 1 : copy data -> t  0 -> 2 : copy data -> t
+            2 -> 3 : reduce t -> t  1 -> 3 : reduce t -> t  3 -> 3 : copy t -> data
+            1 -> 2 : copy data  0 -> 2 : reduce data  0 -> 1 : copy data }",
+        "algorithm a implements exscan on n ranks { each r where r + 1 < n { r -> r + 1 : copy data }
+            0 -> 0 : copy data
+            for s in 1..n-1 { s -> s + 1 : reduce data } }",
+        "algorithm a implements scan on n ranks { each r { for p in 0..r { p -> r : reduce data } } }",
+        // Failures after which survivors do not agree, and at rank counts that are not few.
+        "algorithm a implements all_reduce on n ranks { requires n <= 8 tolerates 1
+            for s in 0..n-1 { s -> s + 1 : reduce data } each r where r + 1 < n { n - 1 -> r : copy data } }",
+        "algorithm a implements all_reduce on n ranks { requires n <= 9 tolerates 1 scratch t[n]
+            each r { for p in 0..n { r -> p : copy data -> t[r] } }
+            each r { for p in 1..n { r -> r : reduce t[p] -> t[0] } }
+            each r { r -> r : copy t[0] -> data } }",
         // A root that is no rank.
         "algorithm a implements all_reduce on n ranks { use reduce.linear root 1  use broadcast.binomial root 1 }",
     ];
@@ -254,15 +278,19 @@ const PROVED: &[&str] = &[
     "all_gather/direct",
     "all_gather/k_bruck",
     "all_gather/multipath",
+    "all_gather/neighbor_exchange",
     "all_gather/pat",
     "all_gather/recursive_doubling",
     "all_gather/ring",
+    "all_reduce/circulant",
+    "all_reduce/compressed",
     "all_reduce/folded_halving_doubling",
     "all_reduce/halving_doubling",
     "all_reduce/multipath",
     "all_reduce/one_shot",
     "all_reduce/recursive_doubling",
     "all_reduce/ring",
+    "all_reduce/tolerant",
     "all_reduce/two_shot",
     "all_to_all/bruck",
     "all_to_all/direct",
@@ -276,17 +304,22 @@ const PROVED: &[&str] = &[
     "broadcast/k_nomial",
     "broadcast/multipath",
     "broadcast/scatter_all_gather",
+    "exscan/linear",
+    "exscan/recursive_doubling",
     "gather/binomial",
     "gather/linear",
     "reduce/binomial",
     "reduce/chain",
     "reduce/linear",
     "reduce/two_shot",
+    "reduce_scatter/circulant",
     "reduce_scatter/direct",
     "reduce_scatter/pairwise",
     "reduce_scatter/pat",
     "reduce_scatter/recursive_halving",
     "reduce_scatter/ring",
+    "scan/linear",
+    "scan/recursive_doubling",
     "scatter/binomial",
     "scatter/linear",
     "sendrecv/direct",
