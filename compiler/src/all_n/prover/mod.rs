@@ -21,5 +21,5 @@ mod vocabulary;
 mod witness;
 mod words;
 
-pub use driver::{ProofOptions, prove};
+pub use driver::{ProofEffort, ProofOptions, prove, prove_within};
 pub use verdict::{AllRanksProof, LoopInvariant, NotProved};

@@ -13,9 +13,6 @@ use crate::program::ProgramBuffer;
 /// Steps of one obligation, at most.
 const STEPS_EACH: u64 = 150_000;
 
-/// Steps of a program, at most.
-const STEPS_ALL: u64 = 6_000_000;
-
 /// A proof that a program does what its collective asks for, with every number of ranks that it is meant for.
 #[derive(Debug, Clone)]
 pub struct AllRanksProof {
@@ -63,8 +60,9 @@ pub(super) struct ProofRecord {
 }
 
 impl ProofRecord {
-    pub(super) fn new() -> Self {
-        ProofRecord { obligations: Vec::new(), left: STEPS_ALL }
+    /// Creates a record of nothing, with so many steps for all obligations.
+    pub(super) fn new(steps: u64) -> Self {
+        ProofRecord { obligations: Vec::new(), left: steps }
     }
 
     /// Proves that a goal follows from the assumptions of a context.
