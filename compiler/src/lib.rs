@@ -72,5 +72,5 @@ pub use lower::project;
 pub use plan::{BufferPlacement, Plan, UnprovedPlan};
 pub use program::Program;
 pub use resolve::{LibrarySource, NoLibrary, resolve, resolve_tree};
-pub use shape::{Shape, ShapeError};
+pub use shape::{MAX_RANKS, Shape, ShapeError};
 pub use verify::Verified;

@@ -29,8 +29,22 @@ const MOST_RANKS: i64 = 9;
 /// Chunks of a buffer, at most.
 const MOST_CHUNKS: i64 = (1 << 31) - 1;
 
-/// Evaluations that the guesses of a program take, at most.
-const MOST_EVALUATIONS: u64 = 30_000_000;
+/// The counted work of an attempt, at most. No clock is read, so that all ranks and machines find the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProofEffort {
+    /// Evaluations that the guesses of a program take.
+    pub evaluations: u64,
+    /// Steps of the refutations of a program.
+    pub steps: u64,
+}
+
+impl ProofEffort {
+    /// The work of an attempt that is asked for.
+    pub const FULL: Self = ProofEffort { evaluations: 30_000_000, steps: 6_000_000 };
+
+    /// The work of an attempt beside something else: some tenths of a second.
+    pub const BRIEF: Self = ProofEffort { evaluations: 3_000_000, steps: 600_000 };
+}
 
 /// The options of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +67,19 @@ impl Default for ProofOptions {
 ///
 /// Why it is not proved, and where. It may be right all the same.
 pub fn prove(program: &Program, options: ProofOptions) -> Result<AllRanksProof, NotProved> {
+    prove_within(program, options, ProofEffort::FULL)
+}
+
+/// Proves a program as [`prove`] does, and gives up after a limit of counted work.
+///
+/// # Errors
+///
+/// Why it is not proved, and where.
+pub fn prove_within(
+    program: &Program,
+    options: ProofOptions,
+    effort: ProofEffort,
+) -> Result<AllRanksProof, NotProved> {
     let plain = to_plain(program)?;
     let initial = initial_views(&plain)?;
     let asked = asked_view(&plain)?;
@@ -72,9 +99,9 @@ pub fn prove(program: &Program, options: ProofOptions) -> Result<AllRanksProof, 
         program: &plain,
         samples,
         witnesses,
-        record: ProofRecord::new(),
+        record: ProofRecord::new(effort.steps),
         invariants: Vec::new(),
-        guesses: Cell::new(MOST_EVALUATIONS),
+        guesses: Cell::new(effort.evaluations),
         tokens: 0,
     };
     let mut context = prover.first_context()?;

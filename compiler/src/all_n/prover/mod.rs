@@ -34,5 +34,5 @@ mod vocabulary;
 mod witness;
 mod words;
 
-pub use driver::{ProofOptions, canonical_text, prove};
+pub use driver::{ProofEffort, ProofOptions, canonical_text, prove, prove_within};
 pub use verdict::{AllRanksProof, LoopInvariant, NotProved};

@@ -15,9 +15,6 @@ use super::certificate_step::CertificateStep;
 /// Steps of one obligation, at most.
 const STEPS_EACH: u64 = 150_000;
 
-/// Steps of a program, at most.
-const STEPS_ALL: u64 = 6_000_000;
-
 /// A proof that a program does what its collective asks for, with every number of ranks that it is meant for.
 #[derive(Debug, Clone)]
 pub struct AllRanksProof {
@@ -70,8 +67,9 @@ pub(super) struct ProofRecord {
 }
 
 impl ProofRecord {
-    pub(super) fn new() -> Self {
-        ProofRecord { obligations: Vec::new(), steps: Vec::new(), left: STEPS_ALL }
+    /// Creates a record of nothing, with so many steps for all obligations.
+    pub(super) fn new(steps: u64) -> Self {
+        ProofRecord { obligations: Vec::new(), steps: Vec::new(), left: steps }
     }
 
     /// Proves that a goal follows from the assumptions of a context.
