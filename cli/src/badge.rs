@@ -41,7 +41,7 @@ impl RankBadge {
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         *known.entry((entry.path, entry.name)).or_insert_with(|| {
             let (_, program) = roundelay_algorithms::program(entry)?;
-            RankBadge::find(program, ProofEffort::BRIEF).ok()
+            RankBadge::find(program, BADGE_EFFORT).ok()
         })
     }
 
@@ -68,6 +68,10 @@ impl RankBadge {
         }
     }
 }
+
+/// The counted work after which a badge for every rank count is given up where nothing asked for a proof: most of it
+/// is guesses, of which a ring takes 5 million.
+pub(crate) const BADGE_EFFORT: ProofEffort = ProofEffort { evaluations: 6_000_000, steps: 600_000 };
 
 /// The most ranks that a badge for every rank count speaks of.
 #[derive(Debug, Clone, Copy, Serialize)]

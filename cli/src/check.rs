@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::all_ranks::report_all_ranks;
 use crate::args::CheckArgs;
-use crate::badge::{BADGE_RANGE, BadgeRange, RankBadge, counts, spans};
+use crate::badge::{BADGE_EFFORT, BADGE_RANGE, BadgeRange, RankBadge, counts, spans};
 use crate::load::{LoadedInput, LoadedPrograms, is_path, load};
 use crate::progress::WorkProgress;
 use crate::proof::ShapeProof;
@@ -283,7 +283,7 @@ impl<'a> ProofTable<'a> {
 
     /// Returns the badge for every rank count, or why there is none. What is asked for takes more work.
     fn badge(&self) -> &Result<RankBadge, NotProved> {
-        let effort = if self.args.all_n { ProofEffort::FULL } else { ProofEffort::BRIEF };
+        let effort = if self.args.all_n { ProofEffort::FULL } else { BADGE_EFFORT };
         self.badge.get_or_init(|| RankBadge::find(self.program, effort))
     }
 

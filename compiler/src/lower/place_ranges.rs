@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The most places that have a value each from the start: below that, ranges cost more than they save.
-const DENSE: usize = 256;
+const DENSE: usize = 512;
+
+/// There is a value for each place once there are more ranges than one for this number of places.
+const SHARE: usize = 8;
 
 /// Values by place; those that were never changed are as `T::default()`.
 #[derive(Debug)]
 pub(super) struct PlaceRanges<T> {
+    places: usize,
     kept: RangeStorage<T>,
 }
 
@@ -28,7 +32,7 @@ impl<T: Clone + Default> PlaceRanges<T> {
         } else {
             RangeStorage::Ranges(BTreeMap::new())
         };
-        PlaceRanges { kept }
+        PlaceRanges { places, kept }
     }
 
     /// Returns true if a condition holds of the values of all places of a range. The condition is asked in
@@ -58,8 +62,22 @@ impl<T: Clone + Default> PlaceRanges<T> {
         }
     }
 
+    /// Gives each place its own value where ranges have become too many to gain by.
+    fn spread(&mut self) {
+        let RangeStorage::Ranges(ranges) = &mut self.kept else { return };
+        if ranges.len() < self.places / SHARE {
+            return;
+        }
+        let mut values = vec![T::default(); self.places];
+        for (first, (end, value)) in std::mem::take(ranges) {
+            values[first..end].fill(value);
+        }
+        self.kept = RangeStorage::Each(values);
+    }
+
     /// Changes the values of all places of a range.
     pub(super) fn change(&mut self, range: Range<usize>, mut change: impl FnMut(&mut T)) {
+        self.spread();
         let ranges = match &mut self.kept {
             RangeStorage::Each(values) => return values[range].iter_mut().for_each(change),
             RangeStorage::Ranges(ranges) => ranges,
@@ -94,6 +112,7 @@ impl<T: Clone + Default> PlaceRanges<T> {
 
     /// Changes the values of all places of a range to one and the same, which `change` makes of any.
     pub(super) fn unite(&mut self, range: Range<usize>, mut change: impl FnMut(&mut T)) {
+        self.spread();
         let ranges = match &mut self.kept {
             RangeStorage::Each(values) => return values[range].iter_mut().for_each(change),
             RangeStorage::Ranges(ranges) => ranges,
