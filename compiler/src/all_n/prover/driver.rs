@@ -41,9 +41,6 @@ pub struct ProofEffort {
 impl ProofEffort {
     /// The work of an attempt that is asked for.
     pub const FULL: Self = ProofEffort { evaluations: 30_000_000, steps: 6_000_000 };
-
-    /// The work of an attempt beside something else: some tenths of a second.
-    pub const BRIEF: Self = ProofEffort { evaluations: 3_000_000, steps: 600_000 };
 }
 
 /// The options of an attempt.
