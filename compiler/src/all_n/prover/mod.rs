@@ -7,14 +7,18 @@
 //!   a place.
 //! * `state`: what is known of a generic place between two rounds.
 //! * `tokens`: invariants in which each contribution is in one known place.
-//! * `failures`: programs that go on when a rank fails, at each of their few rank counts.
+//! * `few_ranks`: rank counts that are unrolled one by one.
 //! * `order`: what prefix sums ask for beside that.
 //! * `round`, `loops`, `driver`: the obligations.
+//! * `grid_steps`, `grids`: programs on a grid, whose steps are programs that are proved by themselves.
+//! * `whole_proof`: the way in.
 //! * `verdict`: proved, or why not.
 
 mod asked;
 mod driver;
-mod failures;
+mod few_ranks;
+mod grid_steps;
+mod grids;
 mod guess;
 mod loops;
 mod order;
@@ -27,8 +31,10 @@ mod tokens;
 mod two_sided;
 mod verdict;
 mod vocabulary;
+mod whole_proof;
 mod witness;
 mod words;
 
-pub use driver::{ProofOptions, prove};
+pub use driver::ProofOptions;
 pub use verdict::{AllRanksProof, LoopInvariant, NotProved};
+pub use whole_proof::prove;
