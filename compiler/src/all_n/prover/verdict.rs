@@ -30,6 +30,14 @@ pub struct AllRanksProof {
     pub certificate: Option<String>,
 }
 
+/// The proof of a program on `n ranks`.
+#[derive(Debug)]
+pub(super) struct FlatProof {
+    pub(super) record: ProofRecord,
+    pub(super) invariants: Vec<LoopInvariant>,
+    pub(super) certificate: Option<String>,
+}
+
 /// The invariant at the head of a loop for a generic place of a buffer: rank q, chunk c; in turn s.
 #[derive(Debug, Clone)]
 pub struct LoopInvariant {
