@@ -162,7 +162,7 @@ fn no_mutant_that_is_wrong_is_proved() {
 }
 
 /// Quick runs try one mutant in this number.
-const SHARE: usize = 16;
+const SHARE: usize = 24;
 
 #[test]
 fn algorithms_are_proved_for_every_rank_count() {
