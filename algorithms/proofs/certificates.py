@@ -9,13 +9,14 @@ from hashlib import sha256
 from typing import Any, Iterable
 
 from collectives import FORGOTTEN, parse, specification
+from facts import is_variable, literal
 from programs import BLOCKED, ROOTED, Expression, Program, Rule, parse_program
 from refutations import (
     Formula, Part, Refused, Term, add_facts, check_tree, eq, le, lt, negate, normalize, number,
     require,
 )
 from states import Contribution, Place, State, StateReader, Transfer, View, combine, has_token, iff
-from terms import Context, is_variable, literal
+from terms import Context
 
 MOST_RANKS = 1 << 24
 MOST_CHUNKS = (1 << 31) - 1
@@ -146,6 +147,7 @@ class Checker(StateReader):
     def first_context(self) -> Context:
         """Returns what holds before the program."""
         program, context = self.program, Context()
+        context.has_exact_multiples = self.is_ordered
         ranks = context.variable(MOST_RANKS)
         context.assume_positive(ranks)
         context.assume(le(ranks, MOST_RANKS))
@@ -212,6 +214,11 @@ class Checker(StateReader):
         last = stop
         if not self.holds(context, le(start, stop)):
             last = context.choose(literal(le(stop, start)), start, stop)
+        # The head of the loop after the last turn may be about powers that no turn has.
+        for counter in start, last:
+            context.env[name] = counter
+            self.add_levels(context, body)
+        del context.env[name]
         views: dict[str, View] = {}
         for buffer in self.sizes:
             if buffer in written(body):
@@ -310,19 +317,24 @@ class Checker(StateReader):
             elif exponent.constant < exponents[at].constant:
                 exponents[at] = exponent
         for exponent in exponents:
-            try:
-                context.power(exponent)
-            except Refused:
-                if self.holds(context, le(0, exponent)):
-                    self.add_level_below(context, exponent)
+            # Where a loop ends or begins, the next power may be one and this one none.
+            if not self.add_level_below(context, exponent):
+                self.add_level_below(context, exponent + 1)
 
-    def add_level_below(self, context: Context, exponent: Term) -> None:
-        """Adds a power of two that is no greater than a known one."""
-        for other, level in list(context.levels):
-            if self.holds(context, le(exponent, other)):
-                level = context.add_level(exponent, context.magnitude(level))
-                context.digit_levels.append(level)
-                return
+    def add_level_below(self, context: Context, exponent: Term) -> bool:
+        """Adds a power of two that is no greater than a known one; true if it is known then."""
+        try:
+            context.power(exponent)
+            return True
+        except Refused:
+            pass
+        if self.holds(context, le(0, exponent)):
+            for other, level in list(context.levels):
+                if self.holds(context, le(exponent, other)):
+                    level = context.add_level(exponent, context.magnitude(level))
+                    context.digit_levels.append(level)
+                    return True
+        return False
 
     def round(self, context: Context, before: State, rules: list[Rule]) -> State:
         """Checks a round, and returns the state after it."""

@@ -6,7 +6,7 @@ all operators, ("call", name, a, ...), ("if", c, a, b). The value of a `let` is 
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Iterable, Optional
+from typing import Any, Iterable, Optional, Sequence
 
 from refutations import require
 
@@ -89,6 +89,24 @@ class Program:
         return sizes | {f"scratch{at}": size for at, size in enumerate(self.scratch)}
 
 
+def with_known_bits(conditions: Sequence[Expression], e: Expression) -> Expression:
+    """Returns an expression behind conditions, with what they know in place of a lowest bit.
+
+    One of them says which bit is the lowest of a variable: `lowbit(r1) == s`.
+    """
+    for op, *sides in conditions:
+        if op == "==" and sides[0][:2] == ("call", "lowbit") and sides[0][2][0] == "var":
+            return replace(e, sides[0], sides[1])
+    return e
+
+
+def replace(e: Expression, part: Expression, by: Expression) -> Expression:
+    """Returns an expression with another in place of a part."""
+    if e == part:
+        return by
+    return tuple(replace(x, part, by) if isinstance(x, tuple) else x for x in e)
+
+
 class Parser:
     """Reads a text word by word."""
 
@@ -166,12 +184,12 @@ class Parser:
         self.declared.add(name)
         return name
 
-    def let(self) -> Expression:
-        """Reads `name = value`, and returns the value."""
+    def let(self, conditions: Sequence[Expression] = ()) -> Expression:
+        """Reads `name = value` behind conditions, and returns the value."""
         name = self.next()
         require(re.fullmatch("v[0-9]+", name, re.ASCII) is not None, f"no name: {name}")
         self.expect("=")
-        value = self.expression()
+        value = with_known_bits(conditions, self.expression())
         self.values[name] = value
         return value
 
@@ -197,20 +215,21 @@ class Parser:
 
     def rule(self, variables: list[tuple[str, Expression, Expression]]) -> Rule:
         """Reads a transfer."""
-        conditions, checks = [], []
+        conditions: list[Expression] = []
+        checks: list[Expression] = []
         while self.peek() in ("let", "where", "for"):
             word = self.next()
             if word == "let":
-                checks.append(self.let())
+                checks.append(self.let(conditions))
             elif word == "where":
                 conditions.append(self.expression())
             else:
                 name = self.name("p")
                 self.expect("in")
                 variables = [*variables, (name, *self.range())]
-        src = self.expression()
+        src = with_known_bits(conditions, self.expression())
         self.expect("->")
-        dst = self.expression()
+        dst = with_known_bits(conditions, self.expression())
         self.expect(":")
         op = self.next()
         require(op in ("copy", "reduce"), f"no transfer: {op}")

@@ -6,10 +6,11 @@ A state is made of the rules themselves, anew for each place that a statement is
 from dataclasses import dataclass
 from typing import Any, Iterable, Optional
 
+from facts import literal
 from programs import Expression, Program, Rule, variables
 from refutations import Formula, Term, eq, le, lt, negate, require
 from regions import RegionChunks
-from terms import Context, literal
+from terms import Context
 
 # The places of a buffer of which something is known, and what is in them, as expressions of the
 # rank q, the chunk c, and of a contribution: chunk e of rank j.

@@ -21,8 +21,18 @@ use super::{PROVED, mutants, refuted_at, resolve_text, text_of};
 /// The folder of the checker and of the certificates.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/proofs");
 
-/// Algorithms that are proved, and in a way that the checker does not cover.
-const WITHOUT: &[&str] = &["all_reduce/tolerant"];
+/// Algorithms that are proved in a way that the checker does not cover:
+/// failures, grids, and rank counts that are unrolled one by one.
+const WITHOUT: &[&str] = &[
+    "all_reduce/han",
+    "all_reduce/multipath_two_level",
+    "all_reduce/tolerant",
+    "all_reduce/two_level",
+    "broadcast/double_binary_tree",
+    "broadcast/han",
+    "exscan/binomial",
+    "scan/binomial",
+];
 
 /// Returns the algorithms that have certificates.
 fn certified() -> impl Iterator<Item = &'static str> {
@@ -106,10 +116,14 @@ fn split(certificate: &str) -> (&str, &str) {
 
 #[test]
 fn certificates_are_accepted() {
-    for name in certified() {
+    let mut without = Vec::new();
+    for &name in PROVED {
         let (_, program) = resolve_text(text_of(name)).expect("the text resolves");
         let proof = prove(&program, ProofOptions::default()).expect("it is proved");
-        let certificate = proof.certificate.expect("a certificate");
+        let Some(certificate) = proof.certificate else {
+            without.push(name);
+            continue;
+        };
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             std::fs::write(path_of(name), &certificate).expect("it can be written");
         }
@@ -118,6 +132,7 @@ fn certificates_are_accepted() {
         let text = canonical_text(&program).expect("it is proved");
         assert_eq!(split(&written).0, text, "{name}");
     }
+    assert_eq!(without, WITHOUT);
     let all: Vec<String> = certified().map(certificate_of).collect();
     assert_eq!(check(&all), (certified().count(), BTreeMap::new()));
     let files = std::fs::read_dir(FOLDER).expect("the folder").flatten();
@@ -171,7 +186,7 @@ fn transfers(program: &Arc<Program>, ranks: u32, root: u32) -> Vec<String> {
 fn texts_have_the_transfers_of_the_source() {
     let names: Vec<&str> =
         certified().filter(|name| !split(&certificate_of(name)).0.contains("\npart ")).collect();
-    assert!(names.len() + 4 >= certified().count());
+    assert!(names.len() + 6 >= certified().count());
     for ranks in 1..=9 {
         for root in [0, ranks - 1] {
             let mut command = Command::new("python3");

@@ -42,7 +42,7 @@ pub struct StepBudget {
 }
 
 impl StepBudget {
-    /// Creates a budget. An obligation of the library's algorithms takes 30,000 steps at most.
+    /// Creates a budget. An obligation of the library's algorithms takes 150,000 steps at most.
     pub fn new(steps: u64) -> Self {
         StepBudget { left: steps }
     }

@@ -32,6 +32,8 @@ pub(in crate::all_n) struct TermContext {
     quotients: Vec<(LinearTerm, i128, LinearTerm)>,
     digits: Vec<(LinearTerm, LinearTerm, TermDigits)>,
     multiples: Vec<(LinearTerm, LinearTerm)>,
+    /// True if multiples that are neighbours are kept apart from those at a greater distance.
+    has_exact_multiples: bool,
     /// Powers of two: exponent, which is at least 0, and power.
     pub(super) levels: Vec<(LinearTerm, LinearTerm)>,
     /// The levels at which numbers are taken apart into digits.
@@ -47,6 +49,8 @@ pub(in crate::all_n) struct TermContext {
     pub(super) nonnegative: Vec<FormulaVariable>,
     /// Exponent, dividend, and the dividend over that power of two, rounded up.
     pub(super) ceilings: Vec<(LinearTerm, LinearTerm, LinearTerm)>,
+    /// Numbers, and the lowest bits that are set in them.
+    pub(super) lowest_bits: Vec<(LinearTerm, LinearTerm)>,
     /// The ranks of the places that contain contributions, by what they depend on.
     tokens: Vec<(u32, Vec<LinearTerm>, LinearTerm)>,
     /// Values of the program's variables, by slot.
@@ -73,6 +77,7 @@ impl TermContext {
             quotients: Vec::new(),
             digits: Vec::new(),
             multiples: Vec::new(),
+            has_exact_multiples: false,
             levels: Vec::new(),
             digit_levels: Vec::new(),
             whole_powers: Vec::new(),
@@ -81,9 +86,16 @@ impl TermContext {
             logarithms: Vec::new(),
             nonnegative: Vec::new(),
             ceilings: Vec::new(),
+            lowest_bits: Vec::new(),
             tokens: Vec::new(),
             env: vec![None; slots],
         }
+    }
+
+    /// Sets the detail of what is assumed of two multiples of a power: that unequal ones are neighbours or farther
+    /// apart, or that they are apart by the power at least. The first takes more steps.
+    pub(in crate::all_n) fn set_exact_multiples(&mut self, exact: bool) {
+        self.has_exact_multiples = exact;
     }
 
     /// Ends the context with a goal.
@@ -404,11 +416,16 @@ impl TermContext {
             return Ok(());
         }
         for other in &others {
-            self.assume(LinearFormula::Or(vec![
-                LinearFormula::eq(term, other)?,
-                LinearFormula::le(of, &term.sub(other)?)?,
-                LinearFormula::le(of, &other.sub(term)?)?,
-            ]));
+            let mut cases = vec![LinearFormula::eq(term, other)?];
+            for distance in [term.sub(other)?, other.sub(term)?] {
+                if self.has_exact_multiples {
+                    cases.push(LinearFormula::eq(of, &distance)?);
+                    cases.push(LinearFormula::le(&of.scale(2)?, &distance)?);
+                } else {
+                    cases.push(LinearFormula::le(of, &distance)?);
+                }
+            }
+            self.assume(LinearFormula::Or(cases));
         }
         if !self.multiples.iter().any(|(_, unit)| unit == of) {
             self.relate_multiple(&LinearTerm::from(0), of)?;

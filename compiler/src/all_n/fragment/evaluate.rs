@@ -174,7 +174,8 @@ impl TermContext {
             BinOp::Mod => self.rest(&x, &y)?,
             BinOp::BitXor => self.flip(&x, &y)?,
             BinOp::Shr => self.shift_right(&x, &y)?,
-            BinOp::BitAnd | BinOp::BitOr | BinOp::And | BinOp::Or | BinOp::Shl => {
+            BinOp::BitOr => self.set_bit(&x, &y)?,
+            BinOp::BitAnd | BinOp::And | BinOp::Or | BinOp::Shl => {
                 return Err(FragmentRefusal::new(format!("`{}` of numbers", op.symbol())));
             }
         };
@@ -197,6 +198,7 @@ impl TermContext {
             (BuiltinFunction::Log, [b, x]) if two(b) => self.logarithm(x, LogRounding::Down)?,
             (BuiltinFunction::CeilLog, [b, x]) if two(b) => self.logarithm(x, LogRounding::Up)?,
             (BuiltinFunction::Pow, [b, e]) if two(b) => self.power(e)?,
+            (BuiltinFunction::Lowbit, [x]) => self.lowest_bit(x)?,
             (BuiltinFunction::Pow, [b, e])
                 if e.coefficients().is_empty() && b.coefficients().is_empty() =>
             {

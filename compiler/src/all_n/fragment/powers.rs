@@ -51,6 +51,11 @@ impl TermContext {
         others.push((LinearTerm::from(0), LinearTerm::from(1)));
         let one = LinearTerm::from(1);
         for (other, power) in &others {
+            let more = other.sub(exponent)?;
+            if more.coefficients().is_empty() && (0..=MOST_SHIFT).contains(&more.constant()) {
+                self.assume(LinearFormula::eq(&level.scale(1i128 << more.constant())?, power)?);
+                continue;
+            }
             self.assume(LinearFormula::Or(vec![
                 LinearFormula::And(vec![
                     LinearFormula::eq(exponent, other)?,
@@ -317,6 +322,16 @@ impl TermContext {
         Ok(flipped)
     }
 
+    /// Returns `a | b` for a power of two b.
+    pub(super) fn set_bit(&mut self, a: &LinearTerm, b: &LinearTerm) -> FragmentResult<LinearTerm> {
+        if !self.is_digit_level(b)? {
+            return Err(FragmentRefusal::new("`|` with a number that is no power of two"));
+        }
+        let digits = self.digits(a, b)?;
+        let is_set = LinearFormula::eq(&digits.bit, b)?;
+        self.choose(is_set, a, &a.add(b)?)
+    }
+
     /// Returns the formula that the lowest bit that is set in a term is a level.
     pub(super) fn is_lowest_bit(
         &mut self,
@@ -331,6 +346,43 @@ impl TermContext {
             LinearFormula::eq(&digits.bit, level)?,
             LinearFormula::Equal(digits.rest),
         ]))
+    }
+
+    /// Returns the lowest bit that is set in a positive term.
+    pub(super) fn lowest_bit(&mut self, term: &LinearTerm) -> FragmentResult<LinearTerm> {
+        if let Some((_, known)) = self.lowest_bits.iter().find(|(t, _)| t == term) {
+            return Ok(known.clone());
+        }
+        if !self.is_positive(term) {
+            return Err(FragmentRefusal::new("the lowest bit of a number that may be 0"));
+        }
+        let magnitude = self.magnitude(term)?;
+        let bit = self.variable("l", magnitude)?;
+        self.assume_positive(&bit)?;
+        self.assume(LinearFormula::le(&bit, term)?);
+        let zero = LinearTerm::from(0);
+        for level in self.digit_levels.clone() {
+            let digits = self.digits(term, &level)?;
+            let ends_there = LinearFormula::eq(&digits.rest, &zero)?;
+            self.assume(LinearFormula::Or(vec![
+                LinearFormula::And(vec![
+                    LinearFormula::lt(&zero, &digits.rest)?,
+                    LinearFormula::lt(&bit, &level)?,
+                ]),
+                LinearFormula::And(vec![
+                    ends_there.clone(),
+                    LinearFormula::eq(&digits.bit, &level)?,
+                    LinearFormula::eq(&bit, &level)?,
+                ]),
+                LinearFormula::And(vec![
+                    ends_there,
+                    LinearFormula::eq(&digits.bit, &zero)?,
+                    LinearFormula::le(&level.scale(2)?, &bit)?,
+                ]),
+            ]));
+        }
+        self.lowest_bits.push((term.clone(), bit.clone()));
+        Ok(bit)
     }
 
     /// Returns true if the term is a level at which digits are known, or twice or four times one.

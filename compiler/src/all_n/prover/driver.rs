@@ -10,6 +10,7 @@ use crate::all_n::fragment::context::{TermContext, literal};
 use crate::all_n::fragment::flatten::flatten;
 use crate::all_n::fragment::value::SymbolicValue;
 use crate::all_n::{LinearFormula, LinearTerm};
+use crate::num::count;
 use crate::program::{BuiltinFunction, CollectiveKind, ExprNode, Program, Slot, SlotExpr};
 use crate::shape::MAX_RANKS;
 
@@ -20,7 +21,7 @@ use super::program_text::write_program;
 use super::runs::{RunSamples, run_all};
 use super::state::{ProgramState, StateReader, WitnessedRule, all};
 use super::tokens::TokenStep;
-use super::verdict::{AllRanksProof, LoopInvariant, NotProved, ProofRecord, of};
+use super::verdict::{FlatProof, LoopInvariant, NotProved, ProofRecord, of};
 use super::witness::find_witness;
 
 /// Guesses that are made from runs with this many ranks, at most.
@@ -28,20 +29,6 @@ const MOST_RANKS: i64 = 9;
 
 /// Chunks of a buffer, at most.
 const MOST_CHUNKS: i64 = (1 << 31) - 1;
-
-/// The counted work of an attempt, at most. No clock is read, so that all ranks and machines find the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ProofEffort {
-    /// Evaluations that the guesses of a program take.
-    pub evaluations: u64,
-    /// Steps of the refutations of a program.
-    pub steps: u64,
-}
-
-impl ProofEffort {
-    /// The work of an attempt that is asked for.
-    pub const FULL: Self = ProofEffort { evaluations: 30_000_000, steps: 6_000_000 };
-}
 
 /// The options of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,27 +44,19 @@ impl Default for ProofOptions {
     }
 }
 
-/// Proves that a program does what its collective asks for with every number of ranks that it is meant for, up to the
-/// 2^24 that are supported.
+/// Proves a program on `n ranks`; `keeps_chunks` also that no transfer changes the number of a chunk.
 ///
 /// # Errors
 ///
-/// Why it is not proved, and where. It may be right all the same.
-pub fn prove(program: &Program, options: ProofOptions) -> Result<AllRanksProof, NotProved> {
-    prove_within(program, options, ProofEffort::FULL)
-}
-
-/// Proves a program as [`prove`] does, and gives up after a limit of counted work.
-///
-/// # Errors
-///
-/// Why it is not proved, and where.
-pub fn prove_within(
+/// Why it is not proved.
+pub(super) fn prove_flat(
     program: &Program,
     options: ProofOptions,
-    effort: ProofEffort,
-) -> Result<AllRanksProof, NotProved> {
-    let plain = to_plain(program)?;
+    keeps_chunks: bool,
+    record: ProofRecord,
+) -> Result<FlatProof, NotProved> {
+    let mut plain = to_plain(program)?;
+    plain.equal_chunks &= !keeps_chunks;
     let initial = initial_views(&plain)?;
     let asked = asked_view(&plain)?;
     let samples = match run_all(&plain, &initial, &asked, MOST_RANKS) {
@@ -96,25 +75,43 @@ pub fn prove_within(
         program: &plain,
         samples,
         witnesses,
-        record: ProofRecord::new(effort.steps),
+        guesses: Cell::new(record.evaluations),
+        record,
         invariants: Vec::new(),
-        guesses: Cell::new(effort.evaluations),
+        is_unguessed: false,
         tokens: 0,
     };
-    let mut context = prover.first_context()?;
-    let views = initial.into_iter().map(Some).collect();
-    let state = ProgramState::Views(Rc::new(views), Vec::new(), None);
-    let state = prover.run(&mut context, state, &plain.statements, &mut Vec::new())?;
-    let goals = ViewGoal { what: "the result", span: plain.header, tokens: TokenStep::Begin };
-    prover.prove_view(&context, &state, &asked, (plain.result, &[]), &goals)?;
-    prover.prove_failures(&context, program)?;
-    let name = format!("{}.{}", program.kind.name(), program.name);
-    let written = write_program(&flatten(program)?, &plain);
+    let (noted, lines) = (prover.record.obligations.len(), prover.record.steps.len());
+    let mut least = 1;
+    let mut proved = prover.prove_from(least, &initial, &asked);
+    // With few ranks, powers and moduli may be none: those counts are unrolled. Unrolling does not say that chunks keep
+    // their numbers, but with one rank, where there is no other.
+    let most = if keeps_chunks { 2 } else { 3 };
+    while least < most && proved.is_err() && !prover.is_unguessed {
+        if !prover.is_right_with(least, program) {
+            break;
+        }
+        least += 1;
+        prover.record.obligations.truncate(noted);
+        prover.record.steps.truncate(lines);
+        prover.invariants.clear();
+        for heads in &mut prover.samples.heads {
+            heads.retain(|head| count(head.places.ranks) >= least);
+        }
+        proved = prover.prove_from(least, &initial, &asked);
+    }
+    prover.prove_failures(&proved?, program)?;
     // Failures are tried at each rank count, which no certificate has.
-    let has_failures = program.tolerates.is_some();
-    let certificate = (!has_failures).then(|| write_certificate(&name, written, &prover.record));
-    let (obligations, invariants) = (prover.record.obligations, prover.invariants);
-    Ok(AllRanksProof { obligations, invariants, certificate })
+    let is_covered = least == 1 && !keeps_chunks && program.tolerates.is_none();
+    let certificate = match is_covered {
+        true => {
+            let name = format!("{}.{}", program.kind.name(), program.name);
+            let written = write_program(&flatten(program)?, &plain);
+            Some(write_certificate(&name, written, &prover.record))
+        }
+        false => None,
+    };
+    Ok(FlatProof { record: prover.record, invariants: prover.invariants, certificate })
 }
 
 /// Returns the canonical text of a program, as its certificate has it: the resolved program with the programs that it
@@ -168,6 +165,8 @@ pub(super) struct ProgramProver<'a> {
     pub(super) invariants: Vec<LoopInvariant>,
     /// Evaluations that guesses may still take.
     pub(super) guesses: Cell<u64>,
+    /// True if there is a loop of which nothing could be guessed.
+    pub(super) is_unguessed: bool,
     /// The guesses with tokens that were made, which number them.
     pub(super) tokens: u32,
 }
@@ -178,13 +177,37 @@ impl ProgramProver<'_> {
         self.program.kind == CollectiveKind::Barrier
     }
 
-    fn first_context(&mut self) -> Result<TermContext, NotProved> {
+    /// Proves the program with `least` ranks and more. Returns the context before it.
+    fn prove_from(
+        &mut self,
+        least: u32,
+        initial: &[KnownPlaces],
+        asked: &KnownPlaces,
+    ) -> Result<TermContext, NotProved> {
+        let first = self.first_context(least)?;
+        let mut context = first.clone();
+        let views = initial.iter().cloned().map(Some).collect();
+        let state = ProgramState::Views(Rc::new(views), Vec::new(), None);
+        let statements = &self.program.statements;
+        let state = self.run(&mut context, state, statements, &mut Vec::new())?;
+        let header = self.program.header;
+        let goals = ViewGoal { what: "the result", span: header, tokens: TokenStep::Begin };
+        self.prove_view(&context, &state, asked, (self.program.result, &[]), &goals)?;
+        Ok(first)
+    }
+
+    fn first_context(&mut self, least: u32) -> Result<TermContext, NotProved> {
         let program = self.program;
         let mut context = TermContext::new(program.slots);
+        context.set_exact_multiples(program.kind.is_ordered());
         let ranks = context.variable("n", u128::from(MAX_RANKS))?;
         context.assume_positive(&ranks)?;
         let most = LinearTerm::from(i128::from(MAX_RANKS));
         context.assume(of(LinearFormula::le(&ranks, &most))?);
+        for fewer in 1..least {
+            let more = of(ranks.sub(&LinearTerm::from(i128::from(fewer))))?;
+            context.assume_positive(&more)?;
+        }
         context.bind(0, SymbolicValue::Number(ranks.clone()));
         let root = match program.kind.rooted() {
             true => context.variable_below("root", &ranks)?,

@@ -75,8 +75,12 @@ pub(super) fn guess_tokens(
     let is_live: Vec<bool> = places.iter().map(PlaceSample::is_live).collect();
     let mut views = Vec::new();
     for e in &vocabulary.conditions {
+        // Most conditions hold of too many places.
+        if !has_tokens(&mut places, e) {
+            continue;
+        }
         let mut all = places.iter_mut().zip(&is_live);
-        if all.all(|(p, live)| !live || p.holds(e) == Some(true)) && has_tokens(&mut places, e) {
+        if all.all(|(p, live)| !live || p.holds(e) == Some(true)) {
             let is_there = w.eq(&w.var(place.token), &w.var(place.rank));
             let content = w.and(&is_there, &w.eq(&w.var(place.began), &w.var(place.chunk)));
             views.push(KnownPlaces { stored: e.clone(), content, token: Some(0) });

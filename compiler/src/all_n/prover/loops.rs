@@ -38,7 +38,13 @@ impl ProgramProver<'_> {
             true => to.clone(),
             false => context.choose(literal(of(LinearFormula::le(&to, &from))?), &from, &to)?,
         };
-        let vocabulary = make_vocabulary(self.program, l, counters);
+        // What is said of the head of the loop after the last turn may be about powers that no turn has.
+        for at in [&from, &end] {
+            context.bind(l.slot, SymbolicValue::Number(at.clone()));
+            self.add_levels(context, l)?;
+        }
+        context.unbind(l.slot);
+        let vocabulary = make_vocabulary(self.program, l, counters, &self.tree_places(l));
         let has_tokens = counters.is_empty() && only_round(&l.body).is_some();
         let written = written_buffers(self.program, &l.body);
         let heads = std::mem::take(&mut self.samples.heads[l.site]);
@@ -68,6 +74,7 @@ impl ProgramProver<'_> {
                 .collect();
         }
         self.samples.heads[l.site] = heads;
+        self.is_unguessed |= choices.is_empty();
         let mut failed = NotProved {
             span: Some(l.from.span),
             reason: "no invariant of this loop was found".into(),
@@ -95,6 +102,21 @@ impl ProgramProver<'_> {
             self.invariants.truncate(noted);
         }
         Err(failed)
+    }
+
+    /// Returns the places of a rank in trees whose levels a loop goes through.
+    fn tree_places(&self, l: &PlainLoop) -> Vec<SlotExpr> {
+        let Some(round) = only_round(&l.body) else { return Vec::new() };
+        let Some(part) = self.program.part() else { return Vec::new() };
+        let w = self.program.writer;
+        let mut found = Vec::new();
+        for rule in round.rules.iter().filter(|rule| rule.known_bit().is_some()) {
+            match (&self.witnesses[rule.site], rule.variables.as_slice()) {
+                (Some(known), [_]) if !known.by_content => found.extend(known.witness.clone()),
+                _ => found.push(w.wrap(&w.sub(&w.var(self.program.place.rank), &w.var(part)))),
+            }
+        }
+        found
     }
 
     /// Keeps what was proved of a loop, for those who read the proof.
@@ -191,24 +213,37 @@ impl ProgramProver<'_> {
             }
         }
         for exponent in exponents {
-            if context.power(&exponent).is_ok() {
-                continue;
-            }
-            if !self
-                .record
-                .is_implied(context, of(LinearFormula::le(&LinearTerm::from(0), &exponent))?)
-            {
-                continue;
-            }
-            for (other, level) in context.levels() {
-                if self.record.is_implied(context, of(LinearFormula::le(&exponent, &other))?) {
-                    let magnitude = context.magnitude(&level)?;
-                    context.add_digit_level(&exponent, magnitude)?;
-                    break;
-                }
+            let next = of(exponent.add(&LinearTerm::from(1)))?;
+            // Where a loop ends or begins, the next power may be one and this one none.
+            if !self.add_power(context, &exponent)? {
+                self.add_power(context, &next)?;
             }
         }
         Ok(())
+    }
+
+    /// Adds the power of two with an exponent, unless it may be negative or is not known to be small. Returns true if
+    /// the power is known then.
+    fn add_power(
+        &mut self,
+        context: &mut TermContext,
+        exponent: &LinearTerm,
+    ) -> Result<bool, NotProved> {
+        if context.power(exponent).is_ok() {
+            return Ok(true);
+        }
+        let at_least = of(LinearFormula::le(&LinearTerm::from(0), exponent))?;
+        if !self.record.is_implied(context, at_least) {
+            return Ok(false);
+        }
+        for (other, level) in context.levels() {
+            if self.record.is_implied(context, of(LinearFormula::le(exponent, &other))?) {
+                let magnitude = context.magnitude(&level)?;
+                context.add_digit_level(exponent, magnitude)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

@@ -7,17 +7,22 @@
 //!   a place.
 //! * `state`: what is known of a generic place between two rounds.
 //! * `tokens`: invariants in which each contribution is in one known place.
-//! * `failures`: programs that go on when a rank fails, at each of their few rank counts.
+//! * `few_ranks`: rank counts that are unrolled one by one.
 //! * `order`: what prefix sums ask for beside that.
 //! * `round`, `loops`, `driver`: the obligations.
 //! * `certificate_step`, `program_text`, `certificate_text`: the certificate of a program.
+//! * `grid_steps`, `grids`: programs on a grid, whose steps are programs that are proved by themselves.
+//! * `effort`: the limit of an attempt; `whole_proof`: the way in.
 //! * `verdict`: proved, or why not.
 
 mod asked;
 mod certificate_step;
 mod certificate_text;
 mod driver;
-mod failures;
+mod effort;
+mod few_ranks;
+mod grid_steps;
+mod grids;
 mod guess;
 mod loops;
 mod order;
@@ -31,8 +36,11 @@ mod tokens;
 mod two_sided;
 mod verdict;
 mod vocabulary;
+mod whole_proof;
 mod witness;
 mod words;
 
-pub use driver::{ProofEffort, ProofOptions, canonical_text, prove, prove_within};
+pub use driver::{ProofOptions, canonical_text};
+pub use effort::ProofEffort;
 pub use verdict::{AllRanksProof, LoopInvariant, NotProved};
+pub use whole_proof::{prove, prove_within};

@@ -2,17 +2,19 @@
 
 use std::rc::Rc;
 
-use roundelay_dsl::ast::TransferOp;
+use roundelay_dsl::ast::{BinOp, TransferOp};
 use roundelay_dsl::span::Span;
 
 use crate::all_n::fragment::flatten::{FlatProgram, FlatStatement, flatten};
 use crate::all_n::fragment::refusal::{FragmentRefusal, FragmentResult};
 use crate::program::{
-    BufferStyle, ChunkIndex, CollectiveKind, EachRules, ExprNode, Program, ProgramBuffer,
+    BufferStyle, BuiltinFunction, CollectiveKind, EachRules, ExprNode, Program, ProgramBuffer,
     RegionExpr, RuleBinder, Slot, SlotExpr, TransferRule,
 };
 
-use super::words::{ExpressionWriter, Substitution, is_shallow, substitute};
+use super::words::{
+    ExpressionWriter, Substitution, is_shallow, map_region, replace_nodes, substitute,
+};
 
 /// Nodes of all expressions of a program, with what variables stand for in their places.
 const NODES: u32 = 50_000;
@@ -76,6 +78,37 @@ pub(super) struct PlainRule {
     pub(super) span: Span,
 }
 
+impl PlainRule {
+    /// Returns the variable whose lowest bit the conditions know, and that bit.
+    pub(super) fn known_bit(&self) -> Option<(Slot, &SlotExpr)> {
+        self.conditions.iter().find_map(|condition| {
+            let ExprNode::Binary(BinOp::Eq, a, bit) = &condition.node else { return None };
+            lowest_bit_of(a).map(|slot| (slot, &**bit))
+        })
+    }
+
+    /// Returns an expression behind the conditions, with what they know in place of a lowest bit.
+    fn with_known_bits(&self, e: &SlotExpr) -> SlotExpr {
+        match self.known_bit() {
+            Some((slot, bit)) => replace_nodes(e, &|own| {
+                (lowest_bit_of(own) == Some(slot)).then(|| bit.node.clone())
+            }),
+            None => e.clone(),
+        }
+    }
+}
+
+/// Returns the variable of which an expression is the lowest bit.
+fn lowest_bit_of(e: &SlotExpr) -> Option<Slot> {
+    match &e.node {
+        ExprNode::Call(BuiltinFunction::Lowbit, args) => match args.first()?.node {
+            ExprNode::Var(slot) => Some(slot),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// A buffer: its name, its chunks, and whether contributions begin in it.
 #[derive(Debug, Clone)]
 pub(super) struct PlainBuffer {
@@ -124,6 +157,19 @@ pub(super) struct GenericPlace {
 }
 
 impl PlainProgram {
+    /// Returns true if the parts are paths between hosts.
+    pub(super) fn has_paths(&self) -> bool {
+        self.statements.iter().any(|s| matches!(s, PlainStatement::Part(_, None, _)))
+    }
+
+    /// Returns the number of the part, in a program that is cut into some.
+    pub(super) fn part(&self) -> Option<Slot> {
+        self.statements.iter().find_map(|statement| match statement {
+            PlainStatement::Part(slot, ..) => Some(*slot),
+            _ => None,
+        })
+    }
+
     /// Returns the index of a buffer.
     pub(super) fn buffer(&self, name: ProgramBuffer) -> usize {
         self.buffers.iter().position(|b| b.name == name).unwrap_or(usize::MAX)
@@ -341,6 +387,7 @@ impl PlainBuilder {
             match binder {
                 RuleBinder::Let(slot, e) => {
                     let value = self.expression(e, &values)?;
+                    let value = plain.with_known_bits(&value);
                     plain.checks.push(value.clone());
                     values.insert(*slot, value);
                 }
@@ -355,8 +402,8 @@ impl PlainBuilder {
         if !only_one(&rule.src.coordinates) || !only_one(&rule.dst.coordinates) {
             return Err(FragmentRefusal::at(rule.span, "coordinates"));
         }
-        plain.src = self.expression(&rule.src.linear, &values)?;
-        plain.dst = self.expression(&rule.dst.linear, &values)?;
+        plain.src = plain.with_known_bits(&self.expression(&rule.src.linear, &values)?);
+        plain.dst = plain.with_known_bits(&self.expression(&rule.dst.linear, &values)?);
         plain.from = self.region(&rule.from, &values)?;
         plain.to = self.region(&rule.to, &values)?;
         Ok(plain)
@@ -368,26 +415,6 @@ impl PlainBuilder {
         let mut of = |e: &SlotExpr| {
             substitute(e, values, budget).filter(|e| is_shallow(e, DEPTH)).ok_or_else(large)
         };
-        let some = |e: &Option<SlotExpr>, of: &mut dyn FnMut(&SlotExpr) -> _| match e {
-            Some(e) => FragmentResult::Ok(Some(of(e)?)),
-            None => Ok(None),
-        };
-        let index = match &region.index {
-            ChunkIndex::All => ChunkIndex::All,
-            ChunkIndex::At(e) => ChunkIndex::At(of(e)?),
-            ChunkIndex::Range { from, to, by, take } => ChunkIndex::Range {
-                from: of(from)?,
-                to: of(to)?,
-                by: some(by, &mut of)?,
-                take: some(take, &mut of)?,
-            },
-            ChunkIndex::Cyclic { from, count, by, take } => ChunkIndex::Cyclic {
-                from: of(from)?,
-                count: of(count)?,
-                by: some(by, &mut of)?,
-                take: some(take, &mut of)?,
-            },
-        };
-        Ok(RegionExpr { buf: region.buf, index, span: region.span })
+        map_region(region, &mut of)
     }
 }

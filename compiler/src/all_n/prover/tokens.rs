@@ -1,9 +1,10 @@
 //! Invariants in which each contribution is in one known place: it has a *token*, the rank of that place.
 //!
-//! The contributions in a partial sum are no interval where skips are halved and rounded up. But each contribution is in
-//! one place of those that are still summed, and a transfer moves it on. So nothing is said of the set: the invariant is
-//! that for each contribution there is a rank t whose place is known, and that a known place of rank q contains it if
-//! t = q. In the next turn that rank is the receiver, if the transfer of rank t takes the chunk, and else t.
+//! The contributions in a partial sum are no interval where skips are halved and rounded up. But each contribution
+//! is in one place of those that are still summed, and a transfer moves it on. So nothing is said of the set: the
+//! invariant is that for each contribution there is a rank t whose place is known, and that a known place of rank q
+//! contains it if t = q. In the next turn that rank is the receiver, if the transfer of rank t takes the chunk, and
+//! else t.
 
 use roundelay_dsl::ast::TransferOp;
 

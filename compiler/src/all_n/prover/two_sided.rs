@@ -93,10 +93,12 @@ fn fit_counts(
             continue;
         }
         let condition = vocabulary.conditions.iter().find(|condition| {
-            few.iter().zip(counts).all(|(&at, &count)| {
-                let holds = places[at].holds(condition);
-                holds == Some(count > 0)
-                    || (holds == Some(true) && places[at].number(amount) == Some(0))
+            few.iter().zip(counts).all(|(&at, &count)| match places[at].holds(condition) {
+                Some(true) => {
+                    count > 0 || places[at].number(amount).is_some_and(|value| value <= 0)
+                }
+                Some(false) => count == 0,
+                None => false,
             })
         });
         if let Some(condition) = condition {

@@ -11,6 +11,7 @@ use crate::all_n::{
 use crate::program::ProgramBuffer;
 
 use super::certificate_step::CertificateStep;
+use super::effort::ProofEffort;
 
 /// Steps of one obligation, at most.
 const STEPS_EACH: u64 = 150_000;
@@ -25,6 +26,14 @@ pub struct AllRanksProof {
     /// The certificate: a text that proves it to those who trust neither the prover nor its obligations. None where the
     /// checker of certificates does not know all of the program.
     pub certificate: Option<String>,
+}
+
+/// The proof of a program on `n ranks`.
+#[derive(Debug)]
+pub(super) struct FlatProof {
+    pub(super) record: ProofRecord,
+    pub(super) invariants: Vec<LoopInvariant>,
+    pub(super) certificate: Option<String>,
 }
 
 /// The invariant at the head of a loop for a generic place of a buffer: rank q, chunk c; in turn s.
@@ -64,12 +73,15 @@ pub(super) struct ProofRecord {
     /// The lines of the certificate.
     pub(super) steps: Vec<CertificateStep>,
     left: u64,
+    /// Evaluations that the guesses of a program may take.
+    pub(super) evaluations: u64,
 }
 
 impl ProofRecord {
-    /// Creates a record of nothing, with so many steps for all obligations.
-    pub(super) fn new(steps: u64) -> Self {
-        ProofRecord { obligations: Vec::new(), steps: Vec::new(), left: steps }
+    /// Creates a record of nothing, with the work that an attempt may take.
+    pub(super) fn new(effort: ProofEffort) -> Self {
+        let ProofEffort { evaluations, steps } = effort;
+        ProofRecord { obligations: Vec::new(), steps: Vec::new(), left: steps, evaluations }
     }
 
     /// Proves that a goal follows from the assumptions of a context.

@@ -5,7 +5,7 @@ use roundelay_dsl::ast::BinOp;
 use crate::program::{BuiltinFunction, ExprNode, RegionExpr, Slot, SlotExpr};
 
 use super::plain::{PlainLoop, PlainProgram, PlainRule, PlainStatement};
-use super::words::{collect_slots, each_of_index, parts};
+use super::words::{ExpressionWriter, collect_slots, each_of_index, parts};
 
 /// Terms of a loop that bounds are made of, at most.
 const MOST_TERMS: usize = 16;
@@ -32,6 +32,7 @@ pub(super) fn make_vocabulary(
     program: &PlainProgram,
     of: &PlainLoop,
     counters: &[Slot],
+    tree_places: &[SlotExpr],
 ) -> GuessVocabulary {
     let (w, place) = (program.writer, program.place);
     let (rank, chunk, from) = (w.var(place.rank), w.var(place.chunk), w.var(place.of));
@@ -71,6 +72,7 @@ pub(super) fn make_vocabulary(
         }
     }
     offsets.extend([rank.clone(), chunk.clone()]);
+    offsets.extend(tree_places.iter().cloned());
     let mut found = GuessVocabulary::default();
     for bound in &bounds {
         for offset in &offsets {
@@ -137,6 +139,17 @@ pub(super) fn make_vocabulary(
             let distance = w.sub(&last, &from);
             let near = bounds.iter().map(|bound| w.and(&up_to, &w.lt(&distance, bound)));
             found.contributors.extend(near);
+            // Groups of 2, 4, 8, ... ranks, each of which ends where the lowest bit of the next rank says.
+            let next = w.add(&last, &w.int(1));
+            let bit = w.call(BuiltinFunction::Max, &[&next, &w.int(1)]);
+            let bit = w.call(BuiltinFunction::Lowbit, &[&bit]);
+            for level in &powers {
+                let least = w.call(BuiltinFunction::Min, &[level, &bit]);
+                found.contributors.push(w.and(&up_to, &w.lt(&distance, &least)));
+                let is_whole = w.eq(&rest(&next, level), &w.int(0));
+                let known = w.op(BinOp::Or, &is_whole, &w.lt(&distance, &bit));
+                found.contributors.push(w.and(&up_to, &known));
+            }
         }
     }
     let wholes = whole_powers(program, of);
@@ -155,6 +168,11 @@ pub(super) fn make_vocabulary(
         found.contributors.push(w.eq(&from, &w.wrap(&w.add(&rank, &rest(&chunk, level)))));
         found.contributors.push(w.eq(&block(&rank, level), &block(&from, level)));
         found.contributors.push(w.eq(&rest(&rank, level), &rest(&from, level)));
+    }
+    if let (Some(part), false) = (program.part(), tree_places.is_empty()) {
+        let moved = |e: &SlotExpr| w.wrap(&w.sub(e, &w.var(part)));
+        let (own, other) = (moved(&rank), moved(&from));
+        found.contributors.extend(powers.iter().map(|level| subtree(w, (&own, &other), level, &n)));
     }
     let mut distances = Vec::new();
     for single in &singles {
@@ -183,6 +201,24 @@ pub(super) fn make_vocabulary(
         }
     }
     found
+}
+
+/// Returns the condition that the sum at a place of an in-order tree has a contribution, when the levels below one are
+/// done: that of the places between its neighbours on this level, or, of a place that is higher, what no place within
+/// the tree has as its parent otherwise.
+fn subtree(
+    w: ExpressionWriter,
+    (own, other): (&SlotExpr, &SlotExpr),
+    level: &SlotExpr,
+    n: &SlotExpr,
+) -> SlotExpr {
+    let rest = w.op(BinOp::Mod, own, &w.add(level, level));
+    let (above, below) = (w.add(own, level), w.sub(own, level));
+    let near = w.and(&w.lt(&below, other), &w.lt(other, &above));
+    let up_to_end = w.op(BinOp::Le, own, other);
+    let alone = w.eq(other, own);
+    let higher = w.choose(&w.op(BinOp::Le, n, &above), &up_to_end, &alone);
+    w.choose(&w.eq(&rest, level), &near, &higher)
 }
 
 /// Returns true if a loop distinguishes even ranks from odd ones.

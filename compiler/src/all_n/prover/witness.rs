@@ -10,7 +10,9 @@ use crate::program::{ChunkIndex, ExprNode, Slot, SlotExpr};
 use super::plain::{PlainProgram, PlainRule};
 use super::runs::RuleSample;
 use super::state::WitnessedRule;
-use super::words::{ExpressionWriter, Substitution, collect_slots, parts, substitute};
+use super::words::{
+    ExpressionWriter, Substitution, collect_slots, parts, replace_nodes, substitute,
+};
 
 /// Returns the rule with a witness that fits all samples, if there is one.
 pub(super) fn find_witness(
@@ -101,6 +103,17 @@ fn candidates(
         }
     }
     list.extend([rank.clone(), chunk.clone(), root.clone()]);
+    if program.kind.rooted() {
+        // The parent in a tree whose places are numbered level by level, from the root on.
+        for &(_, arity) in program.constants.iter().filter(|(_, value)| (2..=8).contains(value)) {
+            let below = w.sub(&w.wrap(&w.sub(&rank, &root)), &w.int(1));
+            let parent = w.op(BinOp::Div, &below, &w.int(arity));
+            list.push(w.wrap(&w.add(&root, &parent)));
+        }
+    }
+    if let (Some(part), Some((_, bit))) = (program.part(), rule.known_bit()) {
+        list.extend(tree_places(program, part, bit, by_content));
+    }
     let mut terms = vec![&rank, &chunk, &root];
     if by_content {
         terms.extend([&of, &began]);
@@ -120,6 +133,29 @@ fn candidates(
     };
     list.retain(|e| !later(e));
     list
+}
+
+/// Returns the places that a rank can have in one of two trees that are moved on against each other: the number of
+/// ranks behind it, or behind the root, where the root itself stays. By contents, the place below it on the side of the
+/// contribution.
+fn tree_places(
+    program: &PlainProgram,
+    part: Slot,
+    bit: &SlotExpr,
+    by_content: bool,
+) -> Vec<SlotExpr> {
+    let w = program.writer;
+    let (rank, of, part) = (w.var(program.place.rank), w.var(program.place.of), w.var(part));
+    let moved = w.wrap(&w.sub(&rank, &part));
+    if by_content {
+        let is_below = w.lt(&w.wrap(&w.sub(&of, &part)), &moved);
+        return vec![w.choose(&is_below, &w.sub(&moved, bit), &w.add(&moved, bit))];
+    }
+    let behind = w.wrap(&w.sub(&rank, &w.var(program.root)));
+    let others = w.sub(&w.var(0), &w.int(1));
+    let seat = w.op(BinOp::Mod, &w.sub(&w.sub(&behind, &w.int(1)), &part), &others);
+    let is_root = w.eq(&behind, &w.int(0));
+    vec![moved, w.choose(&is_root, &w.int(0), &w.add(&seat, &w.int(1)))]
 }
 
 /// Adds the solutions of `e == value` for a variable.
@@ -192,22 +228,7 @@ fn find_choice(e: &SlotExpr, slot: Slot) -> Option<SlotExpr> {
 }
 
 fn replace(e: &SlotExpr, part: &SlotExpr, by: &SlotExpr) -> SlotExpr {
-    if e == part {
-        return by.clone();
-    }
-    let boxed = |e: &SlotExpr| Box::new(replace(e, part, by));
-    let node = match &e.node {
-        ExprNode::Int(v) => ExprNode::Int(*v),
-        ExprNode::Var(slot) => ExprNode::Var(*slot),
-        ExprNode::Unary(op, a) => ExprNode::Unary(*op, boxed(a)),
-        ExprNode::Binary(op, a, b) => ExprNode::Binary(*op, boxed(a), boxed(b)),
-        ExprNode::Call(f, args) => {
-            ExprNode::Call(*f, args.iter().map(|a| replace(a, part, by)).collect())
-        }
-        ExprNode::If(a, b, c) => ExprNode::If(boxed(a), boxed(b), boxed(c)),
-        ExprNode::Let(slot, a, b) => ExprNode::Let(*slot, boxed(a), boxed(b)),
-    };
-    SlotExpr { node, span: e.span }
+    replace_nodes(e, &|own| (own == part).then(|| by.node.clone()))
 }
 
 /// Returns the coefficient of a variable in a sum.

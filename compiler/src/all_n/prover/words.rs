@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use roundelay_dsl::ast::{BinOp, UnOp};
 use roundelay_dsl::span::Span;
 
-use crate::program::{ChunkIndex, ExprNode, Slot, SlotExpr};
+use crate::all_n::fragment::refusal::FragmentResult;
+use crate::program::{BuiltinFunction, ChunkIndex, ExprNode, RegionExpr, Slot, SlotExpr};
 
 /// Expressions without a place in a text: those of this span.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +59,10 @@ impl ExpressionWriter {
     /// Creates `a % n`.
     pub(super) fn wrap(self, a: &SlotExpr) -> SlotExpr {
         self.op(BinOp::Mod, a, &self.var(0))
+    }
+
+    pub(super) fn call(self, function: BuiltinFunction, args: &[&SlotExpr]) -> SlotExpr {
+        self.of(ExprNode::Call(function, args.iter().map(|e| (*e).clone()).collect()))
     }
 
     pub(super) fn eq(self, a: &SlotExpr, b: &SlotExpr) -> SlotExpr {
@@ -125,6 +130,53 @@ fn count_nodes(e: &SlotExpr, most: u32) -> Option<u32> {
         sum = sum.checked_add(count_nodes(part, most)?)?;
     }
     (sum <= most).then_some(sum)
+}
+
+/// Returns the expression with other nodes in place of those for which a function has one.
+pub(super) fn replace_nodes(
+    e: &SlotExpr,
+    other: &dyn Fn(&SlotExpr) -> Option<ExprNode>,
+) -> SlotExpr {
+    let of = |e: &SlotExpr| replace_nodes(e, other);
+    let boxed = |e: &SlotExpr| Box::new(of(e));
+    let node = other(e).unwrap_or_else(|| match &e.node {
+        ExprNode::Int(v) => ExprNode::Int(*v),
+        ExprNode::Var(slot) => ExprNode::Var(*slot),
+        ExprNode::Unary(op, a) => ExprNode::Unary(*op, boxed(a)),
+        ExprNode::Binary(op, a, b) => ExprNode::Binary(*op, boxed(a), boxed(b)),
+        ExprNode::Call(f, args) => ExprNode::Call(*f, args.iter().map(of).collect()),
+        ExprNode::If(a, b, c) => ExprNode::If(boxed(a), boxed(b), boxed(c)),
+        ExprNode::Let(slot, a, b) => ExprNode::Let(*slot, boxed(a), boxed(b)),
+    });
+    SlotExpr { node, span: e.span }
+}
+
+/// Returns the region with other expressions.
+pub(super) fn map_region(
+    region: &RegionExpr,
+    of: &mut dyn FnMut(&SlotExpr) -> FragmentResult<SlotExpr>,
+) -> FragmentResult<RegionExpr> {
+    let some = |e: &Option<SlotExpr>, of: &mut dyn FnMut(&SlotExpr) -> _| match e {
+        Some(e) => FragmentResult::Ok(Some(of(e)?)),
+        None => Ok(None),
+    };
+    let index = match &region.index {
+        ChunkIndex::All => ChunkIndex::All,
+        ChunkIndex::At(e) => ChunkIndex::At(of(e)?),
+        ChunkIndex::Range { from, to, by, take } => ChunkIndex::Range {
+            from: of(from)?,
+            to: of(to)?,
+            by: some(by, of)?,
+            take: some(take, of)?,
+        },
+        ChunkIndex::Cyclic { from, count, by, take } => ChunkIndex::Cyclic {
+            from: of(from)?,
+            count: of(count)?,
+            by: some(by, of)?,
+            take: some(take, of)?,
+        },
+    };
+    Ok(RegionExpr { buf: region.buf, index, span: region.span })
 }
 
 /// Returns true if an expression nests at most so deep.

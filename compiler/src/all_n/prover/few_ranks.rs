@@ -1,7 +1,8 @@
-//! Programs that go on when a rank fails (`tolerates 1`): they are for few ranks, and each count of them is tried.
+//! Rank counts that are unrolled one by one.
 //!
-//! What a failure may lose has no form for every n. So what such a program requires must bound its ranks, and at each
-//! count all points of failure are tried, as they are when its plan is made.
+//! What a failure may lose has no form for every n. So what a program requires that goes on when a rank fails
+//! (`tolerates 1`) must bound its ranks, and at each count all points of failure are tried, as they are when its plan is
+//! made. And with one rank or two some expressions have no value that every other rank count has a value of.
 
 use std::sync::Arc;
 
@@ -9,11 +10,12 @@ use roundelay_dsl::diag::{Diagnostics, codes};
 
 use crate::all_n::LinearFormula;
 use crate::all_n::fragment::context::TermContext;
-use crate::graph::unroll;
+use crate::graph::{StepGraph, unroll};
 use crate::instance::{CompileOptions, ProgramInstance};
 use crate::program::Program;
 use crate::shape::Shape;
-use crate::{tolerance, verify};
+use crate::tolerance;
+use crate::verify::{self, Verified};
 
 use super::driver::ProgramProver;
 use super::verdict::{NotProved, of};
@@ -22,6 +24,21 @@ use super::verdict::{NotProved, of};
 const MOST_RANKS: u32 = 8;
 
 impl ProgramProver<'_> {
+    /// Returns true if unrolling proves the program with so many ranks, for every root and part, or if it is not meant
+    /// for them.
+    pub(super) fn is_right_with(&self, ranks: u32, program: &Program) -> bool {
+        // A path between hosts may have any number, of which unrolling knows the first.
+        if self.program.has_paths() {
+            return false;
+        }
+        let program = Arc::new(program.clone());
+        let roots = if program.kind.rooted() { ranks } else { 1 };
+        (0..roots).all(|root| match unroll_with(&program, ranks, root) {
+            Ok(_) => true,
+            Err(found) => found.iter().all(|d| d.code == codes::REQUIRES),
+        })
+    }
+
     /// Proves that a program goes on when a rank fails, if it says so.
     pub(super) fn prove_failures(
         &mut self,
@@ -56,7 +73,17 @@ impl ProgramProver<'_> {
 
 /// Tries all points of failure at one rank count.
 fn try_failures(program: &Arc<Program>, ranks: u32) -> Result<(), Diagnostics> {
-    let Ok(shape) = ranks.to_string().parse::<Shape>() else { return Ok(()) };
-    let instance = ProgramInstance::new(program, &shape, &CompileOptions::default())?;
-    tolerance::prove_failures(&verify::verify(unroll(&Arc::new(instance))?)?)
+    tolerance::prove_failures(&unroll_with(program, ranks, 0)?)
+}
+
+/// Unrolls a program at one rank count, and verifies what it does.
+fn unroll_with(
+    program: &Arc<Program>,
+    ranks: u32,
+    root: u32,
+) -> Result<Verified<StepGraph>, Diagnostics> {
+    let shape = Shape::flat(ranks);
+    let options = CompileOptions { root, ..CompileOptions::default() };
+    let instance = ProgramInstance::new(program, &shape, &options)?;
+    verify::verify(unroll(&Arc::new(instance))?)
 }
