@@ -150,9 +150,10 @@ fn a_badge_says_for_which_rank_counts_an_algorithm_is_proved() {
     assert_eq!(badges(&["all_reduce.ring", "-n", "3,4"]), ["all_n", "all_n"]);
     assert_eq!(badges(&["all_reduce.halving_doubling", "-n", "4"]), ["all_allowed_n"]);
     // Nothing that is wrong has a badge, and a grid has that of its shape.
-    let grid = roundelay(&["check", "all_reduce.two_level", "-n", "2x2"]).ok().out;
+    let grid = roundelay(&["check", "all_to_all.two_level", "-n", "2x2"]).ok().out;
     assert!(grid.contains("badge  2x2 (unrolled)"), "{grid}");
-    assert_eq!(badges(&["all_reduce.two_level", "-n", "2x2"]), ["unrolled"]);
+    assert_eq!(badges(&["all_to_all.two_level", "-n", "2x2"]), ["unrolled"]);
+    assert_eq!(badges(&["all_reduce.two_level", "-n", "2x2"]), ["all_n"]);
     let text =
         algorithm("each r where n == 3 { for p in 0..n where p != r { r -> p : reduce data } }");
     let wrong = file("badge_wrong.algo", text);

@@ -11,7 +11,6 @@ use roundelay_compiler::{CompileOptions, Shape, check};
 use roundelay_dsl::diag::{Diagnostic, DiagnosticSeverity, codes};
 
 use crate::analysis::{ResolvedAlgorithm, TextAnalysis};
-use crate::traffic::share_of;
 
 /// Chunk moves beyond which a proof is left to the command line: a second's work.
 const MOST_MOVES: u64 = 1 << 22;
@@ -184,6 +183,12 @@ impl ProvedAlgorithm {
             ProofVerdict::Undecided => "not proved here: roundelay check -n N".into(),
         }
     }
+}
+
+/// Returns a share of a vector: a whole number, or two digits.
+pub(crate) fn share_of(sent: u64, chunks: u32) -> String {
+    let text = format!("{:.2}", sent as f64 / f64::from(chunks.max(1)));
+    text.strip_suffix(".00").map_or(text.clone(), Into::into)
 }
 
 /// Returns shapes in words: `2..9`, `2, 4, 8`, `2x2, 2x3`.

@@ -12,6 +12,7 @@ use roundelay_dsl::span::Span;
 
 use crate::analysis::OWN;
 use crate::document::OpenDocument;
+use crate::proof::share_of;
 
 /// The rank count of values and messages, where an algorithm allows it.
 const SHOWN_RANKS: u64 = 4;
@@ -92,12 +93,6 @@ impl StatementTraffic {
             self.messages
         )
     }
-}
-
-/// Returns a share of a vector: a whole number, or two digits.
-pub(crate) fn share_of(sent: u64, chunks: u32) -> String {
-    let text = format!("{:.2}", sent as f64 / f64::from(chunks.max(1)));
-    text.strip_suffix(".00").map_or(text.clone(), Into::into)
 }
 
 /// Returns the values of the expression at a byte, and its place, as a table for people.
