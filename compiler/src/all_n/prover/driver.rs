@@ -105,12 +105,12 @@ pub(super) fn prove_flat(
     }
     prover.prove_failures(&proved?, program)?;
     // Failures are tried at each rank count, which no certificate has.
-    let is_covered = least == 1 && !keeps_chunks && program.tolerates.is_none();
+    let is_covered = !keeps_chunks && program.tolerates.is_none();
     let certificate = match is_covered {
         true => {
             let name = format!("{}.{}", program.kind.name(), program.name);
             let written = write_program(&flatten(program)?, &plain);
-            Some(write_certificate(&name, written, &prover.record))
+            Some(write_certificate(&name, written, least, &prover.record))
         }
         false => None,
     };
