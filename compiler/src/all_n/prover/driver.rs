@@ -20,7 +20,7 @@ use super::plain::{PlainProgram, PlainStatement, to_plain};
 use super::program_text::write_program;
 use super::runs::{RunSamples, run_all};
 use super::state::{ProgramState, StateReader, WitnessedRule, all};
-use super::tokens::TokenStep;
+use super::token_step::TokenStep;
 use super::verdict::{FlatProof, LoopInvariant, NotProved, ProofRecord, of};
 use super::witness::find_witness;
 
