@@ -1,12 +1,17 @@
 //! Proves an algorithm for every rank count at once: what `check --all-n` adds.
 
-use roundelay_compiler::Program;
+use std::sync::Arc;
+
 use roundelay_compiler::all_n::{AllRanksProof, NotProved, ProofOptions, prove};
 use roundelay_compiler::program::ProgramBuffer;
+use roundelay_compiler::{CompileOptions, Program, Shape, check};
+use roundelay_dsl::diag::Diagnostic;
+use roundelay_dsl::diag::render::{DiagnosticJson, json};
 use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
 
 use crate::report::VerbReport;
+use crate::verdict::CheckVerdict;
 
 /// The result as programs read it. What is not known is left null.
 #[derive(Debug, Serialize)]
@@ -15,7 +20,7 @@ struct AllRanksRow<'a> {
     collective: &'a str,
     /// `all` in place of a shape.
     shape: &'static str,
-    /// `proved`, or `undecided`: it may be right or wrong.
+    /// `proved`; `refuted`, if it is wrong at the candidate; or `undecided`: it may be right or wrong.
     verdict: &'static str,
     /// The reason for which it is not proved.
     reason: Option<&'a str>,
@@ -24,17 +29,26 @@ struct AllRanksRow<'a> {
     column: Option<u32>,
     /// A rank count at which it is perhaps wrong.
     candidate: Option<u64>,
+    /// The faults with that rank count, if it is wrong there.
+    diagnostics: Vec<DiagnosticJson>,
     /// The number of obligations.
     obligations: Option<usize>,
     /// The invariants at the heads of loops.
     invariants: Vec<String>,
 }
 
+/// The most ranks of a candidate that is tried.
+const MOST_TRIED: u64 = 4096;
+
+/// The most chunk moves of a candidate that is tried.
+const MOST_MOVES: u64 = 1 << 20;
+
 /// Tries to prove a program for every rank count, and prints the outcome. Returns the proof, if there is one.
 pub(crate) fn report_all_ranks(
     report: VerbReport,
     sources: &SourceMap,
-    program: &Program,
+    program: &Arc<Program>,
+    options: &CompileOptions,
 ) -> Option<AllRanksProof> {
     let mut row = AllRanksRow {
         algorithm: &program.name,
@@ -46,6 +60,7 @@ pub(crate) fn report_all_ranks(
         line: None,
         column: None,
         candidate: None,
+        diagnostics: Vec::new(),
         obligations: None,
         invariants: Vec::new(),
     };
@@ -73,12 +88,45 @@ pub(crate) fn report_all_ranks(
                 place = format!(" ({file}:{line}:{column})");
                 (row.file, row.line, row.column) = (Some(file), Some(line), Some(column));
             }
-            let check = ranks.map_or(String::new(), |n| format!("; try `-n {n}`"));
+            let faults =
+                ranks.map_or(Vec::new(), |n| counter_example(program, sources, n, options));
+            let check = match (ranks, faults.is_empty()) {
+                (None, _) => String::new(),
+                (Some(n), true) => format!("; try `-n {n}`"),
+                (Some(n), false) => format!("; wrong at n = {n}"),
+            };
             report.line(format!("  {:>9}  not proved for all n: {reason}{place}{check}", "all n"));
+            if !faults.is_empty() {
+                row.verdict = "refuted";
+                row.diagnostics = faults.iter().map(|d| json(sources, d)).collect();
+                report.diagnostics(sources, &faults);
+            }
             report.result(&row);
             None
         }
     }
+}
+
+/// Tries a rank count at which a proof failed: returns the faults of the program there. There are none if it is right
+/// there, or if the rank count is too large to be tried.
+fn counter_example(
+    program: &Arc<Program>,
+    sources: &SourceMap,
+    ranks: u64,
+    options: &CompileOptions,
+) -> Vec<Diagnostic> {
+    let Some(n) = u32::try_from(ranks).ok().filter(|_| (1..=MOST_TRIED).contains(&ranks)) else {
+        return Vec::new();
+    };
+    let options = CompileOptions { limit: options.limit.min(MOST_MOVES), ..options.clone() };
+    let Err(mut found) = check(program, sources, &Shape::flat(n), &options) else {
+        return Vec::new();
+    };
+    if CheckVerdict::of(&found) != CheckVerdict::Refuted {
+        return Vec::new();
+    }
+    found.iter_mut().for_each(|d| d.notes.push(format!("with {n} ranks")));
+    found
 }
 
 /// Returns the name of a buffer in the text.

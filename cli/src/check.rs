@@ -1,24 +1,26 @@
 //! Implements `roundelay check`: reports what was proved of an algorithm at each rank count, and how good it is.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use roundelay_compiler::all_n::AllRanksProof;
+use roundelay_compiler::all_n::{AllRanksProof, NotProved, ProofEffort};
 use roundelay_compiler::{CompileOptions, Plan, Program, Shape};
 use roundelay_dsl::ast::FileDeclaration;
+use roundelay_dsl::diag::Diagnostic;
 use roundelay_dsl::diag::render::{DiagnosticJson, json};
-use roundelay_dsl::diag::{Diagnostic, DiagnosticSeverity, ErrorCode, codes};
 use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
 
 use crate::all_ranks::report_all_ranks;
 use crate::args::CheckArgs;
+use crate::badge::{BADGE_EFFORT, BADGE_RANGE, BadgeRange, RankBadge, counts, spans};
 use crate::load::{LoadedInput, LoadedPrograms, is_path, load};
 use crate::progress::WorkProgress;
 use crate::proof::ShapeProof;
 use crate::report::{VerbError, VerbReport, VerbResult, WRONG_INPUT, unwritten};
 use crate::values::{RankCounts, size_text, time_text};
+use crate::verdict::CheckVerdict;
 use crate::watch::watch;
 
 /// A result as programs read it. What is not known is left null.
@@ -30,6 +32,10 @@ struct CheckRow {
     shape: Option<String>,
     verdict: CheckVerdict,
     method: Option<String>,
+    /// The rank counts for which it is proved: more than this one where one proof covers all.
+    badge: Option<RankBadge>,
+    /// The range of a badge for all rank counts.
+    badge_ranks: Option<BadgeRange>,
     rounds: Option<u32>,
     /// The number of ports of a rank for which the bound holds.
     rounds_bound: Option<u32>,
@@ -52,57 +58,6 @@ struct CheckRow {
     points: Option<u64>,
     time_us: Option<f64>,
     diagnostics: Vec<DiagnosticJson>,
-}
-
-/// The verdict on an algorithm at one shape.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum CheckVerdict {
-    /// It does what its collective asks for.
-    Proved,
-    /// It breaks a rule there, or ends with another result: there is a counter-example.
-    Refuted,
-    /// The ranks or the root are none that it is meant for.
-    NotAllowed,
-    /// The text, the algorithm, its messages in flight or its proof are too large: it may be right or wrong.
-    Undecided,
-    /// The input is no algorithm: a file that cannot be read, a text that breaks the grammar, an unknown name.
-    #[default]
-    Invalid,
-    /// A plan of one rank, which is whole and agrees with itself.
-    Consistent,
-}
-
-impl CheckVerdict {
-    /// Returns the verdict on what some findings are about. One that is certain counts more than one that is not.
-    fn of(found: &[Diagnostic]) -> Self {
-        let errors = found.iter().filter(|d| d.severity == DiagnosticSeverity::Error);
-        let each = errors.map(|d| match d.code {
-            _ if d.beyond_limit => Self::Undecided,
-            codes::TOO_LARGE | codes::TOO_BIG | codes::SLOTS | codes::FAILURES => Self::Undecided,
-            codes::REQUIRES | codes::SHAPE | codes::ROOT => Self::NotAllowed,
-            codes::CHUNKS | codes::PATH => Self::Refuted,
-            ErrorCode(code) => match code.get(..4) {
-                Some("RL03" | "RL04" | "RL05") => Self::Refuted,
-                _ => Self::Invalid,
-            },
-        });
-        let order = [Self::Invalid, Self::Refuted, Self::Undecided, Self::NotAllowed];
-        let place = |verdict: &Self| order.iter().position(|of| of == verdict);
-        each.min_by_key(place).unwrap_or_default()
-    }
-
-    /// Returns its name for people.
-    fn words(self) -> &'static str {
-        match self {
-            Self::Proved => "proved",
-            Self::Refuted => "refuted",
-            Self::NotAllowed => "not allowed",
-            Self::Undecided => "undecided",
-            Self::Invalid => "invalid",
-            Self::Consistent => "consistent",
-        }
-    }
 }
 
 /// Runs the verb.
@@ -144,9 +99,14 @@ fn check_once(args: &CheckArgs, report: VerbReport, files: &mut Vec<PathBuf>) ->
     files.extend(loaded.sources.iter().map(|source| PathBuf::from(&source.name)));
     let (mut ends, mut proofs) = (Vec::new(), Vec::new());
     for program in &loaded.programs {
-        ends.push(ProofTable::new(args, report, &loaded, program).fill());
-        if args.all_n || args.certificate.is_some() {
-            proofs.push(report_all_ranks(report, &loaded.sources, program));
+        // `--all-n` without rank counts asks for every one alone, and so does a certificate.
+        let is_all_n = args.all_n || args.certificate.is_some();
+        if !is_all_n || args.n.is_some() {
+            ends.push(ProofTable::new(args, report, &loaded, program).fill());
+        }
+        if is_all_n {
+            let options = args.target.options();
+            proofs.push(report_all_ranks(report, &loaded.sources, program, &options));
         }
     }
     let mut all_proved = proofs.iter().all(Option::is_some);
@@ -217,6 +177,8 @@ struct ProofTable<'a> {
     lints: Vec<Diagnostic>,
     /// True once the reason of a reduction order was printed: it is much the same at every rank count.
     has_reason: Cell<bool>,
+    /// The badge for every rank count, or why there is none, once it was asked for.
+    badge: OnceCell<Result<RankBadge, NotProved>>,
 }
 
 /// The outcome of all rank counts of an algorithm; the first that did not go well says why.
@@ -251,6 +213,7 @@ impl<'a> ProofTable<'a> {
             options,
             lints,
             has_reason: Cell::new(false),
+            badge: OnceCell::new(),
         }
     }
 
@@ -261,7 +224,7 @@ impl<'a> ProofTable<'a> {
         self.head(&name);
         let progress = WorkProgress::new(&name, ranks.shapes.len());
         let (mut skipped, mut shown) = (Vec::new(), 0);
-        let mut warnings = self.lints.clone();
+        let (mut warnings, mut proved) = (self.lints.clone(), Vec::new());
         let mut failed: Option<Vec<Diagnostic>> = None;
         for shape in &ranks.shapes {
             let found = self.one(shape);
@@ -272,10 +235,11 @@ impl<'a> ProofTable<'a> {
                 found => {
                     shown += 1;
                     progress.aside(|| self.row(shape, &found));
-                    if let ShapeResult::Proved(proved) = &found
-                        && warnings.len() == self.lints.len()
-                    {
-                        warnings.extend_from_slice(&proved.checked.warnings);
+                    if let ShapeResult::Proved(proof) = &found {
+                        proved.push((shape, RankBadge::of_method(proof.checked.method)));
+                        if warnings.len() == self.lints.len() {
+                            warnings.extend_from_slice(&proof.checked.warnings);
+                        }
                     }
                     if let ShapeResult::Failed(found) = found
                         && failed.as_ref().is_none_or(|f| not_allowed(f) && !not_allowed(&found))
@@ -295,6 +259,9 @@ impl<'a> ProofTable<'a> {
         } else if !skipped.is_empty() {
             self.name_skipped(&name, &skipped);
         }
+        if !self.report.json && !self.args.all_n && failed.is_none() {
+            self.badge_line(&proved, &skipped);
+        }
         match failed {
             None => CheckOutcome::Proved(warnings),
             // A refutation may have its cause in what is warned of.
@@ -312,6 +279,35 @@ impl<'a> ProofTable<'a> {
             Ok(proof) => ShapeResult::Proved(Box::new(proof)),
             Err(found) => ShapeResult::Failed(found),
         }
+    }
+
+    /// Returns the badge for every rank count, or why there is none. What is asked for takes more work.
+    fn badge(&self) -> &Result<RankBadge, NotProved> {
+        let effort = if self.args.all_n { ProofEffort::FULL } else { BADGE_EFFORT };
+        self.badge.get_or_init(|| RankBadge::find(self.program, effort))
+    }
+
+    /// Prints the badge of the algorithm, of which these shapes were proved and those are not allowed.
+    fn badge_line(&self, proved: &[(&Shape, RankBadge)], skipped: &[(Shape, Vec<Diagnostic>)]) {
+        let mut parts: Vec<String> = Vec::new();
+        let mut more = String::new();
+        match self.badge() {
+            Ok(badge) => parts.push(format!("{}: {BADGE_RANGE}", badge.words(""))),
+            Err(why) => {
+                for method in [RankBadge::Unrolled, RankBadge::Symmetry] {
+                    let of = |(shape, badge): &(&Shape, RankBadge)| {
+                        (*badge == method).then(|| (*shape).clone())
+                    };
+                    let shapes: Vec<Shape> = proved.iter().filter_map(of).collect();
+                    let fill = skipped.iter().map(|(shape, _)| shape);
+                    parts.extend(counts(&shapes, fill).map(|counts| method.words(&counts)));
+                }
+                if let Some(n) = why.ranks {
+                    more = format!("; perhaps wrong at n = {n}: try `--all-n`");
+                }
+            }
+        }
+        self.report.line(format!("  {:>9}  {}{more}", "badge", parts.join(", ")));
     }
 
     fn name_skipped(&self, name: &str, skipped: &[(Shape, Vec<Diagnostic>)]) {
@@ -404,6 +400,12 @@ impl<'a> ProofTable<'a> {
                 let ShapeProof { checked, spec, time_us, ports, order_reason, .. } = &**proved;
                 let bytes = self.args.bytes as f64;
                 line.verdict = CheckVerdict::Proved;
+                if self.report.json {
+                    let method = RankBadge::of_method(checked.method);
+                    let badge = self.badge().as_ref().copied().unwrap_or(method);
+                    line.badge = Some(badge);
+                    line.badge_ranks = badge.is_all_n().then_some(BADGE_RANGE);
+                }
                 line.method = Some(checked.method.to_string());
                 line.rounds = Some(checked.facts.depth);
                 line.bytes_per_rank = Some(proved.sent().unwrap_or(0.0) * bytes);
@@ -455,26 +457,5 @@ fn usual_ranks(program: &Program) -> RankCounts {
         _ => {
             RankCounts { shapes: vec![grid(2, 2), grid(2, 3), grid(3, 2), grid(2, 4)], range: true }
         }
-    }
-}
-
-/// Prints ascending numbers as `3, 5..7, 9`.
-fn spans(numbers: &[u32]) -> String {
-    let parts = numbers.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
-        [a] => a.to_string(),
-        [a, b] => format!("{a}, {b}"),
-        [a, .., b] => format!("{a}..{b}"),
-        [] => String::new(),
-    });
-    parts.collect::<Vec<_>>().join(", ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_of_numbers_are_joined() {
-        assert_eq!(spans(&[3, 5, 6, 7, 9, 10]), "3, 5..7, 9, 10");
     }
 }

@@ -10,6 +10,7 @@
 mod all_ranks;
 mod args;
 mod atlas;
+mod badge;
 mod bench;
 mod chaos;
 mod check;
@@ -42,6 +43,7 @@ mod stress;
 mod tunables;
 mod tune;
 mod values;
+mod verdict;
 mod version;
 mod watch;
 

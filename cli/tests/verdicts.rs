@@ -121,12 +121,49 @@ fn every_rank_count_is_proved_at_once_or_it_is_said_why_not() {
     let ran = roundelay(&["check", &path, "-n", "3", "--all-n", "--json"]).fails(1, &[]);
     let rows = ran.json();
     assert_eq!(rows[0]["verdict"], "proved");
-    assert_eq!(rows[1]["verdict"], "undecided");
+    assert_eq!(rows[1]["verdict"], "refuted", "{}", rows[1]);
     assert_eq!(rows[1]["candidate"], 777, "{}", rows[1]);
     assert_eq!(rows[1]["line"], 2, "{}", rows[1]);
-    let ran = roundelay(&["check", &path, "-n", "3", "--all-n"]).fails(1, &[]);
+    let code = rows[1]["diagnostics"][0]["code"].as_str().expect("a counter-example");
+    assert!(code.starts_with("RL04") || code.starts_with("RL05"), "{}", rows[1]);
+    let ran = roundelay(&["check", &path, "-n", "3", "--all-n"]).fails(1, &["with 777 ranks"]);
     let said = "not proved for all n: ";
-    assert!(ran.out.contains(said) && ran.out.contains("try `-n 777`"), "{}", ran.out);
+    assert!(ran.out.contains(said) && ran.out.contains("wrong at n = 777"), "{}", ran.out);
+    // Too many ranks to be tried.
+    let path = file("wrong_far.algo", text.replace("777", "1000003"));
+    let ran = roundelay(&["check", &path, "-n", "3", "--all-n", "--json"]).fails(1, &[]);
+    let row = &ran.json()[1];
+    assert_eq!((&row["verdict"], &row["candidate"]), (&"undecided".into(), &1_000_003.into()));
+    assert_eq!(row["diagnostics"].as_array().map(Vec::len), Some(0), "{row}");
+    let ran = roundelay(&["check", &path, "-n", "3"]).ok();
+    let said = "n = 3 (unrolled); perhaps wrong at n = 1000003";
+    assert!(ran.out.contains(said), "{}", ran.out);
+}
+
+#[test]
+fn a_badge_says_for_which_rank_counts_an_algorithm_is_proved() {
+    let badges = |args: &[&str]| {
+        let ran = roundelay(&[&["check"], args, &["--json"]].concat()).ok();
+        let badge = |row: &serde_json::Value| row["badge"].as_str().map(str::to_owned);
+        ran.json().iter().filter_map(badge).collect::<Vec<String>>()
+    };
+    assert_eq!(badges(&["all_reduce.ring", "-n", "3,4"]), ["all_n", "all_n"]);
+    assert_eq!(badges(&["all_reduce.halving_doubling", "-n", "4"]), ["all_allowed_n"]);
+    // Nothing that is wrong has a badge, and a grid has that of its shape.
+    let grid = roundelay(&["check", "all_reduce.two_level", "-n", "2x2"]).ok().out;
+    assert!(grid.contains("badge  2x2 (unrolled)"), "{grid}");
+    assert_eq!(badges(&["all_reduce.two_level", "-n", "2x2"]), ["unrolled"]);
+    let text =
+        algorithm("each r where n == 3 { for p in 0..n where p != r { r -> p : reduce data } }");
+    let wrong = file("badge_wrong.algo", text);
+    let ran = roundelay(&["check", &wrong, "-n", "3,4", "--json"]).fails(1, &[]);
+    let rows = ran.json();
+    assert_eq!((&rows[0]["badge"], &rows[1]["badge"]), (&"unrolled".into(), &().into()));
+    let ring = roundelay(&["check", "all_reduce.ring", "-n", "3", "--json"]).ok();
+    let ranks = &ring.json()[0]["badge_ranks"];
+    assert_eq!((&ranks["hosts"], &ranks["gpus"]), (&(1 << 24).into(), &120.into()));
+    let ring = roundelay(&["check", "all_reduce.ring"]).ok().out;
+    assert!(ring.contains("badge  all n: hosts to 16777216 ranks, GPUs to 120"), "{ring}");
 }
 
 #[test]

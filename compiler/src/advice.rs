@@ -66,6 +66,7 @@ pub(crate) fn no_rank(
     (value, most): (i64, i64),
     axis: Option<&str>,
     (e, span): (&SlotExpr, Span),
+    size: Option<Slot>,
     words: ExprNames<'_>,
     env: &[i64],
 ) -> Diagnostic {
@@ -76,8 +77,11 @@ pub(crate) fn no_rank(
         None => format!("rank {value} is not one of {most}"),
     };
     let help = words.wrapped(e, most, env);
-    let help =
-        help.unwrap_or_else(|| "write `%` to wrap around, or exclude it with `where`".into());
+    let help = help.unwrap_or_else(|| {
+        let written = size.and_then(|size| words.modulo(e, size));
+        let written = written.unwrap_or_else(|| "%".into());
+        format!("write `{written}` to wrap around, or exclude it with `where`")
+    });
     Diagnostic::error(codes::RANK, message).label(span, "out of bounds").help(help)
 }
 
@@ -127,6 +131,16 @@ impl ExprNames<'_> {
             Some(text) => format!("{rule}: write `{text}`"),
             None => format!("{rule}: put the sum that wraps around in parentheses"),
         })
+    }
+
+    /// Returns `e % n` in words, of an expression that is more than a number.
+    fn modulo(&self, e: &SlotExpr, size: Slot) -> Option<String> {
+        if matches!(e.node, ExprNode::Int(_)) {
+            return None;
+        }
+        let size = SlotExpr { node: ExprNode::Var(size), span: e.span };
+        let node = ExprNode::Binary(BinOp::Mod, Box::new(e.clone()), Box::new(size));
+        self.text(&SlotExpr { node, span: e.span }, 0)
     }
 
     /// Returns the value that a variable is bound to by `let`; returns any other expression unchanged.

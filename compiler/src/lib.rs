@@ -19,7 +19,7 @@
 //! | [`all_n`] | proofs for every rank count: formulas, obligations, refutations |
 //! | [`postcondition`], [`samples`] | what a declared collective asks for, and the rank counts that stand for all |
 //! | `resolve`, `embed` | text and syntax tree to program; algorithms that a binary carries |
-//! | `scope`, [`collective`], [`instance`], [`walk`], `instantiate` | a program at one shape, round by round |
+//! | `scope`, [`collective`], [`instance`], [`walk`], `instantiate`, [`values`] | a program at one shape, round by round |
 //! | [`cost`] | the predicted time of a call |
 //! | `places`, [`interpret`], [`graph`] | the memory of all ranks, runs on data, the step graph |
 //! | [`verify`], [`lower`], [`tolerance`] | proofs, and the plans of ranks |
@@ -58,6 +58,7 @@ pub mod samples;
 mod scope;
 mod shape;
 pub mod tolerance;
+pub mod values;
 pub mod verify;
 pub mod walk;
 
@@ -71,5 +72,5 @@ pub use lower::project;
 pub use plan::{BufferPlacement, Plan, UnprovedPlan};
 pub use program::Program;
 pub use resolve::{LibrarySource, NoLibrary, resolve, resolve_tree};
-pub use shape::{Shape, ShapeError};
+pub use shape::{MAX_RANKS, Shape, ShapeError};
 pub use verify::Verified;

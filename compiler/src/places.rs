@@ -6,6 +6,7 @@
 //!
 //! [`MAX_PLACES`]: crate::plan::MAX_PLACES
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::instance::ProgramInstance;
@@ -104,6 +105,19 @@ impl PlaceNumbers {
             i => PlanBuffer::Scratch(short(i - 3)),
         };
         (buf, count(local - self.first[i]))
+    }
+
+    /// Returns the places of a region inside a rank, in order, as ranges.
+    pub(crate) fn ranges<'a>(
+        &'a self,
+        region: &'a PlanRegion,
+    ) -> impl Iterator<Item = Range<usize>> + 'a {
+        region.pieces.iter().flat_map(move |piece| {
+            piece.set.runs().map(move |(chunk, length)| {
+                let first = self.local(piece.buf, chunk);
+                first..first + index(length)
+            })
+        })
     }
 
     /// Returns the places of a region of a rank, in order.

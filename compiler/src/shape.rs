@@ -57,4 +57,4 @@ impl std::str::FromStr for Shape {
 }
 
 /// More ranks than this are refused.
-pub(crate) const MAX_RANKS: u64 = 1 << 24;
+pub const MAX_RANKS: u64 = 1 << 24;

@@ -8,13 +8,15 @@
 //! * `texts`: open documents and the files that they import; `document`: one of them.
 //! * `names`: definitions and uses of names; `analysis`: all that is known of a text without a proof.
 //! * `proof`: what is proved of a text, and what need not be proved again.
-//! * `report`, `navigate`, `complete`, `tokens`: the answers.
+//! * `traffic`: messages of statements and values of expressions, with a few ranks.
+//! * `report`, `mend`, `navigate`, `complete`, `tokens`: the answers.
 //! * `server`: the messages.
 #![forbid(unsafe_code)]
 
 mod analysis;
 mod complete;
 mod document;
+mod mend;
 mod names;
 mod navigate;
 mod position;
@@ -23,6 +25,7 @@ mod report;
 mod server;
 mod texts;
 mod tokens;
+mod traffic;
 
 pub use proof::{ProofOutcome, ProofTask};
 pub use server::{LanguageServer, RequestFault, ServerMessage};

@@ -15,10 +15,12 @@ use roundelay_dsl::span::{SourceMap, Span};
 
 use crate::analysis::{OWN, TextAnalysis};
 use crate::document::OpenDocument;
+use crate::mend::mended;
 use crate::names::{NameAt, NameDefinition, NameKind, NameMeaning, NameTable, NameUse, names};
 use crate::position::{ColumnUnit, LineTable};
-use crate::report::{FindingWriter, remedy};
+use crate::report::FindingWriter;
 use crate::texts::{TextShelf, uri_of};
+use crate::traffic::values;
 
 /// One document, and the texts around it.
 pub(crate) struct NameFinder<'d> {
@@ -55,10 +57,15 @@ impl NameFinder<'_> {
 
     /// Returns what the editor shows of the name at a byte.
     pub(crate) fn hover(&self, byte: usize) -> Option<Hover> {
-        let (span, text) = match self.names().at(byte)? {
-            NameAt::Definition(_, d) => (d.span, self.described(d)),
-            NameAt::Use(u) => (u.span, self.explained(u)?),
-            NameAt::Import(_) => return None,
+        let name = match self.names().at(byte) {
+            Some(NameAt::Definition(_, d)) => Some((d.span, self.described(d))),
+            Some(NameAt::Use(u)) => self.explained(u).map(|text| (u.span, text)),
+            Some(NameAt::Import(_)) => return None,
+            None => None,
+        };
+        let (span, text) = match (name, values(self.document, byte)) {
+            (Some((span, text)), Some((_, values))) => (span, format!("{text}\n\n{values}")),
+            (name, values) => name.or(values)?,
         };
         let range = self.document.lines.range(span.start as usize..span.end as usize);
         let contents = MarkupContent { kind: MarkupKind::Markdown, value: text };
@@ -228,15 +235,17 @@ impl NameFinder<'_> {
         symbols.collect()
     }
 
-    /// Returns the changes that findings ask for: a word in the place of what is blamed.
+    /// Returns the changes that findings ask for: other text in the place of what is blamed.
     pub(crate) fn actions(&self, found: &[gen_lsp_types::Diagnostic]) -> Vec<CodeAction> {
         let action = |d: &gen_lsp_types::Diagnostic| {
             let Message::String(message) = &d.message else { return None };
-            let word = remedy(message)?;
-            let edit = TextEdit { range: d.range, new_text: word.into() };
+            let lines = &self.document.lines;
+            let blamed = lines.byte(d.range.start)..lines.byte(d.range.end);
+            let new_text = mended(message, lines.text(), blamed)?;
+            let edit = TextEdit { range: d.range, new_text: new_text.clone() };
             let changes = HashMap::from([(self.document.uri.clone(), vec![edit])]);
             Some(CodeAction {
-                title: format!("write `{word}`"),
+                title: format!("write `{new_text}`"),
                 kind: Some(CodeActionKind::QuickFix),
                 diagnostics: Some(vec![d.clone()]),
                 is_preferred: Some(true),

@@ -11,6 +11,7 @@ use roundelay_compiler::{CompileOptions, Shape, check};
 use roundelay_dsl::diag::{Diagnostic, DiagnosticSeverity, codes};
 
 use crate::analysis::{ResolvedAlgorithm, TextAnalysis};
+use crate::traffic::share_of;
 
 /// Chunk moves beyond which a proof is left to the command line: a second's work.
 const MOST_MOVES: u64 = 1 << 22;
@@ -164,7 +165,7 @@ impl ProvedAlgorithm {
                 let last = self.shapes.last().map_or(String::new(), ToString::to_string);
                 let sent = match chunks {
                     0 => String::new(),
-                    _ => format!(", {} of the vector a rank", ratio(sent, chunks)),
+                    _ => format!(", {} of the vector a rank", share_of(sent, chunks)),
                 };
                 let rounds =
                     if rounds == 1 { "1 round".into() } else { format!("{rounds} rounds") };
@@ -183,12 +184,6 @@ impl ProvedAlgorithm {
             ProofVerdict::Undecided => "not proved here: roundelay check -n N".into(),
         }
     }
-}
-
-/// Returns a share of a vector: a whole number, or two digits.
-fn ratio(sent: u64, chunks: u32) -> String {
-    let text = format!("{:.2}", sent as f64 / f64::from(chunks));
-    text.strip_suffix(".00").map_or(text.clone(), Into::into)
 }
 
 /// Returns shapes in words: `2..9`, `2, 4, 8`, `2x2, 2x3`.

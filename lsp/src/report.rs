@@ -76,9 +76,3 @@ impl FindingWriter<'_> {
         Location { uri: uri_of(&source.name), range }
     }
 }
-
-/// Returns what a finding says should be written in the place of what it blames: the word of its help.
-pub(crate) fn remedy(message: &str) -> Option<&str> {
-    let (_, rest) = message.split_once("help: did you mean `")?;
-    rest.split_once("`?").map(|(word, _)| word)
-}

@@ -7,8 +7,8 @@ use gen_lsp_types::{
     CodeActionParams, CodeLens, CodeLensOptions, Command, CompletionOptions, CompletionParams,
     DefinitionParams, DidChangeTextDocumentParams, DidCloseTextDocumentParams,
     DidOpenTextDocumentParams, DocumentFormattingParams, HoverParams, InitializeParams,
-    InitializeResult, PositionEncodingKind, PublishDiagnosticsParams, ReferenceParams,
-    RenameParams, SemanticTokensOptions, ServerCapabilities, ServerInfo,
+    InitializeResult, InlayHintParams, PositionEncodingKind, PublishDiagnosticsParams,
+    ReferenceParams, RenameParams, SemanticTokensOptions, ServerCapabilities, ServerInfo,
     TextDocumentContentChangeEvent, TextDocumentIdentifier, TextDocumentPositionParams,
     TextDocumentSyncKind, TextEdit, Uri,
 };
@@ -26,6 +26,7 @@ use crate::proof::{ProofCache, ProofOutcome, ProofTask, ProofVerdict, ProvedAlgo
 use crate::report::FindingWriter;
 use crate::texts::{TextShelf, name_of};
 use crate::tokens::{legend, tokens};
+use crate::traffic::hints;
 
 /// The reason for which a request has no answer, with its number in the protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,6 +146,7 @@ impl LanguageServer {
             document_symbol_provider: Some(true.into()),
             code_action_provider: Some(true.into()),
             code_lens_provider: Some(CodeLensOptions::default()),
+            inlay_hint_provider: Some(true.into()),
             document_formatting_provider: Some(true.into()),
             rename_provider: Some(true.into()),
             semantic_tokens_provider: Some(
@@ -249,6 +251,12 @@ impl LanguageServer {
             "textDocument/codeLens" => {
                 let DocumentParams { text_document: id } = read(params)?;
                 json!(lenses(self.document(&id.uri)?))
+            }
+            "textDocument/inlayHint" => {
+                let InlayHintParams { text_document: id, range, .. } = read(params)?;
+                let mut all = hints(self.document(&id.uri)?);
+                all.retain(|hint| (range.start..=range.end).contains(&hint.position));
+                json!(all)
             }
             "textDocument/formatting" => {
                 let DocumentFormattingParams { text_document: id, .. } = read(params)?;

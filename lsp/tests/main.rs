@@ -3,6 +3,7 @@
 mod edits;
 mod library;
 mod session;
+mod values;
 
 use serde_json::{Value, json};
 use session::{EditorSession, RING};
@@ -75,6 +76,35 @@ fn a_name_that_was_meant_is_an_action() {
     editor.change("ring.algo", &edit["range"], edit["newText"].as_str().expect("a text"));
     assert_eq!(editor.text("ring.algo"), text.replace("ceil_div2", "ceil_div"));
     assert_eq!(editor.findings("ring.algo"), json!([]));
+}
+
+#[test]
+fn changes_with_which_a_text_is_right_are_actions() {
+    let mut editor = EditorSession::new();
+    for (right, wrong) in [
+        ("r -> (r + 1) % n : reduce", "r -> r + 1 : reduce"),
+        ("r -> (r + 1) % n : reduce", "r -> r + 1 % n : reduce"),
+        ("data[(r + 1 - s) % n]", "data[(r + 1 - r) % n]"),
+        (": reduce data", ": copy data"),
+        (
+            "for s in 0..n-1 { each r { r -> (r + 1) % n : copy",
+            "for s in 0..n-2 { each r { r -> (r + 1) % n : copy",
+        ),
+    ] {
+        editor.open("ring.algo", &RING.replace(right, wrong));
+        let findings = editor.findings("ring.algo");
+        assert_ne!(findings, json!([]), "{wrong}");
+        let params = json!({
+            "textDocument": { "uri": editor.uri("ring.algo") },
+            "range": findings[0]["range"],
+            "context": { "diagnostics": findings },
+        });
+        let actions = editor.request("textDocument/codeAction", params);
+        assert_ne!(actions, json!([]), "{wrong}: {findings:#}");
+        let edit = &actions[0]["edit"]["changes"][editor.uri("ring.algo")][0];
+        editor.change("ring.algo", &edit["range"], edit["newText"].as_str().expect("a text"));
+        assert_eq!(editor.findings("ring.algo"), json!([]), "{wrong}: {actions:#}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod deep;
 mod dependencies;
 mod determinism;
 mod device;
+mod editors;
 mod executed;
 mod golden;
 mod host;

@@ -177,7 +177,10 @@ fn a_remainder_that_binds_too_tightly_is_reported() {
     }
     // Here `%` wraps around something else.
     let other = help("each r { r -> r + 3 % 2 : copy data[r] }");
-    assert_eq!(other, "write `%` to wrap around, or exclude it with `where`");
+    let meant = "write `(r + 3 % 2) % n` to wrap around, or exclude it with `where`";
+    assert_eq!(other, meant);
+    let number = help("each r { 0 -> 7 : copy data[0] }");
+    assert_eq!(number, "write `%` to wrap around, or exclude it with `where`");
 }
 
 #[test]

@@ -26,7 +26,7 @@ Examples:
   roundelay check all_reduce.two_level -n 2x4,16x8
   roundelay check broadcast.k_nomial -p k=2,4,8
   roundelay check my.algo --watch         again whenever the text is saved
-  roundelay check my.algo --all-n         n from 2 to 9, and every n at once
+  roundelay check my.algo --all-n         every n at once
   roundelay check my.algo --certificate my.cert
   roundelay check all_reduce              all of the algorithm library's
   roundelay check rank0.plan              a plan written by `show --stage plan -o`")]
@@ -39,7 +39,7 @@ pub(crate) struct CheckArgs {
     /// Size of the vector for which time and bytes are given
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = bytes)]
     pub(crate) bytes: u64,
-    /// Prove it for every rank count at once too, up to 2^24; if that fails, say why
+    /// Prove it for every rank count at once, up to 2^24, with -n at those too; if that fails, say why
     #[arg(long)]
     pub(crate) all_n: bool,
     /// Write the proof for every rank count to a file, which algorithms/proofs/check.py checks; implies --all-n

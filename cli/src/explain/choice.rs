@@ -6,6 +6,7 @@ use roundelay::launch::EncryptionMode;
 use serde::Serialize;
 
 use crate::args::ExplainArgs;
+use crate::badge::{BADGE_RANGE, BadgeRange, RankBadge};
 use crate::choice::{of_explain, usual};
 use crate::report::{VerbReport, VerbResult};
 use crate::values::{size_text, time_text};
@@ -22,6 +23,11 @@ struct ExplainedChoice<'a> {
     algorithm: &'static str,
     shape: String,
     source: String,
+    /// The badge of the algorithm, if one proof covers every rank count; else it is proved at this one when a plan is
+    /// made.
+    badge: Option<RankBadge>,
+    /// The range of that badge.
+    badge_ranks: Option<BadgeRange>,
     predicted_us: f64,
     measured_us: Option<f64>,
     /// The protocol and the number of blocks with which GPUs run it, as measured.
@@ -119,6 +125,11 @@ fn print(
         choice.how.map_or(String::new(), |how| format!(" {how}")),
         choice.source
     ));
+    let badge = RankBadge::of_library(choice.entry);
+    report.line(match badge {
+        Some(badge) => format!("  proved for {}: {BADGE_RANGE}", badge.words("")),
+        None => "  proved for this n, when a plan is made".into(),
+    });
     let time = |us: Option<f64>| us.map_or("-".to_string(), time_text);
     let row = |name: &str, predicted: Option<f64>, measured: Option<f64>, why: &str| {
         let (predicted, measured) = (time(predicted), time(measured));
@@ -155,6 +166,8 @@ fn print(
         algorithm: choice.entry.name,
         shape: choice.shape.to_string(),
         source: choice.source.to_string(),
+        badge,
+        badge_ranks: badge.map(|_| BADGE_RANGE),
         predicted_us: choice.predicted_us,
         measured_us: choice.measured_us,
         how: choice.how.map(|how| how.to_string()),

@@ -14,6 +14,7 @@ use roundelay_algorithms::CATALOGUE;
 use serde::Serialize;
 
 use crate::args;
+use crate::badge::{BADGE_RANGE, BadgeRange};
 use crate::choice;
 use crate::report::{VerbReport, VerbResult};
 use crate::values::size_text;
@@ -33,6 +34,8 @@ struct InfoRow {
     features: String,
     target: String,
     plan_format: u32,
+    /// The range of a proof for every rank count.
+    badge_ranks: BadgeRange,
     cores: usize,
     memory_bytes: u64,
     shared_memory: bool,
@@ -109,6 +112,7 @@ pub(crate) fn info(args: &args::InfoArgs, report: VerbReport) -> VerbResult {
     }
     report.line(format!("features       {}", info.features));
     report.line(format!("target         {}", info.target));
+    report.line(format!("proofs         of all n: {}", info.badge_ranks));
     report.line(format!("cores          {}", info.cores));
     report.line(format!("memory         {}", size_text(info.memory_bytes >> 20 << 20)));
     report.line(format!("shared memory  {shared}"));
@@ -153,6 +157,7 @@ fn gather() -> InfoRow {
         features: version::features(),
         target: version::target(),
         plan_format: roundelay_compiler::plan::VERSION,
+        badge_ranks: BADGE_RANGE,
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         memory_bytes: (memory.totalram as u64).saturating_mul(memory.mem_unit.into()),
         shared_memory: fault.is_none(),

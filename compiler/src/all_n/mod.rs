@@ -73,6 +73,9 @@ mod step_budget;
 pub use certificate::{RefutationParseError, RefutationTree};
 pub use formula::{LinearFormula, ProofObligation};
 pub use linear_term::{FormulaVariable, LinearTerm, TermOverflow};
-pub use prover::{AllRanksProof, LoopInvariant, NotProved, ProofOptions, canonical_text, prove};
+pub use prover::{
+    AllRanksProof, LoopInvariant, NotProved, ProofEffort, ProofOptions, canonical_text, prove,
+    prove_within,
+};
 pub use refute::{RefuteOutcome, refute};
 pub use step_budget::{StepBudget, UnprovedReason};

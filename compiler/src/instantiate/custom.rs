@@ -243,7 +243,7 @@ impl ContentTable<'_> {
     fn rank(&self, ensure: &EnsureClause, env: &mut [i64]) -> Result<u32, BoxedDiagnostic> {
         let RankExpr { linear, coordinates, span } = &ensure.at;
         let out_of = |of: (i64, i64), axis: Option<&str>, e: &SlotExpr, span: Span, env: &[i64]| {
-            let d = no_rank(of, axis, (e, span), words(self.custom, ensure), env);
+            let d = no_rank(of, axis, (e, span), None, words(self.custom, ensure), env);
             self.note(Box::new(d), ensure, env)
         };
         for ((e, size), axis) in coordinates.iter().zip(&self.custom.axes.names) {

@@ -1,7 +1,7 @@
 //! Stores that are never read: a sum that only travels on need not be kept.
 
 use super::memory::memory;
-use crate::cells::PlaceCells;
+use super::place_set::PlaceSet;
 use crate::instance::ProgramInstance;
 use crate::places::PlaceNumbers;
 use crate::plan::{
@@ -39,14 +39,13 @@ pub(super) fn mark(
 /// The chunks that are read later, or belong to the result.
 struct LiveChunks {
     places: PlaceNumbers,
-    cells: PlaceCells<bool>,
+    live: PlaceSet,
 }
 
 impl LiveChunks {
     fn new(instance: &ProgramInstance, placement: BufferPlacement, rank: u32) -> Self {
         let places = memory(instance, placement);
-        let cells = PlaceCells::new(places.per_rank);
-        let mut live = LiveChunks { places, cells };
+        let mut live = LiveChunks { places, live: PlaceSet::default() };
         let style = match (instance.program.style, placement) {
             (BufferStyle::Data, BufferPlacement::InPlace) => BufferStyle::Data,
             _ => BufferStyle::InputOutput,
@@ -60,15 +59,15 @@ impl LiveChunks {
     }
 
     fn any(&self, region: &PlanRegion) -> bool {
-        region
-            .iter()
-            .any(|(b, c)| self.cells.get(self.places.local(b, c)).is_some_and(|live| *live))
+        self.places.ranges(region).any(|range| self.live.overlaps(range))
     }
 
     fn set(&mut self, region: &PlanRegion, to: bool) {
-        for (b, c) in region.iter() {
-            let i = self.places.local(b, c);
-            *self.cells.at(i) = to;
+        for range in self.places.ranges(region) {
+            match to {
+                true => self.live.insert(range),
+                false => self.live.remove(range),
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use crate::cells::PlaceCells;
+use super::place_ranges::PlaceRanges;
 use crate::places::PlaceNumbers;
 use crate::plan::{MessageRef, OpRef, OperationInput, PlanOperation, PlanRegion};
 
@@ -15,30 +15,33 @@ struct ChunkAccess {
     offers: SmallVec<[MessageRef; 1]>,
 }
 
-/// The memory of one rank, chunk by chunk.
+/// The memory of one rank.
 pub(super) struct RankDependences {
     places: PlaceNumbers,
-    cells: PlaceCells<ChunkAccess>,
+    accesses: PlaceRanges<ChunkAccess>,
 }
 
 impl RankDependences {
     pub(super) fn new(places: PlaceNumbers) -> Self {
-        let cells = PlaceCells::new(places.per_rank);
-        RankDependences { places, cells }
+        let accesses = PlaceRanges::new(places.per_rank);
+        RankDependences { places, accesses }
     }
 
     /// Returns the one operation that wrote all of the region last.
     pub(super) fn writer(&self, region: &PlanRegion) -> Option<OpRef> {
-        let mut all = region.iter().map(|(b, c)| self.cells.get(self.places.local(b, c))?.writer);
-        let first = all.next()??;
-        all.all(|w| w == Some(first)).then_some(first)
+        let mut found = None;
+        let is_one = self.places.ranges(region).all(|range| {
+            self.accesses.all(range, |access| {
+                access.writer.is_some() && access.writer == *found.get_or_insert(access.writer)
+            })
+        });
+        found.flatten().filter(|_| is_one)
     }
 
     /// Records that a message offers the region for reading.
     pub(super) fn offered(&mut self, region: &PlanRegion, conn: u32, message: u32) {
-        for (b, c) in region.iter() {
-            let i = self.places.local(b, c);
-            self.cells.at(i).offers.push(MessageRef { conn, message });
+        for range in self.places.ranges(region) {
+            self.accesses.change(range, |access| access.offers.push(MessageRef { conn, message }));
         }
     }
 
@@ -47,26 +50,26 @@ impl RankDependences {
         let mut after: SmallVec<[OpRef; 4]> = SmallVec::new();
         for input in &op.inputs {
             if let OperationInput::Local(region) = input {
-                for (b, c) in region.iter() {
-                    let i = self.places.local(b, c);
-                    let cell = self.cells.at(i);
-                    after.extend(cell.writer);
-                    if cell.readers.last() != Some(&at) {
-                        cell.readers.retain(|r| r.lane != at.lane);
-                        cell.readers.push(at);
-                    }
+                for range in self.places.ranges(region) {
+                    self.accesses.change(range, |access| {
+                        after.extend(access.writer);
+                        if access.readers.last() != Some(&at) {
+                            access.readers.retain(|r| r.lane != at.lane);
+                            access.readers.push(at);
+                        }
+                    });
                 }
             }
         }
         if let Some(store) = &op.store {
             let mut drained: SmallVec<[MessageRef; 4]> = SmallVec::new();
-            for (b, c) in store.region.iter() {
-                let i = self.places.local(b, c);
-                let cell = self.cells.at(i);
-                after.extend(cell.writer);
-                after.extend(cell.readers.drain(..));
-                drained.extend(cell.offers.drain(..));
-                cell.writer = Some(at);
+            for range in self.places.ranges(&store.region) {
+                self.accesses.unite(range, |access| {
+                    after.extend(access.writer);
+                    after.extend(access.readers.drain(..));
+                    drained.extend(access.offers.drain(..));
+                    access.writer = Some(at);
+                });
             }
             op.drained = latest(&drained, |m| m.conn, |m| m.message);
         }

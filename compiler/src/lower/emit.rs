@@ -10,9 +10,9 @@ use super::deps::RankDependences;
 use super::memory::memory;
 use super::offer::{may_stay, single};
 use super::place::PlaceMapping;
+use super::place_set::PlaceSet;
 use super::sites::SourceSites;
 use super::slots::fusion_slots;
-use crate::cells::PlaceCells;
 use crate::graph::ChunkTransfer;
 use crate::instance::ProgramInstance;
 use crate::num::{count, index, short};
@@ -40,9 +40,9 @@ pub(super) struct LaneBuilder<'a> {
     sent: Vec<Option<OpRef>>,
     consumed: Vec<Vec<u32>>,
     deps: RankDependences,
-    /// Places of the program's own buffers, and the last round that wrote each.
+    /// Places of the program's own buffers, and those that the round at hand writes.
     places: PlaceNumbers,
-    stamp: PlaceCells<Option<u32>>,
+    overwritten: PlaceSet,
     /// The slots that fusion counts on; see [`fusion_slots`].
     slots: usize,
     /// Results that no round writes, until they are copied: from where, to where.
@@ -58,7 +58,6 @@ impl<'a> LaneBuilder<'a> {
         transfers: &[&ChunkTransfer],
     ) -> Self {
         let places = PlaceNumbers::new(instance);
-        let stamp = PlaceCells::new(places.per_rank);
         let place = PlaceMapping::new(instance, placement, rank);
         let written = transfers.iter().filter(|t| t.dst == rank).map(|t| &t.to);
         let rest = place.rest(instance, written);
@@ -75,7 +74,7 @@ impl<'a> LaneBuilder<'a> {
             consumed: Vec::new(),
             deps: RankDependences::new(memory(instance, placement)),
             places,
-            stamp,
+            overwritten: PlaceSet::default(),
             slots: index(fusion_slots(instance.slots)),
         }
     }
@@ -105,21 +104,18 @@ impl<'a> LaneBuilder<'a> {
         let number = round[0].round;
         let mut incoming: Vec<&ChunkTransfer> = Vec::new();
         let mut sends: Vec<&ChunkTransfer> = Vec::new();
+        self.overwritten.clear();
         for t in round {
             if t.dst == self.rank {
-                for place in self.places.region(0, &t.to) {
-                    *self.stamp.at(place) = Some(number);
-                }
+                self.places.ranges(&t.to).for_each(|range| self.overwritten.insert(range));
                 incoming.push(t);
             } else {
                 sends.push(t);
             }
         }
         // Local work whose source is overwritten in this round goes through a message to oneself.
-        let through: Vec<bool> = incoming
-            .iter()
-            .map(|t| t.src == self.rank && self.overwritten(&t.from, number))
-            .collect();
+        let through: Vec<bool> =
+            incoming.iter().map(|t| t.src == self.rank && self.is_overwritten(&t.from)).collect();
         let looped: Vec<&ChunkTransfer> =
             incoming.iter().zip(&through).filter(|(_, th)| **th).map(|(t, _)| *t).collect();
         sends.extend(looped.iter());
@@ -147,8 +143,8 @@ impl<'a> LaneBuilder<'a> {
         Ok(())
     }
 
-    fn overwritten(&self, region: &PlanRegion, round: u32) -> bool {
-        self.places.region(0, region).any(|p| self.stamp.get(p) == Some(&Some(round)))
+    fn is_overwritten(&self, region: &PlanRegion) -> bool {
+        self.places.ranges(region).any(|range| self.overwritten.overlaps(range))
     }
 
     fn lane(&mut self, t: &ChunkTransfer) -> usize {
@@ -161,8 +157,8 @@ impl<'a> LaneBuilder<'a> {
     }
 
     /// Returns the region that the peer may read in place; `None` if it may not.
-    fn offer(&self, t: &ChunkTransfer, local: &PlanRegion, round: u32) -> Option<PlanRegion> {
-        let overwritten = || self.overwritten(&t.from, round);
+    fn offer(&self, t: &ChunkTransfer, local: &PlanRegion) -> Option<PlanRegion> {
+        let overwritten = || self.is_overwritten(&t.from);
         may_stay(self.instance, t, local, overwritten).then(|| local.clone())
     }
 
@@ -171,7 +167,7 @@ impl<'a> LaneBuilder<'a> {
         let message = self.conns[index(conn)].messages;
         let from = self.place.read(&t.from);
         let sizes = self.lengths.of(t);
-        let pull = self.offer(t, &from, round);
+        let pull = self.offer(t, &from);
         let origin = pull.as_ref().map_or(0, |local| self.place.origin(&t.from, local));
         let out = OperationOutput { conn, wire: t.wire, pull, origin };
         let lane = self.lane(t);

@@ -8,7 +8,8 @@
 //! into one region being one operation. `walk/lengths` tells how long messages are, `place` decides which buffers
 //! a `data` program touches when input and output are apart; `fuse` (a send of what an operation just stored
 //! becomes an out of it), `deps` (waits between lanes, drains) and `dead` (stores that are never read) are the
-//! passes. `emit` builds the lanes; `memory`, `sites` and `slots` hold what these files share: places, source lines,
+//! passes. `emit` builds the lanes; `place_set` and `place_ranges`
+//! are sets and values of places, by range; `memory`, `sites` and `slots` hold what these files share: places, source lines,
 //! defaults. Everything they make is proved again by [`crate::verify::plan`].
 
 mod dead;
@@ -17,6 +18,8 @@ mod emit;
 mod memory;
 mod offer;
 mod place;
+mod place_ranges;
+mod place_set;
 mod sites;
 mod slots;
 

@@ -4,7 +4,7 @@
 //! then on lives in the output (or, where the output is shorter than the vector, in scratch). What
 //! must end in the output and is never written is copied while the first messages are on their way.
 
-use crate::cells::PlaceCells;
+use super::place_set::PlaceSet;
 use crate::chunks::ChunkSet;
 use crate::instance::ProgramInstance;
 use crate::num::{count, index, short};
@@ -22,8 +22,8 @@ pub(super) struct PlaceMapping {
     per_block: u32,
     /// Scratch buffer for partial sums.
     extra: u16,
-    /// True for chunks that were written.
-    written: PlaceCells<bool>,
+    /// Chunks that were written.
+    written: PlaceSet,
 }
 
 /// Returns true if partial sums of this collective need a buffer of their own.
@@ -45,12 +45,29 @@ impl PlaceMapping {
             chunks,
             per_block: instance.spec.per_block(),
             extra: short(instance.scratch.buffers.len()),
-            written: PlaceCells::new(if active { index(chunks) } else { 0 }),
+            written: PlaceSet::default(),
         }
     }
 
     fn is_written(&self, c: u32) -> bool {
-        self.written.get(index(c)).is_some_and(|written| *written)
+        self.written.run_at(index(c)).0
+    }
+
+    /// Returns the parts of some contiguous chunks, each the first chunk and the length, in which all chunks were
+    /// written or none was, and belong to the rank's own block or do not.
+    fn alike(&self, (first, length): (u32, u32)) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let (mut at, end) = (first, first + length);
+        let own = self.rank.saturating_mul(self.per_block);
+        let bounds = [own, own.saturating_add(self.per_block)];
+        std::iter::from_fn(move || {
+            let start = at;
+            if start >= end {
+                return None;
+            }
+            let next = bounds.into_iter().filter(|&bound| bound > start).min().unwrap_or(end);
+            at = count(self.written.run_at(index(start)).1).min(next).min(end);
+            Some((start, at - start))
+        })
     }
 
     /// Returns the place from which chunk `c` is read: buffer, number of the chunk there, and that buffer's
@@ -92,22 +109,27 @@ impl PlaceMapping {
                 pieces.push(*p);
                 continue;
             }
-            let mut same = p.set.iter().map(|c| {
+            let parts = || p.set.runs().flat_map(|run| self.alike(run));
+            let mut same = parts().map(|(c, length)| {
                 let (buf, at, modulus) = of(c);
-                (buf, i64::from(c) - i64::from(at), modulus)
+                // Chunks that are in no buffer are all of the same number there.
+                (at != u32::MAX || length == 1)
+                    .then(|| (buf, i64::from(c) - i64::from(at), modulus))
             });
             let first = same.next();
             let uniform = first.is_some() && same.all(|s| Some(s) == first);
-            if let (true, Some((buf, shift, modulus))) = (uniform, first) {
+            if let (true, Some(Some((buf, shift, modulus)))) = (uniform, first) {
                 let start = count(i64::from(p.set.start) - shift);
                 if modulus == p.set.modulus || p.set.runs().count() <= index(p.set.blocks()) {
                     pieces.push(RegionPiece { buf, set: ChunkSet { start, modulus, ..p.set } });
                     continue;
                 }
             }
-            for c in p.set.iter() {
+            for (c, length) in parts() {
                 let (buf, at, modulus) = of(c);
-                pieces.push(RegionPiece { buf, set: ChunkSet::interval(at, 1, modulus) });
+                let (each, times) = if at == u32::MAX { (1, length) } else { (length, 1) };
+                let set = ChunkSet::interval(at, each, modulus);
+                pieces.extend((0..times).map(|_| RegionPiece { buf, set }));
             }
         }
         PlanRegion { pieces: merge(pieces) }
@@ -137,9 +159,9 @@ impl PlaceMapping {
     /// Records writes, once a round's reads are done.
     pub(super) fn wrote(&mut self, region: &PlanRegion) {
         if self.active {
-            for (buf, c) in region.iter() {
-                if buf == PlanBuffer::Data {
-                    *self.written.at(index(c)) = true;
+            for piece in region.pieces.iter().filter(|piece| piece.buf == PlanBuffer::Data) {
+                for (first, length) in piece.set.runs() {
+                    self.written.insert(index(first)..index(first) + index(length));
                 }
             }
         }
@@ -159,13 +181,13 @@ impl PlaceMapping {
         written.for_each(|region| end.wrote(region));
         let (buffer, set) = instance.spec.result(BufferStyle::Data, self.rank)?;
         debug_assert!(buffer == ProgramBuffer::Data);
-        let held = set.iter().filter(|&c| {
+        let held = set.runs().flat_map(|run| end.alike(run)).filter(|&(c, _)| {
             !end.is_written(c) && instance.spec.initial(ProgramBuffer::Data, self.rank, c).is_some()
         });
         let pieces = held
-            .map(|c| RegionPiece {
+            .map(|(c, length)| RegionPiece {
                 buf: PlanBuffer::Data,
-                set: ChunkSet::interval(c, 1, self.chunks),
+                set: ChunkSet::interval(c, length, self.chunks),
             })
             .collect();
         let region = PlanRegion { pieces: merge(pieces) };

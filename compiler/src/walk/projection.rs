@@ -31,9 +31,8 @@ impl RankProjection {
         let mut own = RankProjection::new(rank);
         let mut list = Vec::new();
         let done = walk(instance, &mut |round| {
-            list.clear();
             round.of(rank, &mut list)?;
-            own.add(round, &list)?;
+            own.add(round, &mut list)?;
             Ok(ControlFlow::Continue(()))
         });
         done.map_err(|d| vec![*d])?;
@@ -46,16 +45,16 @@ impl RankProjection {
         RankProjection { rank, transfers, message: 0, lossy: false, lengths }
     }
 
-    /// Adds the next round, of which the rank has these transfers.
+    /// Moves in the transfers that the rank has in the next round.
     pub(crate) fn add(
         &mut self,
         round: &WalkRound<'_>,
-        own: &[ChunkTransfer],
+        own: &mut Vec<ChunkTransfer>,
     ) -> Result<(), BoxedDiagnostic> {
         self.message = self.message.max(round.message_bound()?);
         self.lossy |= round.lossy();
         self.lengths.ask(round, self.rank, own)?;
-        self.transfers.extend_from_slice(own);
+        self.transfers.append(own);
         Ok(())
     }
 }

@@ -356,20 +356,26 @@ impl WalkRound<'_> {
         env: &mut [i64],
     ) -> Result<u32, BoxedDiagnostic> {
         let words = ExprNames { slots: &self.frame.program.slots, binders: &scene.rule.binders };
-        let out_of = |of: (i64, i64), axis: Option<&str>, e: &SlotExpr, span: Span, env: &[i64]| {
-            let d = no_rank(of, axis, (e, span), words, env);
-            self.frame.note(d, env, &self.slots(scene.rule))
-        };
-        for ((e, size), axis) in rank.coordinates.iter().zip(&self.frame.program.axes.names) {
+        let axes = &self.frame.program.axes;
+        let out_of =
+            |of: (i64, i64), axis: Option<(&str, Slot)>, at: (&SlotExpr, Span), env: &[i64]| {
+                let size = match (axis, &axes.sizes[..]) {
+                    (Some((_, size)), _) | (None, &[size]) => Some(size),
+                    _ => None,
+                };
+                let d = no_rank(of, axis.map(|(name, _)| name), at, size, words, env);
+                self.frame.note(d, env, &self.slots(scene.rule))
+            };
+        for ((e, size), axis) in rank.coordinates.iter().zip(&axes.names) {
             let v = self.value(scene.rule, e, env)?;
             let n = env[index(*size)];
             if !(0..n).contains(&v) {
-                return Err(out_of((v, n), Some(axis), e, e.span, env));
+                return Err(out_of((v, n), Some((axis, *size)), (e, e.span), env));
             }
         }
         let (v, n) = (self.value(scene.rule, &rank.linear, env)?, i64::from(self.frame.size));
         if !(0..n).contains(&v) {
-            return Err(out_of((v, n), None, &rank.linear, rank.span, env));
+            return Err(out_of((v, n), None, (&rank.linear, rank.span), env));
         }
         Ok(count(v))
     }

@@ -30,9 +30,6 @@ const MOST_RANKS: i64 = 9;
 /// Chunks of a buffer, at most.
 const MOST_CHUNKS: i64 = (1 << 31) - 1;
 
-/// Evaluations that the guesses of a program take, at most.
-const MOST_EVALUATIONS: u64 = 15_000_000;
-
 /// The options of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProofOptions {
@@ -78,9 +75,9 @@ pub(super) fn prove_flat(
         program: &plain,
         samples,
         witnesses,
+        guesses: Cell::new(record.evaluations),
         record,
         invariants: Vec::new(),
-        guesses: Cell::new(MOST_EVALUATIONS),
         is_unguessed: false,
         tokens: 0,
     };

@@ -12,13 +12,14 @@
 //! * `round`, `loops`, `driver`: the obligations.
 //! * `certificate_step`, `program_text`, `certificate_text`: the certificate of a program.
 //! * `grid_steps`, `grids`: programs on a grid, whose steps are programs that are proved by themselves.
-//! * `whole_proof`: the way in.
+//! * `effort`: the limit of an attempt; `whole_proof`: the way in.
 //! * `verdict`: proved, or why not.
 
 mod asked;
 mod certificate_step;
 mod certificate_text;
 mod driver;
+mod effort;
 mod few_ranks;
 mod grid_steps;
 mod grids;
@@ -41,5 +42,6 @@ mod witness;
 mod words;
 
 pub use driver::{ProofOptions, canonical_text};
+pub use effort::ProofEffort;
 pub use verdict::{AllRanksProof, LoopInvariant, NotProved};
-pub use whole_proof::prove;
+pub use whole_proof::{prove, prove_within};

@@ -11,12 +11,10 @@ use crate::all_n::{
 use crate::program::ProgramBuffer;
 
 use super::certificate_step::CertificateStep;
+use super::effort::ProofEffort;
 
 /// Steps of one obligation, at most.
 const STEPS_EACH: u64 = 150_000;
-
-/// Steps of a program, at most.
-const STEPS_ALL: u64 = 6_000_000;
 
 /// A proof that a program does what its collective asks for, with every number of ranks that it is meant for.
 #[derive(Debug, Clone)]
@@ -75,11 +73,15 @@ pub(super) struct ProofRecord {
     /// The lines of the certificate.
     pub(super) steps: Vec<CertificateStep>,
     left: u64,
+    /// Evaluations that the guesses of a program may take.
+    pub(super) evaluations: u64,
 }
 
 impl ProofRecord {
-    pub(super) fn new() -> Self {
-        ProofRecord { obligations: Vec::new(), steps: Vec::new(), left: STEPS_ALL }
+    /// Creates a record of nothing, with the work that an attempt may take.
+    pub(super) fn new(effort: ProofEffort) -> Self {
+        let ProofEffort { evaluations, steps } = effort;
+        ProofRecord { obligations: Vec::new(), steps: Vec::new(), left: steps, evaluations }
     }
 
     /// Proves that a goal follows from the assumptions of a context.

@@ -101,7 +101,7 @@ pub(super) fn replay(
             list.clear();
             round.of(rank, &mut list)?;
             if let Some(own) = &mut shown.projection {
-                own.add(round, &list)?;
+                own.add(round, &mut list.clone())?;
             }
             for t in list.iter().filter(|t| t.src != t.dst) {
                 let chunks = u64::from(t.from.chunks());
