@@ -6,11 +6,14 @@ these is trusted: a wrong one leaves a statement without a proof.
 """
 
 from hashlib import sha256
-from typing import Any, Iterable
+from typing import Any
 
 from collectives import FORGOTTEN, parse, specification
 from facts import is_variable, literal
-from programs import BLOCKED, ROOTED, Expression, Program, Rule, parse_program
+from few_ranks import check_count
+from programs import (
+    BLOCKED, ROOTED, Expression, Program, Rule, expressions, parse_program, powers, written,
+)
 from refutations import (
     Formula, Part, Refused, Term, add_facts, check_tree, eq, le, lt, negate, normalize, number,
     require,
@@ -20,44 +23,9 @@ from terms import Context
 
 MOST_RANKS = 1 << 24
 MOST_CHUNKS = (1 << 31) - 1
+# Rank counts that are tried one by one, at most.
+MOST_TRIED = 2
 N: Expression = ("var", "n")
-
-
-def written(body: list[tuple[Any, ...]]) -> set[str]:
-    """Returns the buffers that statements write."""
-    found: set[str] = set()
-    for kind, *rest in body:
-        if kind == "round":
-            found |= {rule.target.buffer for rule in rest[0]}
-        for inner in rest:
-            if kind in ("for", "if") and isinstance(inner, list):
-                found |= written(inner)
-    return found
-
-
-def expressions(body: list[tuple[Any, ...]]) -> Iterable[Expression]:
-    """Yields all expressions of statements."""
-    for kind, *rest in body:
-        if kind == "round":
-            for rule in rest[0]:
-                yield from rule.expressions()
-        elif kind == "part":
-            yield from rest[1] or ()
-        else:
-            for inner in rest:
-                if isinstance(inner, list):
-                    yield from expressions(inner)
-                elif isinstance(inner, tuple):
-                    yield inner
-
-
-def powers(e: Expression) -> Iterable[Expression]:
-    """Yields the powers of two in an expression."""
-    if e[0] in ("<<", ">>") or e[:2] == ("call", "pow"):
-        yield e
-    for part in e:
-        if isinstance(part, tuple):
-            yield from powers(part)
 
 
 class Checker(StateReader):
@@ -136,7 +104,7 @@ class Checker(StateReader):
         is_split = any(statement[0] == "part" for statement in program.body)
         require(not is_split or not program.scratch, "scratch beside a `split`")
         first, result = list(self.sizes)[0], list(self.sizes)[0 if program.is_data else 1]
-        context = self.first_context()
+        context = self.first_context(self.least())
         initial, asked = specification(program)
         views = {name: initial if name == first else FORGOTTEN for name in self.sizes}
         self.initial = ("views", views, {}, None)
@@ -144,13 +112,25 @@ class Checker(StateReader):
         self.show_views(context, state, ("views", {result: asked}, {}, None), "the result")
         require(self.line == len(self.proof), "lines after the proof")
 
-    def first_context(self) -> Context:
+    def least(self) -> int:
+        """Returns the least number of ranks that the proof is of, when lesser ones are tried."""
+        if not self.proof[:1] or not self.proof[0].startswith("ranks "):
+            return 1
+        least = int(self.next("ranks from"))
+        require(2 <= least <= MOST_TRIED + 1, "rank counts that are not tried")
+        for ranks in range(1, least):
+            check_count(self.program, ranks)
+        return least
+
+    def first_context(self, least: int) -> Context:
         """Returns what holds before the program."""
         program, context = self.program, Context()
         context.has_exact_multiples = self.is_ordered
         ranks = context.variable(MOST_RANKS)
         context.assume_positive(ranks)
         context.assume(le(ranks, MOST_RANKS))
+        for fewer in range(1, least):
+            context.assume_positive(ranks - fewer)
         context.env["n"] = ranks
         is_rooted = program.kind in ROOTED
         context.env["root"] = context.variable_below(ranks) if is_rooted else number(0)

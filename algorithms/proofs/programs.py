@@ -287,6 +287,43 @@ def variables(e: Expression) -> Iterable[str]:
             yield from variables(part)
 
 
+def written(body: list[tuple[Any, ...]]) -> set[str]:
+    """Returns the buffers that statements write."""
+    found: set[str] = set()
+    for kind, *rest in body:
+        if kind == "round":
+            found |= {rule.target.buffer for rule in rest[0]}
+        for inner in rest:
+            if kind in ("for", "if") and isinstance(inner, list):
+                found |= written(inner)
+    return found
+
+
+def expressions(body: list[tuple[Any, ...]]) -> Iterable[Expression]:
+    """Yields all expressions of statements."""
+    for kind, *rest in body:
+        if kind == "round":
+            for rule in rest[0]:
+                yield from rule.expressions()
+        elif kind == "part":
+            yield from rest[1] or ()
+        else:
+            for inner in rest:
+                if isinstance(inner, list):
+                    yield from expressions(inner)
+                elif isinstance(inner, tuple):
+                    yield inner
+
+
+def powers(e: Expression) -> Iterable[Expression]:
+    """Yields the powers of two in an expression."""
+    if e[0] in ("<<", ">>") or e[:2] == ("call", "pow"):
+        yield e
+    for part in e:
+        if isinstance(part, tuple):
+            yield from powers(part)
+
+
 def parse_program(text: str) -> Program:
     """Reads a program."""
     parser = Parser(text)

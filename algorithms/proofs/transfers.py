@@ -11,48 +11,9 @@ from typing import Any
 
 sys.dont_write_bytecode = True
 
-from programs import Expression, Program, Region, parse_program  # noqa: E402
+from programs import Program, Region, parse_program  # noqa: E402
 from refutations import require  # noqa: E402
-
-COMPARED = {
-    "<": lambda x, y: x < y, "<=": lambda x, y: x <= y, ">": lambda x, y: x > y,
-    ">=": lambda x, y: x >= y, "==": lambda x, y: x == y, "!=": lambda x, y: x != y,
-}
-OPERATIONS: dict[str, Any] = {
-    "+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y,
-    "/": lambda x, y: x // y, "%": lambda x, y: x % y, "<<": lambda x, y: x << y,
-    ">>": lambda x, y: x >> y, "^": lambda x, y: x ^ y, "&": lambda x, y: x & y,
-    "|": lambda x, y: x | y, **COMPARED,
-}
-FUNCTIONS: dict[str, Any] = {
-    "min": min, "max": max, "abs": abs, "even": lambda x: x % 2 == 0, "odd": lambda x: x % 2 == 1,
-    "ceil_div": lambda x, y: -(-x // y), "log2": lambda x: x.bit_length() - 1,
-    "ceil_log2": lambda x: (x - 1).bit_length(), "pow": pow, "lowbit": lambda x: x & -x,
-    "log": lambda b, x: max(k for k in range(64) if b**k <= x),
-    "ceil_log": lambda b, x: min(k for k in range(64) if b**k >= x),
-    "pow2": lambda x: x > 0 and x & (x - 1) == 0,
-}
-
-
-def evaluate(e: Expression, env: dict[str, int]) -> Any:
-    """Returns the value of an expression."""
-    op, *args = e
-    if op == "int":
-        return args[0]
-    if op == "var":
-        return env[args[0]]
-    if op == "if":
-        return evaluate(args[1] if evaluate(args[0], env) else args[2], env)
-    if op in ("&&", "||"):
-        first = bool(evaluate(args[0], env))
-        return first if first == (op == "||") else bool(evaluate(args[1], env))
-    if op == "call":
-        return FUNCTIONS[args[0]](*(evaluate(a, env) for a in args[1:]))
-    values = [evaluate(a, env) for a in args]
-    if len(values) == 1:
-        return -values[0] if op == "neg" else not values[0]
-    return OPERATIONS[op](*values)
-
+from values import evaluate  # noqa: E402
 
 def chunks(region: Region, size: int, env: dict[str, int]) -> list[int]:
     """Returns the chunks of a region of a buffer, in order."""

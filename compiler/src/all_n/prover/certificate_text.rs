@@ -11,10 +11,11 @@ use super::certificate_step::CertificateStep;
 use super::program_text::{ProgramText, buffer_name};
 use super::verdict::ProofRecord;
 
-/// Writes a certificate.
+/// Writes a certificate. The proof is of `least` ranks and more; a checker tries fewer one by one.
 pub(super) fn write_certificate(
     name: &str,
     mut program: ProgramText,
+    least: u32,
     record: &ProofRecord,
 ) -> String {
     let names = &mut program.names;
@@ -25,6 +26,9 @@ pub(super) fn write_certificate(
         let _ = write!(hash, "{byte:02x}");
     }
     let mut text = format!("roundelay certificate 1\nhash {hash}\n{program}proof\n");
+    if least > 1 {
+        let _ = writeln!(text, "ranks from {least}");
+    }
     for step in &record.steps {
         let line = match step {
             CertificateStep::Invariant(buffer, view) => {

@@ -20,7 +20,7 @@ use super::plain::{PlainProgram, PlainStatement, to_plain};
 use super::program_text::write_program;
 use super::runs::{RunSamples, run_all};
 use super::state::{ProgramState, StateReader, WitnessedRule, all};
-use super::tokens::TokenStep;
+use super::token_step::TokenStep;
 use super::verdict::{FlatProof, LoopInvariant, NotProved, ProofRecord, of};
 use super::witness::find_witness;
 
@@ -102,12 +102,12 @@ pub(super) fn prove_flat(
     }
     prover.prove_failures(&proved?, program)?;
     // Failures are tried at each rank count, which no certificate has.
-    let is_covered = least == 1 && !keeps_chunks && program.tolerates.is_none();
+    let is_covered = !keeps_chunks && program.tolerates.is_none();
     let certificate = match is_covered {
         true => {
             let name = format!("{}.{}", program.kind.name(), program.name);
             let written = write_program(&flatten(program)?, &plain);
-            Some(write_certificate(&name, written, &prover.record))
+            Some(write_certificate(&name, written, least, &prover.record))
         }
         false => None,
     };

@@ -16,7 +16,7 @@ use super::driver::{ProgramProver, ViewGoal};
 use super::guess::{guess_tokens, guess_views};
 use super::plain::{PlainLoop, PlainProgram, PlainStatement};
 use super::state::ProgramState;
-use super::tokens::{TokenStep, only_round};
+use super::token_step::{TokenStep, only_round};
 use super::verdict::{LoopInvariant, NotProved, of};
 use super::vocabulary::{each_expression, make_vocabulary};
 use super::words::{parts, show};

@@ -6,7 +6,7 @@
 //! * `vocabulary`, `guess`, `two_sided`, `witness`: guesses of what holds at the head of a loop, and of who writes
 //!   a place.
 //! * `state`: what is known of a generic place between two rounds.
-//! * `tokens`: invariants in which each contribution is in one known place.
+//! * `token_step`, `tokens`: invariants in which each contribution is in one known place.
 //! * `few_ranks`: rank counts that are unrolled one by one.
 //! * `order`: what prefix sums ask for beside that.
 //! * `round`, `loops`, `driver`: the obligations.
@@ -32,6 +32,7 @@ mod program_text;
 mod round;
 mod runs;
 mod state;
+mod token_step;
 mod tokens;
 mod two_sided;
 mod verdict;

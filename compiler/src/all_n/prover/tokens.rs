@@ -16,31 +16,9 @@ use crate::program::{ExprNode, Slot, SlotExpr};
 
 use super::asked::KnownPlaces;
 use super::driver::{ProgramProver, ViewGoal};
-use super::plain::{PlainRound, PlainStatement};
 use super::state::{ProgramState, StateReader, SymbolicContribution, SymbolicPlace, all};
+use super::token_step::TokenStep;
 use super::verdict::{NotProved, of};
-
-/// The origin of the tokens in a state that a view is proved of.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum TokenStep<'a> {
-    /// Each contribution is where it began.
-    Begin,
-    /// A round has moved them since the head of the loop, whose counters had these values.
-    Moved(&'a PlainRound, &'a [(Slot, LinearTerm)]),
-}
-
-/// Returns the one round of a loop's body, if it has no more.
-pub(super) fn only_round(body: &[PlainStatement]) -> Option<&PlainRound> {
-    let mut found = None;
-    for statement in body {
-        match statement {
-            PlainStatement::Check(_) => {}
-            PlainStatement::Round(round) if found.is_none() => found = Some(&**round),
-            _ => return None,
-        }
-    }
-    found
-}
 
 impl StateReader<'_> {
     /// Returns the rank whose place contains a contribution, at the head of a loop whose counters have these values.
