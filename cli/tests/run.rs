@@ -186,7 +186,10 @@ fn as_much_is_verified_as_is_asked_for() {
 fn long_work_says_what_it_does() {
     let run = "run all_reduce.ring -n 2 --bytes 64M,64M --warmup 20 --iters 10";
     let line = format!("{} {run}", env!("CARGO_BIN_EXE_roundelay"));
-    let Ok(ran) = Command::new("script").args(["-qec", &line, "/dev/null"]).output() else {
+    let mut script = Command::new("script");
+    // A terminal that cannot move its cursor shows no progress.
+    let script = script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm");
+    let Ok(ran) = script.output() else {
         return skip(CheckNeeds::Tool, "there is no `script`, which makes a terminal");
     };
     let out = String::from_utf8_lossy(&ran.stdout);
