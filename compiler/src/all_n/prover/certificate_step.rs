@@ -8,7 +8,7 @@ use super::asked::KnownPlaces;
 /// A line of the proof in a certificate.
 #[derive(Debug, Clone)]
 pub(super) enum CertificateStep {
-    /// What holds of a buffer at the head of the loop that is next.
+    /// The invariant of a buffer at the head of the loop that is next.
     Invariant(ProgramBuffer, KnownPlaces),
     /// The variables of the transfer that is next, as expressions of the place that it writes, or of a contribution.
     Witness(Vec<SlotExpr>, bool),

@@ -1,6 +1,6 @@
 //! Rank counts that are unrolled one by one.
 //!
-//! What a failure may lose has no form for every n. So what a program requires that goes on when a rank fails
+//! A failure may lose what has no form for every n. So what a program requires that goes on when a rank fails
 //! (`tolerates 1`) must bound its ranks, and at each count all points of failure are tried, as they are when its plan is
 //! made. And with one rank or two some expressions have no value that every other rank count has a value of.
 

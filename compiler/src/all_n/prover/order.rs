@@ -1,6 +1,6 @@
 //! The obligations of `scan` and `exscan`: sums of consecutive ranks, each added behind those before it.
 //!
-//! What arrives is added in the order of its source ranks, the place's own value at its rank. So with one sender, the
+//! Each arrival is added in the order of its source ranks, the place's own value at its rank. So with one sender, the
 //! sender's part comes first if its rank is the lower one. Contributions begin as intervals of one rank, and a sum of
 //! two intervals, of which one begins where the other ends, is an interval: it is enough that every rank of the first
 //! part is below every rank of the second one, and that the rank behind each of the first part is in either.
