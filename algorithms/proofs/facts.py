@@ -89,7 +89,7 @@ class FreshTerms:
         self.positive.append(term)
 
     def is_positive(self, term: Term) -> bool:
-        """Returns true if a term is known to be at least 1: it is so many times one that is."""
+        """Returns true if a term is known to be at least 1: it is a multiple of one that is."""
         own = dict(term.parts)
         for known in self.positive:
             for variable, k in known.parts[:1]:

@@ -177,7 +177,7 @@ class Trial:
 
 
 def check_count(program: Program, ranks: int) -> None:
-    """Requires that a program is right with so many ranks, if it is meant for them."""
+    """Requires that a program is right with that number of ranks, if it is meant for them."""
     if program.kind == "sendrecv" and ranks != 2:
         return
     for root in range(ranks) if program.kind in ROOTED else [0]:

@@ -181,7 +181,7 @@ def check_node(words: list[str], facts: Part, variables: int) -> None:
 
 
 def check_tree(text: str, facts: Part, variables: int) -> None:
-    """Checks that a tree, given as text, refutes facts over so many variables."""
+    """Checks that a tree, given as text, refutes facts over that number of variables."""
     words = text.split()[::-1]
     check_node(words, facts, variables)
     require(not words, "words after the refutation")

@@ -56,6 +56,6 @@ def evaluate(e: Expression, env: Mapping[str, int]) -> Any:
         require(name not in DOMAINS or DOMAINS[name](*values), f"`{name}` of these numbers")
         value = known[name](*values)
     except TypeError as why:
-        raise Refused(f"`{name}` of so many numbers") from why
+        raise Refused(f"`{name}` of that number of arguments") from why
     require(abs(value) < MOST, "a number exceeds 62 bits")
     return value

@@ -75,23 +75,38 @@ impl<T: Clone + Default> PlaceRanges<T> {
         self.kept = RangeStorage::Each(values);
     }
 
-    /// Changes the values of all places of a range.
-    pub(super) fn change(&mut self, range: Range<usize>, mut change: impl FnMut(&mut T)) {
+    /// Cuts the ranges at both ends of one, and returns them. Returns `None` once the change is made: where each place
+    /// has its own value, and where one range is the wanted one.
+    fn cut_out(
+        &mut self,
+        range: &Range<usize>,
+        change: &mut impl FnMut(&mut T),
+    ) -> Option<&mut BTreeMap<usize, (usize, T)>> {
         self.spread();
         let ranges = match &mut self.kept {
-            RangeStorage::Each(values) => return values[range].iter_mut().for_each(change),
+            RangeStorage::Each(values) => {
+                values[range.clone()].iter_mut().for_each(change);
+                return None;
+            }
             RangeStorage::Ranges(ranges) => ranges,
         };
         if range.is_empty() {
-            return;
+            return None;
         }
         if let Some((end, value)) = ranges.get_mut(&range.start)
             && *end == range.end
         {
-            return change(value);
+            change(value);
+            return None;
         }
         cut(ranges, range.start);
         cut(ranges, range.end);
+        Some(ranges)
+    }
+
+    /// Changes the values of all places of a range.
+    pub(super) fn change(&mut self, range: Range<usize>, mut change: impl FnMut(&mut T)) {
+        let Some(ranges) = self.cut_out(&range, &mut change) else { return };
         let (mut at, mut gaps) = (range.start, Vec::new());
         for (first, (end, value)) in ranges.range_mut(range.clone()) {
             if at < *first {
@@ -112,21 +127,7 @@ impl<T: Clone + Default> PlaceRanges<T> {
 
     /// Changes the values of all places of a range to one and the same, which `change` makes of any.
     pub(super) fn unite(&mut self, range: Range<usize>, mut change: impl FnMut(&mut T)) {
-        self.spread();
-        let ranges = match &mut self.kept {
-            RangeStorage::Each(values) => return values[range].iter_mut().for_each(change),
-            RangeStorage::Ranges(ranges) => ranges,
-        };
-        if range.is_empty() {
-            return;
-        }
-        if let Some((end, value)) = ranges.get_mut(&range.start)
-            && *end == range.end
-        {
-            return change(value);
-        }
-        cut(ranges, range.start);
-        cut(ranges, range.end);
+        let Some(ranges) = self.cut_out(&range, &mut change) else { return };
         let mut last = None;
         while let Some((&first, _)) = ranges.range(range.clone()).next() {
             if let Some((_, mut value)) = ranges.remove(&first) {

@@ -24,7 +24,7 @@ use super::verdict::{NotProved, of};
 const MOST_RANKS: u32 = 8;
 
 impl ProgramProver<'_> {
-    /// Returns true if unrolling proves the program with so many ranks, for every root and part, or if it is not meant
+    /// Returns true if unrolling proves the program with that number of ranks, for every root and part, or if it is not meant
     /// for them.
     pub(super) fn is_right_with(&self, ranks: u32, program: &Program) -> bool {
         // A path between hosts may have any number, of which unrolling knows the first.
